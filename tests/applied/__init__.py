@@ -1,1 +1,1 @@
-"""Changes of another site applied in batches."""
+"""Changes of another site that are applied in batches."""

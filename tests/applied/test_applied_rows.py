@@ -1,4 +1,4 @@
-"""Batches of another site's changes: each row with its own outcome, equal to a loop over a dict."""
+"""Batches of another site's changes: each row has its own outcome, equal to a loop over a dict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table_of(db: Any) -> Any:
 
 
 def greater(db: Any) -> Program:
-    """Accepts a row whose stamp is less than its parameter: NDB$MAX."""
+    """Return a program that accepts a row whose stamp is less than its parameter: NDB$MAX."""
     asm = Assembler(table_of(db).definition)
     asm.load_parameter(1, 0)
     asm.read(2, "stamp")
@@ -60,7 +60,7 @@ def judged(db: Any, stamps: list[int]) -> Judge:
 
 
 class Model:
-    """The same by a dict, row by row."""
+    """The same operations on a dict, row by row."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
@@ -206,8 +206,9 @@ def test_program_that_fails_in_a_row_names_it_and_changes_nothing(db: Any) -> No
 def test_row_that_others_make_between_the_look_and_the_insert_is_updated(
     db: Any, monkeypatch: pytest.MonkeyPatch, is_judged: bool
 ) -> None:
-    """The applier of a site with writers of its own stopped: a write event's row was not there when its key was looked
-    for, a client made it, and the row was told to exist, which no event that writes can fail by. (Kill loop, seed 31.)
+    """Story: the applier of a site with local writers stopped. The row of a write event did not exist when its key was
+    looked up, a client inserted it, and the outcome was that the row exists, with which no write event can fail. (Kill
+    loop, seed 31.)
     """
     real, made = applied_rows.encode_rows, []
 

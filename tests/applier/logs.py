@@ -1,4 +1,4 @@
-"""Binlogs with hand-made epoch transactions, and a store with an applier that takes them."""
+"""Binlogs with hand-made epoch transactions, and a store with an applier for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = tuple[Any, ...]
 
 
 class Log:
-    """A source's binlog under construction. Rows are given by table, whose definition the source has."""
+    """A source's binlog under construction. Rows belong to a table, defined as the source has it."""
 
     def __init__(self, files: Any = None, **options: Any) -> None:
         self.files = files or MemoryFiles()
@@ -51,7 +51,7 @@ class Log:
         self.table(NAME, COLUMNS, ("id",))
 
     def table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
-        """A table as the source has it; given again it has changed."""
+        """Define a table as the source has it; a second call changes it."""
         version = self.plans[name].definition.version + 1 if name in self.plans else 1
         definition = TableDefinition(10 + len(self.plans), version, name, tuple(columns), tuple(key))
         self.plans[name] = TablePlans(RowFormat(definition))
@@ -87,7 +87,7 @@ class Log:
         return self.writer.commit().end
 
     def epoch(self, epoch: int, *rows: Row) -> Position:
-        """An epoch that inserts rows."""
+        """Add an epoch that inserts rows."""
         self.begin(epoch)
         if rows:
             self.insert(*rows)
@@ -106,7 +106,7 @@ def batch_of(
     as_called: bool = False,
     **marks: Any,
 ) -> RowBatch:
-    """`marks` are numbers for all rows, or sequences with one for each."""
+    """Return a batch of rows. marks: numbers for all rows, or sequences with one for each."""
     rows = [*(old or ()), *(new or ())]
     words, starts = entries_of(plans.row_format, rows)
     count = len(old or ())
@@ -122,7 +122,7 @@ def batch_of(
 
 
 def make_store(files: Any = None, function: str | None = None, binlog_type: int = 7, **options: Any) -> tm.Database:
-    """A store with the system tables and d.t, whose conflict function is given."""
+    """Make a store with the system tables, and d.t with this conflict function."""
     db = open_memory(files, **options)
     for definition in (*MADE_WITH_STORE, NDB_REPLICATION_TABLE):
         if definition.name not in db:
@@ -140,7 +140,7 @@ def applier_of(db: tm.Database, role: Role = Role.NONE, **options: Any) -> Appli
 
 
 def apply_all(applier: Applier, log: Log, start: Position | None = None) -> list[Applied]:
-    """Apply what the log has from a place on."""
+    """Apply the log from a position on."""
     done = []
     for each in log.units(start):
         assert isinstance(each, EpochTransaction)

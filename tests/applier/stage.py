@@ -1,4 +1,4 @@
-"""Pairs of sites of a scenario, as the reference model and as stores, and random histories played on both."""
+"""Pairs of sites of a scenario, as reference model and as stores, and random histories run on both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEAD = [
     {"name": "X$OLD", "type": "int unsigned", "nullable": True},
     {"name": "X$NEW", "type": "int unsigned", "nullable": True},
 ]
-# name of the function, whether both sites have it, whether they have roles, binlog types that go with it
+# name of the function, whether both sites have it, whether the sites have roles, its binlog types
 FUNCTIONS: list[tuple[str | None, bool, bool, tuple[int, ...]]] = [
     (None, False, False, (2, 3, 6, 7, 8, 9)),
     ("NDB$OLD(X)", True, False, (7,)),
@@ -55,7 +55,7 @@ FUNCTIONS: list[tuple[str | None, bool, bool, tuple[int, ...]]] = [
 
 
 def cases(function: str | None, on_both: bool, roles: bool, binlog_type: int, rows: int = 4) -> dict[str, SiteCase]:
-    """Two sites with the table t1, which has the function, and t2, which has none; rows are A's own."""
+    """Return two sites with t1, which has the function, and t2, which has none; the initial rows are A's own."""
     initial = [[key, f"v{key}", key] for key in range(rows)]
 
     def settings(name: str | None) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class Pair:
             sites[target].replicate(sites[source], keeps_open)
 
     def random_operations(self, r: random.Random, site: str) -> list[dict[str, Any]]:
-        """A transaction that the site's rows allow; each key is touched once, as an epoch's events have it."""
+        """Return a transaction that the site's rows allow; it touches each key once, like the events of an epoch."""
         operations = []
         for table in r.choice([["t1"], ["t1"], ["t2"], ["t1", "t2"]]):
             rows = self.model[site].tables[table]
@@ -151,7 +151,7 @@ class Pair:
 
 
 def play(pair: Pair, seed: int, steps: int) -> int:
-    """A random history; both must agree after every step. Returns the conflicts met."""
+    """Run a random history; both must agree after every step. Return the number of conflicts."""
     r = random.Random(seed)
     try:
         for step in range(steps):

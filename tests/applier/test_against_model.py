@@ -1,4 +1,4 @@
-"""Every conflict function on real stores does what the reference model does, whatever the size of batches."""
+"""Every conflict function gives the same result on real stores as in the reference model, for any size of batches."""
 
 from __future__ import annotations
 

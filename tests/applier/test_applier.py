@@ -72,7 +72,7 @@ def test_changes_of_one_row_are_applied_in_their_order() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"allow_batching": False}, {"batch_bytes": 1}, {"batch_bytes": 333}])
 def test_random_epochs_without_function_leave_the_rows_of_a_dict(options: dict[str, Any]) -> None:
-    """Tables without a function take everything: writes replace, what is missing is no matter."""
+    """Tables without a function take every change: writes replace, and missing rows are no error."""
     print("seed", SEED)
     r = random.Random(SEED)
     log, db = Log(), make_store()

@@ -1,4 +1,4 @@
-"""Epochs with more rows than memory is given for: keys are followed in parts, else it stops and leaves nothing."""
+"""Epochs with more rows than fit in memory: keys are tracked in parts, or the applier stops and leaves no trace."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def roomy(function: str | None) -> tm.Database:
 
 
 def in_conflict(db: Any, *keys: int) -> None:
-    """Rows of this site alone that the source does not know of."""
+    """Insert rows that only this site has and the source does not know of."""
     for key in keys:
         db[NAME].insert((key, "own", 0))
     db.sync()
 
 
 def transactional_log(seed: int) -> Log:
-    """One epoch of transactions of 40 to 80 rows, some of which change a row of one before."""
+    """Return a log with one epoch of transactions of 40 to 80 rows; some change a row of an earlier one."""
     r = random.Random(seed)
     log = Log()
     log.begin(5)
@@ -101,7 +101,7 @@ def test_transactions_of_an_epoch_that_need_more_memory_stop_and_leave_nothing()
 
 @pytest.mark.usefixtures("_little_memory")
 def test_rows_in_conflict_beyond_the_memory_for_their_keys_stop_and_leave_nothing() -> None:
-    """All changes are of rows the peer has not confirmed: each is refreshed, and remembered."""
+    """All changes are of rows that the peer has not confirmed: each is refreshed, and its key kept."""
     log = Log()
     log.begin(5)
     log.update(*(((key, "own", 0), (key, "theirs", 1)) for key in range(ROWS)))
@@ -122,7 +122,7 @@ def test_rows_in_conflict_beyond_the_memory_for_their_keys_stop_and_leave_nothin
 
 @pytest.mark.usefixtures("_little_memory")
 def test_rows_that_wait_for_unique_keys_beyond_memory_stop_and_leave_nothing() -> None:
-    """Every row takes the name of the next one: each waits for the next to give it up."""
+    """Every row takes the name of the next one, and waits until the next one has another."""
     log = Log()
     log.begin(5)
     log.insert(*((key, f"n{key}", 0) for key in range(HELD_ROWS)))

@@ -1,4 +1,4 @@
-"""Whatever breaks off, an epoch transaction is there whole and once: its rows, conflicts and position together."""
+"""After any interruption an epoch transaction is in the store whole and once: rows, conflicts and position together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 
 def history(seed: int, epochs: int) -> Log:
-    """Epochs with conflicts under NDB$MAX, deletes, and rows of several transactions."""
+    """Return epochs with conflicts under NDB$MAX, deletes, and rows of several transactions."""
     r = random.Random(seed)
     log = Log()
     stamp = 0
@@ -55,13 +55,13 @@ def made(files: Any = None) -> tm.Database:
 
 
 def seen(db: tm.Database) -> tuple[Any, ...]:
-    """Rows, exceptions rows without their running numbers, positions."""
+    """Return rows, exceptions rows without their running numbers, and positions."""
     exceptions = sorted((*tuple(row)[:3], row[4]) for row in db[EXCEPTIONS].scan())
     return rows_in(db), exceptions, positions_in(db)
 
 
 def states_of(log: Log) -> list[tuple[Any, ...]]:
-    """What a store shows after each epoch."""
+    """Return the state of a store after each epoch."""
     db = made()
     applier = applier_of(db)
     states = [seen(db)]
@@ -74,7 +74,7 @@ def states_of(log: Log) -> list[tuple[Any, ...]]:
 
 
 class Breaking(OnePass):
-    """Raises at a step of a pass; a step is a batch changed, or one refreshed."""
+    """A pass that raises at one step; a step is a batch changed, or one refreshed."""
 
     at = -1
     error: type[Error] = LockTimeout

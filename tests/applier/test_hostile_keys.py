@@ -1,4 +1,4 @@
-"""Keys and transaction ids that a peer chooses against the hash tables of the applier (F113): probes are counted."""
+"""Keys and transaction ids that a peer chooses to attack the hash tables of the applier (F113): probes are counted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tidemark.replication.conflict.tracker import DependencyTracker
 NOTHING = np.zeros(0, dtype=np.int64)
 SEED = 0x0123_4567_89AB_CDEF
 COUNT = 100_000
-BITS = 22  # more than the tables have
-BOUND = 400  # the longest run of a table two thirds full is about 150
+BITS = 22  # more than the tables use
+BOUND = 400  # the longest run in a table two thirds full is about 150
 
 
 def single(words: Any) -> EncodedKeys:
@@ -29,8 +29,8 @@ def single(words: Any) -> EncodedKeys:
 
 
 def test_keys_made_to_collide_in_a_set_need_few_probes() -> None:
-    """Story: the set hashed by multiplying and shifting, without a seed. The steps can be undone one by one, so that a
-    peer has as many keys of one hash as it likes: the last of 100,000 rows of an epoch read 100,000 slots.
+    """Story: the set hashed by multiplying and shifting, without a seed. Each step can be inverted, so a peer can make
+    any number of keys with one hash: the last of 100,000 rows of an epoch read 100,000 slots.
     """
     keys = words_that_hash_to(same_low_bits(COUNT, BITS), state_after(1 << KS_TABLE_SHIFT | 1, None))
     assert np.unique(keys).size == COUNT
@@ -41,7 +41,7 @@ def test_keys_made_to_collide_in_a_set_need_few_probes() -> None:
 
 
 def test_keys_and_transactions_made_to_collide_in_a_tracker_need_few_probes() -> None:
-    """Story: as of sets of keys."""
+    """Story: the same as for sets of keys."""
     keys = words_that_hash_to(same_low_bits(COUNT, BITS), state_after(1 << KEY_TABLE_SHIFT | 1, 0x1B873593))
     ids = words_that_hash_to(same_low_bits(COUNT, BITS), 0x51ED270B)
     tracker = DependencyTracker(SEED)
@@ -53,7 +53,7 @@ def test_keys_and_transactions_made_to_collide_in_a_tracker_need_few_probes() ->
 
 
 def colliding(head: int, seed: int, count: int, mask: int) -> list[int]:
-    """Words of keys with equal low bits of the hash under this seed, found by trying."""
+    """Return words of keys with equal low bits of the hash under this seed, found by trial."""
     found: list[int] = []
     word = np.zeros(1, dtype=np.int64)
     number = 0
@@ -71,7 +71,7 @@ def test_keys_found_with_one_seed_are_of_no_use_against_another(kind: str) -> No
         if kind == "set":
             made = KeySet(seed)
             made.add(1, single(keys))
-            made.clear()  # which keeps the seed
+            made.clear()  # this keeps the seed
             made.add(1, single(keys))
             return made.longest_probe
         tracker = DependencyTracker(seed)

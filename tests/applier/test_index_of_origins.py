@@ -1,4 +1,4 @@
-"""`ndb_binlog_index` of a store that replicates in a circle: a row for each cluster an epoch has something of."""
+"""`ndb_binlog_index` of a store that replicates in a circle: a row for each cluster with changes in an epoch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def newest_rows(site: StoreSite) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("log_orig", [True, False])
 def test_epoch_that_applies_another_s_has_a_row_for_each_origin(log_orig: bool) -> None:
-    """Epoch 13 of cluster A applied by cluster B in epoch 209 gives (209, 13, A) and (209, 209, B) there."""
+    """Cluster B applies epoch 13 of cluster A in its epoch 209: the rows there are (209, 13, A) and (209, 209, B)."""
     sites = pair(log_orig)
     a, b = sites["A"], sites["B"]
     update(a, 0, 1)
@@ -46,7 +46,7 @@ def test_epoch_that_applies_another_s_has_a_row_for_each_origin(log_orig: bool) 
     epoch, rows = newest_rows(b)
     found = [(row["orig_server_id"], row["orig_epoch"], row["inserts"], row["updates"]) for row in rows]
     if log_orig:
-        # B's own update counts for B; what it applied is not logged again here, its position is.
+        # B's own update counts for B; the applied changes are not logged again here, but their position is.
         assert found == [(1, sent, 0, 0), (3, epoch, 0, 1)]
     else:
         assert found == [(0, 0, 0, 1)]

@@ -22,7 +22,7 @@ SEED = 20_261_124
 
 
 def encoded(keys: list[Key], width: int) -> EncodedKeys:
-    """Keys of `width` words each, or, for 0, of their own lengths."""
+    """Return keys of `width` words each, or of any lengths for 0."""
     words = np.array([word for key in keys for word in key], dtype=np.int64)
     if width:
         return EncodedKeys(words, width, width, NOTHING, len(keys))

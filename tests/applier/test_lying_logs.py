@@ -1,7 +1,7 @@
-"""Logs that are well-formed and lie: right sizes and checksums, wrong contents.
+"""Well-formed logs with false contents: correct sizes and checksums, wrong data.
 
-Whatever an event says, the applier applies it or stops with an error of ours that names file and position, with nothing
-of the epoch transaction in the store; and the true log is applied afterwards.
+Whatever an event says, the applier applies it, or stops with an error of ours that names file and position and leaves
+nothing of the epoch transaction in the store. The true log is applied afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Events = list[tuple[tuple[int, ...], bytes]]
 
 
 def parsed(data: bytes) -> tuple[bytes, Events]:
-    """(magic, (header fields, body without checksum) of each event)."""
+    """Return the magic bytes, and (header fields, body without checksum) of each event."""
     found, at = [], 4
     while at < len(data):
         header = _HEADER.unpack_from(data, at)
@@ -42,7 +42,7 @@ def parsed(data: bytes) -> tuple[bytes, Events]:
 
 
 def joined(magic: bytes, events: Events) -> bytes:
-    """The file again, with sizes, positions and checksums that are right."""
+    """Return the file again, with correct sizes, positions and checksums."""
     made = bytearray(magic)
     for (stamp, kind, server_id, _, _, flags), body in events:
         size = HEADER + len(body) + CHECKSUM
@@ -83,7 +83,7 @@ def applied(db: tm.Database, applier: Any, data: bytes) -> None:
 
 
 def mutated(r: random.Random, events: Events) -> None:
-    """Change one event somewhere: bytes, length, kind, server, or its place among the others."""
+    """Change one event: its bytes, length, kind, server, or position among the others."""
     of_rows = [at for at, (header, _) in enumerate(events) if header[1] in (19, 30, 31, 32)]
     at = r.choice(of_rows if r.random() < 0.85 else range(1, len(events)))
     header, body = events[at]
@@ -146,7 +146,7 @@ def test_true_log_is_applied_where_a_lying_one_has_stopped() -> None:
     db.close()
 
 
-# --- each lie by name -----------------------------------------------------------------------------
+# --- each false content by name -------------------------------------------------------------------
 def null_in_a_column_that_takes_none(log: Log) -> None:
     log.table(NAME, (*COLUMNS[:2], tm.Column("stamp", tm.UInt64, nullable=True)), ("id",))
     log.insert((9, "a", None))

@@ -40,7 +40,7 @@ def stage(function: str | None, retries: int) -> tuple[Any, Any]:
 def test_memory_error_at_any_point_of_an_epoch_applies_it_once_or_not_at_all(
     function: str | None, retries: int
 ) -> None:
-    """Story: a MemoryError was neither tried again nor typed when it came out of the applier."""
+    """Story: a MemoryError from the applier was neither retried nor turned into an error of ours."""
     log = log_of_two_epochs()
     db, applier = stage(function, retries)
     before = rows_in(db)
@@ -62,6 +62,6 @@ def test_memory_error_at_any_point_of_an_epoch_applies_it_once_or_not_at_all(
         else:
             seen["refused" if point.error else "done"] += 1
             assert set(promises(db).values()) == {0}, f"{place} left {promises(db)}"
-        apply_all(applier_of(db), log)  # from the beginning again: what was applied is passed over
+        apply_all(applier_of(db), log)  # from the beginning again: applied epochs are skipped
         assert rows_in(db) == after, place
     assert seen["done" if retries else "refused"] > 2, seen

@@ -1,4 +1,4 @@
-"""`log_exclusive_reads` on real stores: rows read with an exclusive lock travel, and conflict."""
+"""`log_exclusive_reads` on real stores: rows read with an exclusive lock are replicated, and conflict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture
 def pair() -> Iterator[dict[str, StoreSite]]:
-    """A is the primary of NDB$EPOCH_TRANS, with t1 and its exceptions table, and t2."""
+    """Yield sites of which A is the primary of NDB$EPOCH_TRANS, with t1, its exceptions table, and t2."""
     head = [each for each in HEAD if "$" not in each["name"] or each["name"].startswith("NDB$")]
     rows = [[number, f"Initial data {number}", number, number] for number in range(1, 5)]
 
@@ -87,7 +87,7 @@ def text(rows: list[tuple[Any, ...]]) -> dict[int, Any]:
 
 @pytest.mark.parametrize("how", READS)
 def test_update_of_a_row_read_elsewhere_rejects_the_reader_s_transaction(pair: dict[str, StoreSite], how: str) -> None:
-    """Tests 2, 5, 6 and 7 of the server's read tracking: counters and exceptions rows as recorded there."""
+    """Tests 2, 5, 6 and 7 of the server's read tracking, with the counters and exceptions rows recorded there."""
     a, b = pair["A"], pair["B"]
     with a.db.transaction() as txn:
         txn.update(NAME, 1, {"b": "Primary 1"})

@@ -1,1 +1,1 @@
-"""The command line, and the socket it talks to an open store through."""
+"""The command line, and the socket over which it talks to an open store."""

@@ -32,7 +32,7 @@ def _run(arguments: list[str], folder: str, output: Connection, errors: str) -> 
 
 
 class Command:
-    """`tidemark ARGUMENTS` in a folder. Standard errors go to a file beside the folder."""
+    """`tidemark ARGUMENTS` in a folder. Standard error goes to a file next to the folder."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         self._errors = folder.parent / f"{folder.name}.{arguments[0]}.err"
@@ -45,7 +45,7 @@ class Command:
         output.close()
 
     def readline(self) -> str:
-        """What it prints next; empty if it has ended."""
+        """Return the next line it prints; empty if it has ended."""
         return self._output.readline()
 
     def done(self) -> Done:
@@ -53,7 +53,7 @@ class Command:
         return self._ended(self._output.read())
 
     def leave(self) -> Done:
-        """Read no more of it, and wait for its end."""
+        """Close its output unread, and wait for its end."""
         self._output.close()
         return self._ended("")
 

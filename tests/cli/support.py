@@ -30,26 +30,26 @@ COLUMNS = [
 
 
 def run(*arguments: object) -> Result:
-    """Run `tidemark` in this process; what it prints for people and machines stays apart from errors."""
+    """Run `tidemark` in this process; its output is kept apart from its errors."""
     return CliRunner().invoke(commands, [str(each) for each in arguments])
 
 
 def document(*arguments: object) -> Any:
-    """The JSON document a command that must succeed prints."""
+    """Return the JSON document that a command prints, which must succeed."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def json_lines(*arguments: object) -> list[Any]:
-    """The JSON lines a command that must succeed prints."""
+    """Return the JSON lines that a command prints, which must succeed."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def refused(*arguments: object) -> str:
-    """The one line of a command that must fail with exit code 1."""
+    """Return the one line of a command that must fail with exit code 1."""
     result = run(*arguments)
     assert result.exit_code == 1, result.output
     assert len(result.stderr.splitlines()) == 1, result.stderr
@@ -57,7 +57,7 @@ def refused(*arguments: object) -> str:
 
 
 def make_store(directory: Path, **options: Any) -> Path:
-    """A closed store: a local checkpoint, then an update of each kind, a delete, and a table of the system."""
+    """Make a closed store: a local checkpoint, then an update of each kind, a delete, and a system table."""
     with tm.open(directory, **{**SMALL, **options}) as db:
         handle = db.create_table("test.account", COLUMNS, "id")
         handle.insert_many(
@@ -78,7 +78,7 @@ def make_store(directory: Path, **options: Any) -> Path:
 def _hold(directory: str, background: bool, pipe: Connection) -> None:
     with tm.open(directory, data_memory="64 MiB", background=background) as db:
         if background and db.restart_report["groups"]:
-            # What it replayed it puts into a local checkpoint of its own, at once.
+            # The owner writes what it replayed into a local checkpoint of its own, at once.
             wait_until(lambda: db.status()["lcp"]["completed"] > 0)
         pipe.send("open")
         with suppress(EOFError):
@@ -87,7 +87,7 @@ def _hold(directory: str, background: bool, pipe: Connection) -> None:
 
 @contextmanager
 def held_open(directory: Path, background: bool = True) -> Iterator[BaseProcess]:
-    """Another process has the store open until the block ends."""
+    """Let another process hold the store open until the block ends."""
     pipe, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_hold, args=(str(directory), background, theirs), daemon=True)
     process.start()

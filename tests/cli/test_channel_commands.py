@@ -1,4 +1,4 @@
-"""`serve` and `replicate` as processes, and the README's section on replication as it stands."""
+"""`serve` and `replicate` as processes, and the README's section on replication exactly as written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def environment():
 
 @pytest.fixture
 def served(tmp_path: Path):
-    """A store with some rows of before its binlog, served by another process; its address."""
+    """Serve a store from another process, with some rows older than its binlog; yield its address."""
     with tm.open(tmp_path / "source") as db:
         columns = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(9))]
         db.create_table("shop.item", columns, primary_key="id")
@@ -151,9 +151,9 @@ def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # Its commands, with a free port, which the first one tells.
+    # The commands of the README, with a free port, which the first one prints.
     secret, serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
-    run = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"  # no function: its process is to be killed
+    run = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"  # no shell function: its process is killed
     script = f"""
         set -e
         {run} {secret}

@@ -86,7 +86,7 @@ def test_file_left_by_a_killed_owner_is_replaced(store: Path) -> None:
         assert (store / NAME).is_socket()
         with pytest.raises(tm.PeerError, match="does not answer"):
             ask(store, "status")
-        assert document("status", store)["store"]["state"] == "open"  # nobody holds the lock: opened here
+        assert document("status", store)["store"]["state"] == "open"  # the lock is free: the command opens the store
         with tm.open(store, **OPEN) as db:
             assert ask(store, "status")["store"]["pid"] == os.getpid()
             assert db.status()["store"]["incarnation"] == 4
@@ -177,7 +177,7 @@ def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: p
             hasty.sendall(b'{"command": "status"}\n')
         assert ask(store, "status")["store"]["state"] == "open"
         assert document("checkpoint", store)["lcp_id"] >= 2
-        db.close()  # does not wait for the silent ones
+        db.close()  # does not wait for silent clients
         assert silent.recv(1) == b""
         assert half.recv(1) == b""
 
@@ -186,21 +186,21 @@ def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: p
 def test_clients_without_a_word_keep_no_other_away(
     db: tm.Database, store: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Story: each client had one of sixteen places for ten seconds, whatever it said. Forty that said nothing turned
-    every other one away, and in each of the sixteen threads one of them could drip bytes for ever.
+    """Story: each client had one of sixteen places for ten seconds, whatever it sent. Forty silent clients kept every
+    other one out, and in each of the sixteen threads one of them could drip bytes for ever.
     """
     monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 10_000.0)
     with ExitStack() as closing:
         crowd = [closing.enter_context(connect(store)) for _ in range(count)]
         assert ask(store, "status")["store"]["state"] == "open"
         for connection in crowd[: max(0, count - CLIENTS_MAX + 1)]:
-            assert connection.recv(1) == b""  # cut for those that came later
+            assert connection.recv(1) == b""  # cut off for clients that came later
         assert exchange(crowd[-1], b'{"command": "status"}\n')["result"]["store"]["pid"] == os.getpid()
 
 
 @contextmanager
 def listening(folder: Path, clock: Clock | None = None, **commands: Any) -> Iterator[ControlSocket]:
-    """A control socket without a store."""
+    """Open a control socket without a store."""
     files = PosixFiles(folder)
     control = ControlSocket(files, {"say": lambda: "said", **commands}, clock or SystemClock())
     yield control
@@ -209,13 +209,13 @@ def listening(folder: Path, clock: Clock | None = None, **commands: Any) -> Iter
 
 
 def test_time_for_a_line_is_for_all_of_it_and_an_answer_begins_it_anew(tmp_path: Path) -> None:
-    """Story: the bound on silence was for each read, so that a byte every nine seconds kept a place for ever."""
+    """Story: the limit on silence was per read, so that a byte every nine seconds kept a place for ever."""
     clock = ManualClock()
     with listening(tmp_path, clock), connect(tmp_path) as dripping, connect(tmp_path) as asking:
         assert exchange(asking, SAY) == {"result": "said"}
         for byte in b'{"':
             dripping.sendall(bytes([byte]))
-            assert exchange(asking, SAY) == {"result": "said"}  # in which turn its byte was taken too
+            assert exchange(asking, SAY) == {"result": "said"}  # the same turn also took the dripped byte
             clock.advance(SILENCE_SECONDS / 2 + 1)
         assert exchange(asking, SAY) == {"result": "said"}
         assert dripping.recv(1) == b""
@@ -280,7 +280,9 @@ def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
 
 
 def test_bad_clients_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Story: a line of the log for each client that was cut off let whoever could connect fill the disk."""
+    """Story: the log got a line for each client that was cut off, so any process that could connect could fill the
+    disk.
+    """
     clock = ManualClock()
 
     def shout() -> None:
@@ -303,12 +305,14 @@ def test_bad_clients_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 
 @needs_root
 def test_client_of_another_user_is_not_heard_even_if_the_file_lets_it_in(caplog: pytest.LogCaptureFixture) -> None:
-    """Story: whoever could write the file had backups made wherever the owner of the store may write."""
+    """Story: any user who could write to the socket file could have backups made wherever the store's owner may
+    write.
+    """
     asked: list[dict[str, str]] = []
 
     def want_backup() -> str:
         with connect(folder) as client:
-            with suppress(BrokenPipeError):  # it may have been cut off by then
+            with suppress(BrokenPipeError):  # the client may have been cut off by then
                 client.sendall(b'{"command": "backup", "arguments": {"place": "/tmp/mine"}}\n')
             return client.recv(100).decode()
 
@@ -352,8 +356,8 @@ def test_listener_of_another_user_in_a_directory_open_to_all_is_not_asked() -> N
     ],
 )
 def test_arguments_that_are_none_reach_no_command(tmp_path: Path, arguments: object) -> None:
-    """Story: what a client sent was handed to `db.backup` as it was: a list became a directory called "['/a']", and a
-    relative path one of the process that has the store open.
+    """Story: a client's arguments were passed to `db.backup` unchecked: a list became a directory called "['/a']", and
+    a relative path one of the process that has the store open.
     """
     asked: list[object] = []
     with listening(tmp_path, backup=lambda **given: asked.append(given)), connect(tmp_path) as client:
@@ -393,7 +397,7 @@ def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatc
 def test_lines_sent_at_once_are_answered_in_order_and_long_answers_wait_for_their_reader(tmp_path: Path) -> None:
     with listening(tmp_path, much=lambda: "m" * 4_000_000), connect(tmp_path) as slow:
         slow.sendall(b'{"command": "much"}\n' + SAY + b'{"command": "mu')
-        assert ask(tmp_path, "say") == "said"  # while the long answer is on its way
+        assert ask(tmp_path, "say") == "said"  # while the long answer is being sent
         slow.sendall(b'ch"}\n')
         with slow.makefile("rb") as answers:
             for long in (4_000_000, 4, 4_000_000):
@@ -524,7 +528,7 @@ def test_owner_that_is_stopped_is_given_up(store: Path) -> None:
 
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b"5", b"[]", b'{"error": 1}', b"\xff", b""])
 def test_answer_that_makes_no_sense_is_a_peer_error(tmp_path: Path, answer: bytes) -> None:
-    """Lists in lists without end left `ask` as RecursionError."""
+    """Story: endlessly nested lists made `ask` raise RecursionError."""
     files = PosixFiles(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(files.socket_address(NAME))

@@ -1,4 +1,4 @@
-"""The command line on stores with disk columns: info, log, dump, load, check, and views of what is in memory."""
+"""The command line on stores with disk columns: info, log, dump, load, check, and views of memory columns."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_lcp_lists_old_rows_that_commits_copied(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", **SMALL) as db:
         handle = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("v", tm.Int64)], "id")
         handle.insert_many([(key, 0) for key in range(100)])
-        # Fragments that are not scanned yet are changed while the first is.
+        # Fragments that are not scanned yet are changed while the first one is scanned.
         db.checkpoint(lambda done, total, unit: handle.write_many([(key, done) for key in range(100)]))
     entries = json_lines("log", tmp_path / "store", "--lcp")
     found = [entry for entry in entries if entry["kind"] in ("row", "old row")]
@@ -113,7 +113,7 @@ def test_operations_of_a_table_nobody_knows_are_listed_by_number(tmp_path: Path)
     place = next(place for place, entry in enumerate(whole) if entry["kind"] == "insert")
     group = max(at for at in range(place) if whole[at]["kind"] == "group")
     assert [entry["table"] for entry in whole if entry["kind"] == "insert"] == ["main.t"] * 3
-    # The log that is kept begins behind all this; sectors before it still hold the groups, but who made the table?
+    # The kept log starts after all this; sectors before it still hold the groups, but no record defines the table.
     assert json_lines("log", tmp_path / "store", "--redo")[0]["lsn"] > whole[place]["lsn"]
     later = json_lines("log", tmp_path / "store", "--redo", "--from", whole[group]["lsn"])
     found = [entry for entry in later if entry["kind"] == "insert"]
@@ -160,7 +160,7 @@ def test_missing_file_of_a_local_checkpoint_is_damage(store: Path) -> None:
     assert result.exit_code == 1 and '"kind": "damage", "file": "lcp/1-1-2.data"' in result.stdout
 
 
-# --- beside an owner ------------------------------------------------------------------------------
+# --- next to an owner -----------------------------------------------------------------------------
 @pytest.mark.parametrize("background", [True, False])
 def test_log_of_an_open_store_says_so_and_changes_nothing(store: Path, background: bool) -> None:
     closed = json_lines("log", store, "--redo")
@@ -172,7 +172,7 @@ def test_log_of_an_open_store_says_so_and_changes_nothing(store: Path, backgroun
             assert result.stderr.startswith(f"note: process {process.pid} has the store open")
             assert result.stdout
         shown = json_lines("log", store, "--redo")
-        # With a timer the owner has made its first local checkpoint and cut what lies before the older one.
+        # With a timer the owner has made its first local checkpoint and cut the log before the older one.
         older = document("info", store)["local_checkpoints"][-1]
         start = older["start_lsn"] if background else 0
         assert [entry for entry in shown if entry in closed] == [entry for entry in closed if entry["lsn"] >= start]
@@ -195,7 +195,7 @@ def test_listing_takes_groups_written_while_it_reads(tmp_path: Path) -> None:
 
 
 def write_a_lap(db: tm.Database) -> None:
-    """More than the log holds, with local checkpoints that let it be overwritten."""
+    """Write more than the log holds, with local checkpoints that allow it to be overwritten."""
     capacity_bytes = db.status()["log"]["capacity_bytes"]
     stop = db.status()["log"]["head_lsn"] + capacity_bytes
     while db.status()["log"]["head_lsn"] < stop:

@@ -1,4 +1,4 @@
-"""log --binlog and --relay: what SHOW BINLOG EVENTS gives, with rows counted; torn ends and damage told apart."""
+"""log --binlog and --relay: the columns of SHOW BINLOG EVENTS with row counts; torn ends are not taken for damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemark.replication.binlog.writer import BinlogWriter
 
 
 def write(store: Path, folder: str = "binlog", base: str = "binlog") -> None:
-    """Two files: a statement, an epoch, ROTATE; an epoch, STOP."""
+    """Write two files: a statement, an epoch, ROTATE; an epoch, STOP."""
     files = PosixFiles(store)
     at = ""
     for name in folder.split("/"):
@@ -131,7 +131,7 @@ def test_relay_logs_are_shown_by_channel_with_the_positions_of_the_source(store:
     west = json_lines("log", store, "--relay", "--channel", "west")
     assert {each["channel"] for each in west} == {"west"} and west[0]["file"] == "relay.000001"
     assert "2 channels" in refused("log", store, "--relay", "--file", "relay.000001")
-    # Bytes of a source stand elsewhere in a relay file, and say where they stood.
+    # Bytes of a source are at other positions in a relay file, and contain their original positions.
     octets = moved.read_bytes()
     begin = west[2]["position"]
     moved.write_bytes(octets[:begin] + octets[begin : west[3]["end_position"]] * 2 + octets[begin:])

@@ -1,4 +1,4 @@
-"""log --undo: groups and records of the UNDO log, as text and JSON, whole and with a group gone."""
+"""log --undo: groups and records of the UNDO log, as text and JSON, whole and with a group missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFERENCE = 3 << 48 | 5 << 16 | 2
 
 @pytest.fixture
 def undone(store: Path) -> Path:
-    """A store whose table 1 has an UNDO log of three groups."""
+    """Make a store in which table 1 has an UNDO log of three groups."""
     geometry = undo_geometry(1 << 20)
     files = PosixFiles(store)
     create_undo_files(files, geometry)

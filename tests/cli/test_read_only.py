@@ -14,7 +14,7 @@ from tests.cli.support import SMALL, document, held_open, json_lines, refused, r
 from tests.cli.test_store_commands import contents
 
 NOTE = r"note: {}; local checkpoint 1 is shown, the state at the end of epoch \d+/\d+"
-# `make_store` deletes row 5 and changes 3 and 4 behind its local checkpoint.
+# `make_store` deletes row 5 and changes 3 and 4 after its local checkpoint.
 KEYS = list(range(10))
 
 
@@ -28,7 +28,7 @@ def test_scan_and_dump_of_an_open_store_show_its_checkpoint_and_say_so(
     store: Path, tmp_path: Path, background: bool
 ) -> None:
     with held_open(store, background) as process:
-        # With a timer the owner has made its own local checkpoint, with what `make_store` did behind the first.
+        # With a timer the owner has made its own local checkpoint, with what `make_store` did after the first one.
         note = NOTE.format(f"process {process.pid} has the store open")
         if background:
             note = note.replace("local checkpoint 1", "local checkpoint 2")
@@ -63,7 +63,7 @@ def test_read_only_option_reads_a_store_nobody_has_and_changes_no_byte(store: Pa
     assert len(result.stdout.splitlines()) == 11
     assert re.fullmatch(NOTE.format("read-only") + "\n", result.stderr)
     assert contents(store) == before
-    # Without it the store is restarted, and what its log holds is there; nothing is noted.
+    # Without the option the store is restarted and shows what its log holds; no note is printed.
     plain = run("scan", store, "test.account", "--json")
     assert len(plain.stdout.splitlines()) == 9 and plain.stderr == ""
     assert contents(store) != before

@@ -1,4 +1,4 @@
-"""Files of secrets as every command reads them: their modes, and where they end."""
+"""Secret files as every command reads them: their modes, and which end of line is dropped."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SECRET = b"sixteen bytes or more"
     ],
 )
 def test_one_end_of_line_is_left_out_and_no_other_byte(tmp_path: Path, content: bytes, secret: bytes) -> None:
-    """Story: a secret lost all LF and CR at its end, so that random bytes that ended so became another secret than the
-    program at the other side had read; a password file was cut at its first line, by a rule of text that also ends
-    lines at form feeds.
+    """Story: all LF and CR at the end of a secret were dropped, so random bytes with such an end became another secret
+    than the one that the program at the other side had read. A password file was cut after its first line, by a rule
+    for text that also ends lines at form feeds.
     """
     assert tm.read_secret(write_secret(tmp_path / "secret", content)) == secret
 
@@ -63,7 +63,7 @@ def test_pipe_is_read_to_its_end_and_a_directory_or_nothing_is_refused(tmp_path:
 
 
 def test_file_that_other_code_reads_is_missing_only_if_it_does_not_exist(tmp_path: Path) -> None:
-    """Story: a key in a directory that this user may not enter was told to be missing."""
+    """Story: a key in a directory that this user may not enter was reported as missing."""
     key = write_secret(tmp_path / "key", SECRET)
     with pytest.raises(tm.FileMissing, match="there is no file .*none; check the path"):
         check_secret_file(tmp_path / "none")
@@ -80,7 +80,7 @@ def test_file_that_other_code_reads_is_missing_only_if_it_does_not_exist(tmp_pat
 def test_secret_any_user_may_read_or_write_is_refused_and_one_of_the_group_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
-    """Story: nothing looked at modes: the file `head … > secret` makes can be read by any user."""
+    """Story: no code checked modes, but any user can read the file that `head … > secret` makes."""
     path = write_secret(tmp_path / "secret", SECRET)
     path.chmod(mode)
     for look in (tm.read_secret, check_secret_file):
@@ -109,7 +109,7 @@ def test_another_user_cannot_read_the_secret() -> None:
         assert as_stranger(path.read_bytes) == "PermissionError"
 
 
-# --- every command reads them so ------------------------------------------------------------------
+# --- every command reads them this way ------------------------------------------------------------
 FILES = {
     "serve": ("serve store --server-id 1", "--secret-file"),
     "replicate": ("replicate 127.0.0.1:1 store --server-id 2", "--secret-file"),
@@ -122,7 +122,7 @@ FILES = {
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """What commands would begin with; they end before they do."""
+    """Return what commands pass on; they end before they use it."""
     found: list[Any] = []
 
     def stop(*places: Any, **given: Any) -> Any:

@@ -110,7 +110,7 @@ def test_status_checkpoint_and_tables_of_an_open_store_come_from_its_owner(store
         status = document("status", store)
         assert status["store"]["pid"] == process.pid
         assert status["restart"]["lcp_id"] == 1
-        # Its owner made number 2 when it had opened the store.
+        # The owner made number 2 after it had opened the store.
         assert document("checkpoint", store)["lcp_id"] == 3
         assert document("status", store)["lcp"]["completed"] == 2
         assert document("tables", store)[0]["rows"] == 9
@@ -153,7 +153,7 @@ def test_directory_without_a_store_is_an_error_and_stays_empty(command: str, tmp
 
 
 def test_mistyped_path_is_told_as_one_and_advises_no_restore(tmp_path: Path) -> None:
-    """Story: "ENOENT …; restore it from a backup" was the answer to a typing error."""
+    """Story: "ENOENT …; restore it from a backup" was the answer to a mistyped path."""
     none, place = tmp_path / "none", (arrow_fs.LocalFileSystem(), str(tmp_path / "none"))
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: tm.open(none, create=False), f"there is no store in {none}: "),

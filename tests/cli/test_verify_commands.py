@@ -27,7 +27,7 @@ def name_in(store: Path) -> str:
 
 
 def change(store: Path) -> str:
-    """One value of one row of a store, and one row less."""
+    """Change one value of a row of a store, and delete another row."""
     name = name_in(store)
     with tm.open(store, **SMALL) as db:
         keys = sorted(row.id for row in db[name].scan())
@@ -95,7 +95,7 @@ def test_binlog_is_compared_with_the_store_by_what_its_files_say(tmp_path):
         db["d.t"].insert_many([(key, key) for key in range(20)])
         db.sync()
     with tm.open(path, data_memory="64 MiB", server_id=7, log_bin="mine"):
-        assert document("check", path, "--binlog")["is_sound"]  # its owner answers
+        assert document("check", path, "--binlog")["is_sound"]  # answered by its owner
     report = document("check", path, "--binlog")
     assert report["is_sound"] and (report["changes"], report["keys"]) == (20, 20)
     with tm.open(path, **SMALL, server_id=7, log_bin="mine") as db:

@@ -1,1 +1,1 @@
-"""A MySQL or MariaDB server taken into a store."""
+"""Ingest from a MySQL or MariaDB server into a store."""

@@ -1,4 +1,4 @@
-"""Streams of events as servers send them, made without a server: MySQL's and MariaDB's ways to frame a transaction."""
+"""Streams of events as servers send them, made without a server: with MySQL's and MariaDB's framing of transactions."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Stream:
         return self
 
     def begin(self) -> Stream:
-        """As MySQL: a GTID, and BEGIN."""
+        """Begin a transaction as MySQL does: a GTID, and BEGIN."""
         self.number += 1
         return self.add(e.Gtid(self.number, 0, source=bytes(range(16)), number=self.number), e.Query("BEGIN", "d"))
 
     def mariadb(self, flags: int = 0) -> Stream:
-        """As MariaDB: a GTID that begins the transaction unless it says that a statement stands alone."""
+        """Add a GTID as MariaDB does; it begins a transaction unless it marks a standalone statement."""
         self.number += 1
         body = self.number.to_bytes(8, "little") + (0).to_bytes(4, "little") + bytes((flags,)) + bytes(6)
         return self.add(e.Other(b.MARIADB_GTID_EVENT, body))
@@ -70,7 +70,7 @@ class Stream:
         definition: TableDefinition = DEFINITION,
         table_id: int = 30,
     ) -> Stream:
-        """A table map and an event of rows; `columns` of the images before and after, all without."""
+        """Add a table map and an event of rows. columns: those in the images before and after; all by default."""
         plans = TablePlans(RowFormat(definition))
         words, starts = entries_of(plans.row_format, [*old, *new])
         names = [column.name for column in definition.columns]
@@ -112,6 +112,6 @@ class Stream:
         return self.add(e.Xid(self.number))
 
     def steps(self) -> list[Step]:
-        """What a reader makes of it."""
+        """Return the steps that a reader makes of it."""
         reader = TransactionReader(self.file, self.start)
         return [step for raw in self.raw if (step := reader.step(raw)) is not None]

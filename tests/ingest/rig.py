@@ -1,4 +1,4 @@
-"""A MariaDB server that can be killed and started again, and what it and a store hold, to be compared."""
+"""A MariaDB server that can be killed and restarted, and comparisons of its contents with those of a store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidemark.replication.ingest.address import Address, Filter, Tls
 from tidemark.replication.ingest.ingest import COPY, Ingest, IngestOptions
 
 _LIMIT_S = 60
-# What a user of the server needs, as docs/ingest.md says.
+# Privileges that a user of the server needs, as in docs/ingest.md.
 USER, PASSWORD = "reader", "geheimnis"
 PRIVILEGES = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, BINLOG MONITOR"
 OPTIONS: dict[str, Any] = {"data_memory": "128 MiB", "redo_log": "32 MiB", "background": False, "durability": "epoch"}
 
 
 class Source(Server):
-    """The server of a test: with users, TLS, and a port of its own; what it has committed survives `kill`."""
+    """The server of a test, with users, TLS and a port of its own; what it has committed survives `kill`."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         import trustme
@@ -40,7 +40,7 @@ class Source(Server):
         certificate = authority.issue_cert("localhost")
         certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
         certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-        self.port = free_port()  # it is stopped and started again: nobody else may be given it meanwhile
+        self.port = free_port()  # it is stopped and restarted: no other process may get the port meanwhile
         self.options = (
             *("--skip-grant-tables=0", "--skip-networking=0", "--bind-address=127.0.0.1", f"--port={self.port}"),
             *(f"--ssl-ca={self.authority}", f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem"),
@@ -56,18 +56,18 @@ class Source(Server):
         return Address("localhost", self.port, USER, password, tls=tls)
 
     def kill(self) -> None:
-        """SIGKILL, as the machine's own end would be for its memory."""
+        """Send SIGKILL: for the server's memory this is like a crash of the machine."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(_LIMIT_S)
 
     def pause(self, is_paused: bool) -> None:
-        """Stop answering, as a network does that drops packets; or go on."""
+        """Stop answering, like a network that drops packets; or continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
 
     def start_again(self) -> None:
-        """The same server on the data it has left."""
+        """Start the same server again on its old data."""
         assert self._process is not None
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._process.args, env=self.environment(), stdout=log, stderr=log)
@@ -84,11 +84,11 @@ class Source(Server):
         )
 
     def sql(self, text: str) -> str:
-        """Statements, run in database `d` if it is there: sequences want one."""
+        """Run statements, in database `d` if it exists: sequences need one."""
         return super().sql(("USE d;\n" if self.has_database else "") + text)
 
     def reset(self, *databases: str) -> None:
-        """Databases made anew, settings as in the beginning, and a binlog that begins here."""
+        """Make the databases anew, reset settings, and start a new binlog."""
         self.has_database = False
         self.sql(
             "".join(f"DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name} CHARSET utf8mb4;\n" for name in databases)
@@ -102,7 +102,7 @@ class Source(Server):
 
 @contextmanager
 def running_source() -> Iterator[Source]:
-    """A server for a block; skips the test without MariaDB."""
+    """Run a server for a block; skip the test without MariaDB."""
     root = need_mariadb()
     with tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as folder:
         source = Source(root, Path(folder))
@@ -114,7 +114,7 @@ def running_source() -> Iterator[Source]:
 
 
 def options_of(**given: Any) -> IngestOptions:
-    """Options of a test: begin with a copy, end where the binlog ends."""
+    """Return the options of a test: begin with a copy, end at the end of the binlog."""
     given.setdefault("server_id", 4_711)
     given.setdefault("source", "main")
     given.setdefault("start", COPY)
@@ -124,7 +124,7 @@ def options_of(**given: Any) -> IngestOptions:
 
 
 def take_in(db: tm.Database, source: Source, address: Address | None = None, **given: Any) -> Ingest:
-    """Take in what the server has, to the end of its binlog; one that is tried again for ever fails with its reason."""
+    """Ingest from the server to the end of its binlog; fail with the reason if it only retries."""
     running = ingest(db, address or source.address, options_of(**given))
     impatience = threading.Timer(_LIMIT_S, running.stop)
     impatience.start()
@@ -138,8 +138,8 @@ def take_in(db: tm.Database, source: Source, address: Address | None = None, **g
 
 @contextmanager
 def following(db: tm.Database, source: Source, **given: Any) -> Iterator[Ingest]:
-    """An ingest in a thread of its own; what it raises is raised at the end of the block."""
-    # By the port: pymysql forgets to close a socket file's socket that is refused.
+    """Run an ingest in a thread of its own; its error is raised at the end of the block."""
+    # By the port: pymysql forgets to close the socket of a refused connection to a socket file.
     running = ingest(db, source.over_network(), options_of(once=False, **given))
     errors: list[BaseException] = []
 
@@ -161,7 +161,7 @@ def following(db: tm.Database, source: Source, **given: Any) -> Iterator[Ingest]
 
 
 def rows_at(source: Source, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
-    """All rows of a server's table as Python values, in the order of the first column."""
+    """Return all rows of a server's table as Python values, ordered by the first column."""
     import pymysql
 
     connection = pymysql.connect(unix_socket=source.address.socket, user="root", charset="utf8mb4")
@@ -176,13 +176,13 @@ def rows_at(source: Source, table: str, columns: list[str]) -> list[tuple[Any, .
 
 
 def rows_in(db: tm.Database, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
-    """All rows of a store's table, in the order of the first column."""
+    """Return all rows of a store's table, ordered by the first column."""
     found = db[table].to_arrow(columns).to_pydict()
     return sorted(zip(*(found[column] for column in columns), strict=True), key=lambda row: row[0])
 
 
 def _plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Values of a store as pymysql shows them: no time zone, and no bytes of a BIT."""
+    """Return values of a store as pymysql shows them: no time zone, and no bytes of a BIT."""
     return tuple(value.replace(tzinfo=None) if isinstance(value, datetime) else value for value in values)
 
 
@@ -194,7 +194,7 @@ def _unpacked(row: tuple[Any, ...], kinds: list[ColumnType]) -> tuple[Any, ...]:
 
 
 def assert_same(db: tm.Database, source: Source, *tables: str) -> None:
-    """Every row of these tables is equal on both sides, and so are their columns."""
+    """Check that every row of these tables is equal on both sides, and their columns too."""
     for table in tables:
         columns = [column.name for column in db[table].definition.columns]
         kinds = [column.type for column in db[table].definition.columns]

@@ -1,4 +1,4 @@
-"""Steps of a stream applied to a store: rows, positions, statements, and where a crash may fall."""
+"""Steps of a stream applied to a store: rows, positions, statements, and the points where a crash may come."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_order_of_a_key_is_kept_within_and_between_events(db: tm.Database) -> No
 
 def test_changed_keys_in_any_order_move_their_rows(db: tm.Database) -> None:
     stream = Stream().begin().insert((1, "a", 1), (2, "b", 2), (3, "c", 3)).commit()
-    # id = id + 1 from the highest, then a key that passes through another, and one that is not changed.
+    # id = id + 1 from the highest on, then a key that passes another one, and one that does not change.
     stream.begin().update(*(((n, x, n), (n + 1, x, n)) for n, x in ((3, "c"), (2, "b"), (1, "a")))).commit()
     stream.begin().update(((4, "c", 3), (9, "c", 3)), ((3, "b", 2), (4, "b", 2)), ((2, "a", 1), (2, "z", 1))).commit()
     apply(db, stream)

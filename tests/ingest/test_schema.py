@@ -1,4 +1,4 @@
-"""Statements of a source as schema changes: what they become, and that each is made once however often it is begun."""
+"""Statements of a source as schema changes: what they become, and that each is made once even after restarts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HISTORY = [
 
 
 def described(db: tm.Database) -> dict[str, Any]:
-    """Every table by name, but for the numbers of its versions."""
+    """Return every table by name, without version numbers."""
     found = {}
     for name in db.tables():
         definition = db[name].definition
@@ -70,14 +70,14 @@ def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Datab
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """The process dies here."""
 
 
 @pytest.mark.parametrize("point", ["before", "behind"])
 def test_schema_change_broken_off_at_any_step_is_made_once(
     db: tm.Database, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Each step of each statement meets a crash before or behind it, the next process begins anew from the row."""
+    """Each step of each statement meets a crash before or after it; the next process starts again from the row."""
     stream = Stream()
     for text in HISTORY:
         stream.statement(text)
@@ -121,7 +121,7 @@ def test_schema_change_broken_off_at_any_step_is_made_once(
 
 
 def test_refused_step_is_no_step_that_was_begun(db: tm.Database) -> None:
-    """A table in the way is refused again by the next process, and not taken for what was made before a crash."""
+    """The next process refuses an existing table again, and does not take it for one made before a crash."""
     stream = Stream().statement("CREATE TABLE t (id BIGINT PRIMARY KEY)")
     for _ in range(2):
         with pytest.raises(tm.Unsupported, match="exists") as caught:

@@ -1,4 +1,6 @@
-"""A real MariaDB taken into a store: every type, every kind of change, crashes of either side. Skipped without one."""
+"""A real MariaDB taken into a store: every type, every kind of change, crashes of either side. Skipped without
+MariaDB.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ INSERT INTO d.foreign_types VALUES
 
 
 def comparable(kind: ColumnType, value: Any) -> Any:
-    """A value of the store as pymysql shows the same one."""
+    """Return a value of the store as pymysql shows it."""
     if isinstance(value, datetime.time):
         return datetime.timedelta(
             hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
@@ -51,7 +53,7 @@ def comparable(kind: ColumnType, value: Any) -> Any:
 
 
 def assert_every_type_same(db: tm.Database, source: Source, table: str, rows: list[tuple[Any, ...]]) -> None:
-    """The store has exactly these rows, which the server was given."""
+    """Check that the store has exactly these rows, which the server was given."""
     columns = db[table].definition.columns
     found = rows_in(db, table, [column.name for column in columns])
     assert len(found) == len(rows)
@@ -216,7 +218,7 @@ def test_start_needs_a_place_and_filters_choose_tables(db: tm.Database, source: 
 
 
 def test_latin1_text_arrives_as_its_characters(db: tm.Database, source: Source) -> None:
-    """Every byte of the character set, in each kind of column, by the copy, by rows, in images that change it."""
+    """Every byte of the character set, in each kind of column: copied, in row events, and in images that change it."""
     table = (
         " (id INT PRIMARY KEY, v VARCHAR(300), c CHAR(4), t TEXT, l LONGTEXT, e ENUM('ä', 'b\u20ac'), w VARCHAR(75)"
         " CHARSET utf8mb4) CHARSET latin1;"
@@ -278,7 +280,7 @@ def test_tables_whose_changes_would_be_lost_are_refused_by_name(db: tm.Database,
 
 
 def test_table_without_transactions_is_followed(db: tm.Database, source: Source) -> None:
-    """Its rows stay where a transaction is rolled back, or a statement ends half way."""
+    """Its rows stay when a transaction is rolled back, or a statement ends half-way."""
     take_in(db, source)
     source.sql("CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM; CREATE TABLE d.i (id INT PRIMARY KEY);")
     source.sql(

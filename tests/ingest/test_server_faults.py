@@ -1,4 +1,4 @@
-"""A real MariaDB and what goes wrong: resets, silence, kills of either side, passwords, TLS. Skipped without one."""
+"""A real MariaDB and faults: resets, silence, kills of either side, passwords, TLS. Skipped without MariaDB."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: So
     make_tables(source, 10)
     take_in(db, source)
     source.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
-    # A file stays while the thread that served the link that is gone has it; a new file lets it find out.
+    # A purged file stays while the thread of the dead link still has it open; a new file lets that thread notice.
     while "master.000001" in source.sql("SHOW BINARY LOGS"):
         source.sql("FLUSH BINARY LOGS; PURGE BINARY LOGS TO 'master.000003';")
     with pytest.raises(tm.PositionLost):
@@ -41,7 +41,7 @@ def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: So
 
 
 def test_binlog_that_was_reset_is_another_one_whatever_its_length(db: tm.Database, source: Source) -> None:
-    """Files of the same name, and a position that is one between transactions in both."""
+    """Both have files of the same name, and the position is between transactions in both."""
     make_tables(source, 10)
     take_in(db, source)
     found = read_standing(db.parts.store, "main")
@@ -79,7 +79,7 @@ def test_dump_that_the_server_ends_is_begun_again(
     monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
     make_tables(source, 10)
     with following(db, source) as running:
-        # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
+        # Before the first connection an unreachable server is an error, which a busy machine did meet.
         wait_until(lambda: running.status()["state"] == "streaming")
         for number in range(3):
             source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_300;")
@@ -117,7 +117,7 @@ def test_full_store_ends_the_ingest_and_a_busy_one_is_tried_again(
 def test_server_that_falls_silent_is_connected_anew(
     db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only missing heartbeats tell: nothing ends the connection."""
+    """Only missing heartbeats show it: nothing ends the connection."""
     monkeypatch.setattr("tidemark.replication.ingest.client.HEARTBEAT_S", 0.5)
     monkeypatch.setattr("tidemark.replication.ingest.client.CONNECT_TIMEOUT_S", 2)
     monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
@@ -135,7 +135,9 @@ def test_server_that_falls_silent_is_connected_anew(
 
 
 def test_server_of_these_tests_has_a_temporary_folder_of_its_own(server: Source) -> None:
-    """Another one that started removed its temporary tables from /tmp, and it died while it answered a query."""
+    """Story: another server that started removed this one's temporary tables from /tmp, and this one died in a
+    query.
+    """
     assert server.sql("SELECT @@tmpdir;").strip() == str(server.folder)
 
 
@@ -156,7 +158,7 @@ def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
     found = read_standing(db.parts.store, "main")
     assert found is not None and found.state == "copying" and "d.a" in db
     monkeypatch.undo()
-    # A table of the store's own that has come since is none of the copy's.
+    # A table that was made in the store meanwhile does not belong to the copy.
     source.sql("CREATE TABLE d.mine (id INT PRIMARY KEY);")
     db.create_table("d.mine", [tm.Column("id", tm.Int32)], "id")
     with pytest.raises(tm.TableExists, match=r"d\.mine"):
@@ -172,7 +174,7 @@ def test_follower_commits_what_comes_and_survives_kills_of_the_server(
     monkeypatch.setattr("tidemark.replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
     make_tables(source, 10)
     with following(db, source) as running:
-        # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
+        # Before the first connection an unreachable server is an error, which a busy machine did meet.
         wait_until(lambda: running.status()["state"] == "streaming")
         for number in range(3):
             source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_500;")
@@ -185,7 +187,7 @@ def test_follower_commits_what_comes_and_survives_kills_of_the_server(
 
 
 def wait_for(db: tm.Database, source: Source, running: Any) -> None:
-    """Until the ingest stands where the server's binlog ends."""
+    """Wait until the ingest has reached the end of the server's binlog."""
     end = source.sql("SHOW MASTER STATUS").split("\t")[:2]
 
     def is_there() -> bool:
@@ -210,8 +212,8 @@ with tm.open(sys.argv[1], **{**OPTIONS, "durability": "commit"}) as db:
 
 @pytest.mark.parametrize("seed", [1])
 def test_ingest_killed_at_random_instants_ends_equal(tmp_path: Path, source: Source, seed: int) -> None:
-    """Rows are compared with what a missing or a second application of any transaction would leave: the ingest stops
-    at a row that is missing or there already.
+    """Equal rows prove that no transaction is missing or applied twice, because the ingest stops at a row that is
+    missing or already there.
     """
     draw = random.Random(seed)
     make_tables(source, 200)

@@ -1,4 +1,4 @@
-"""Addresses, filters, what a server must be set to, and the command line without a server."""
+"""Addresses, filters, required settings of a server, and the command line without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of queries taken apart: any split of the bytes, any lengths, and lengths that lie."""
+"""Parsing of query results: any split of the bytes, any lengths, and false lengths."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_any_bytes_are_refused_or_read_as_twin_does(payload: bytes, columns: int
 
 
 class Pieces:
-    """A result whose bytes come in pieces."""
+    """A result with bytes that come in pieces."""
 
     def __init__(self, octets: bytes, columns: int, seed: int) -> None:
         self.octets, self.columns, self.random = octets, columns, random.Random(seed)
@@ -77,7 +77,7 @@ class Pieces:
 
 
 class Whole(Pieces):
-    """Comes in pieces of a megabyte."""
+    """A result in pieces of a megabyte."""
 
     def read_into(self, room: memoryview) -> int:
         count = min(len(room), len(self.octets) - self.read, 1 << 20)
@@ -123,7 +123,7 @@ def test_row_longer_than_a_packet_comes_whole() -> None:
 
 @pytest.mark.parametrize("cells", [1, 3])
 def test_row_of_several_packets_that_has_other_cells_than_columns_is_refused(cells: int) -> None:
-    """A cell too few was read past the end of the row: IndexError, in a follower of a server."""
+    """Story: with a cell too few the parser read past the end of the row: IndexError, in a follower of a server."""
     limit = (1 << 24) - 1
     big = b"\xfe" + (limit + 1).to_bytes(8, "little") + bytes(limit + 1)
     payload = big + lenenc(b"x") * (cells - 1)

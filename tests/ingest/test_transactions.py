@@ -1,4 +1,4 @@
-"""Events of a server as transactions: framing, positions, GTIDs, and what must stop."""
+"""Events of a server as transactions: framing, positions, GTIDs, and events that must stop the ingest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_transaction_rolled_back_at_the_source_says_so() -> None:
 
 
 def test_file_that_ends_within_a_transaction_undoes_it() -> None:
-    """A server killed while it wrote leaves the beginning of a transaction that it undoes when it starts again."""
+    """A server that is killed during a write leaves the start of a transaction, which it undoes at its next start."""
     stream = Stream().begin().insert((1, "a", 1)).add(e.Rotate("master.000002"))
     steps = stream.steps()
     assert [type(step) for step in steps] == [Moved, Change, Rollback]
@@ -91,7 +91,7 @@ def test_what_would_lose_changes_stops_with_place_and_remedy(event: e.Event, rem
 
 
 def test_file_that_was_begun_at_another_time_is_another_file() -> None:
-    """RESET MASTER begins a file of the same name, in which the old position may be one between transactions too."""
+    """RESET MASTER starts a file of the same name, in which the old position may be between transactions too."""
     stream = Stream().begin().insert((1, "a", 1)).commit()
     begun = stream.steps()[-1].place.created_s
     assert begun > 0
@@ -140,7 +140,7 @@ def test_rows_without_map_or_outside_a_transaction_are_damage() -> None:
 
 
 def test_positions_beyond_four_gibibytes_go_on_counting() -> None:
-    """A header has 32 bits of position; a transaction of several gigabytes passes them."""
+    """A header has 32 bits of position; a transaction of several gigabytes exceeds them."""
     stream = Stream(position=(1 << 32) - 40).begin().commit()
     place = stream.steps()[-1].place
     assert place.position == stream.position > 1 << 32

@@ -1,1 +1,1 @@
-"""Processes that are killed, again and again, and judges of what is left: sites, and nodes of a group."""
+"""Loops that kill processes again and again and check what is left: of sites, and of nodes of a group."""

@@ -1,4 +1,4 @@
-"""A node in a process of its own, that says what comes to it: `number` and `1=port,2=port`."""
+"""A node in a process of its own that prints the messages it receives; arguments `number` and `1=port,2=port`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tidemark.replication.node_group.party import NodeParty
 
 
 def say(node: int, store: bytes, message: Any) -> None:
-    """On a line."""
+    """Print a message on a line."""
     shown = f"Groups from {message.first}" if isinstance(message, Groups) else message
     sys.stdout.write(f"{node} {shown}\n")
     sys.stdout.flush()
 
 
 def stand_still(conversation: Conversation) -> None:
-    """Say nothing."""
+    """Serve a conversation without a message, for ever."""
     threading.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""Carriers of one site in a test, and what came to them."""
+"""Carriers of one site in a test, and the messages they received."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CLOCK = SystemClock()
 
 
 def free_address() -> Address:
-    """Where nobody listens now."""
+    """Return an address at which nothing listens."""
     return HOST, free_port()
 
 
 class Site:
-    """Addresses of all nodes, and what is common to them."""
+    """The addresses of all nodes, and the settings that their carriers share."""
 
     def __init__(self, numbers: tuple[int, ...] = (1, 2), secrets: Secrets | None = None) -> None:
         self.peers = {number: free_address() for number in numbers}
@@ -32,19 +32,19 @@ class Site:
         self._ends: list[End] = []
 
     def end(self, number: int, incarnation: int = 1, **changes: Any) -> End:
-        """One process of a node, started."""
+        """Start a process of a node and return its end."""
         made = End(self, number, incarnation, **changes)
         self._ends.append(made)
         return made
 
     def close(self) -> None:
-        """All of them."""
+        """Close all carriers."""
         for each in self._ends:
             each.carrier.close()
 
 
 class End:
-    """A carrier, and what came."""
+    """A carrier, and the messages it received."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class End:
         self.serve(conversation)
 
     def serve(self, conversation: Conversation) -> None:
-        """What it does in a conversation."""
+        """Serve a conversation: stay in it until the test lets it end."""
         self.may_end.wait()
 
     def messages(self, kind: type | None = None) -> list[Any]:
-        """What came, of one kind."""
+        """Return the messages received so far, of one kind if given."""
         return [each for _, _, each in list(self.came) if kind is None or isinstance(each, kind)]
 
     def wait_for(self, *nodes: int) -> None:

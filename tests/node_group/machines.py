@@ -1,4 +1,4 @@
-"""Nodes of a group as machines over carriers, with logs that hold no rows."""
+"""Nodes of a group as machines over carriers, with logs without rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STORE = bytes(range(16))
 
 
 class ListLog:
-    """Groups as arrays of (epoch, payload); every one is durable at once."""
+    """A log with groups as arrays of (epoch, payload); every group is durable at once."""
 
     def __init__(self, owner: GroupNode) -> None:
         self._owner = owner
@@ -49,24 +49,24 @@ class ListLog:
     epoch = 0
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:
-        """Groups to send."""
+        """Return groups to send."""
         return tuple(self.entries[first - 1 : last])
 
     def append(self, epoch: int, payload: int) -> None:
-        """A commit of the primary."""
+        """Append a commit of the primary."""
         entry = np.array([epoch, payload], dtype=np.int64)
         entry.flags.writeable = False
         self.entries.append(entry)
         self._owner.tell(LogGrew())
 
     def take(self, first: int, groups: tuple[Any, ...]) -> None:
-        """Groups of another node."""
+        """Append groups of another node."""
         assert first == self.last + 1
         self.entries += groups
         self._owner.tell(LogGrew())
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """Back to the end of an epoch."""
+        """Cut the log back to the end of an epoch."""
         self.entries = [each for each in self.entries if each[0] <= epoch]
         self._owner.tell(LogCut())
 
@@ -103,16 +103,16 @@ class GroupNode:
         self._thread.start()
 
     def tell(self, event: Event) -> None:
-        """Something has happened."""
+        """Give the machine an event."""
         self._events.put(event)
 
     def commit(self, payload: int) -> int:
-        """A group of the primary; its sequence."""
+        """Append a group of the primary; return its sequence."""
         self.log.append(1 + self.log.last, payload)
         return self.log.last
 
     def crash(self) -> None:
-        """The process is dead."""
+        """End the process."""
         self._events.put(None)
         self._thread.join()
         self.carrier.close()

@@ -1,7 +1,7 @@
 """A node of a later program: `python -m tests.node_group.newer_program DIRECTORY NUMBER GROUP CALLS`.
 
-It writes everything in the format behind this one, which it reads too, and speaks the protocols of both. It says one
-line when it is a member, and lives until its standard input ends.
+It writes everything in the format after the current one, reads both formats, and speaks the protocols of both. It
+prints one line when it is a member, and runs until its standard input ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two stores in one process, the groups of one applied to the other; and what must be equal in both."""
+"""Two stores in one process: the groups of one are applied to the other, and both must be equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Slot = tuple[int, int, int]  # table, fragment, ROWID
 
 
 class Stream:
-    """A commit partner that applies what it gets to a member when it is waited for."""
+    """A commit partner: when a commit waits for it, it applies the groups received so far to a member."""
 
     def __init__(self, applier: GroupApplier, sources: Any, files: Any) -> None:
         """sources, files: of the primary and of the member."""
@@ -63,13 +63,13 @@ class Stream:
         self.closings.append((epoch, sequence))
 
     def tell(self, sequence: int) -> None:
-        """Tell the member of the epochs closed before a group."""
+        """Report to the member the epochs that were closed before a group."""
         while self.closings and self.closings[0][1] <= sequence:
             self.applier.close_epoch(*self.closings.pop(0))
 
 
 def copy_file(source: Any, target: Any, name: str) -> None:
-    """A file from one store's directory to another's, synced."""
+    """Copy a file from one store's directory to another's and sync it."""
     folder, _, _ = name.rpartition("/")
     if not target.exists(folder):
         target.make_directory(folder)
@@ -96,25 +96,25 @@ class Pair:
         self.join()
 
     def join(self) -> None:
-        """The member follows the primary from here on."""
+        """Let the member follow the primary from here on."""
         self.applier = GroupApplier(self.member.parts.store)
         self.stream = Stream(self.applier, self.primary.parts.files, self.member.parts.files)
         self.primary.parts.store.log.partner = self.stream
         self.member.parts.store.epochs.on_wanted = self.close_epoch
 
     def close_epoch(self) -> None:
-        """Close an epoch at the primary, and have the member know."""
+        """Close an epoch at the primary and report it to the member."""
         with self.primary.parts.store.latch:
             self.primary.parts.store.epochs.close()
         self.pump()
 
     def pump(self) -> None:
-        """Let the member have everything."""
+        """Bring the member up to date with the primary."""
         self.primary.parts.store.log.flush()
         self.stream.tell(self.primary.parts.store.log.sequence)
 
     def verify(self, said: str = "") -> None:
-        """Both stores must be equal, and sound."""
+        """Check that both stores are equal, and sound."""
         self.pump()
         same_slots(self.primary, self.member, said)
         for db in (self.primary, self.member):
@@ -127,7 +127,9 @@ class Pair:
 
 
 def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
-    """Rows by slot: epoch, author, words of the fixed image that refer to no page. And the epoch of empty slots."""
+    """Return rows by slot (epoch, author, words of the fixed image that refer to no page), and epochs of empty
+    slots.
+    """
     rows: dict[Slot, Any] = {}
     empty: dict[Slot, int] = {}
     store = db.parts.store
@@ -161,10 +163,10 @@ def page_of(mem: Any, fragment: int, logical: int) -> int:
 
 
 def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) -> None:
-    """Definitions, and slot by slot row or none, image, epoch and author must be equal.
+    """Check that both stores have equal definitions, and in each slot equal images, epochs and authors, or no row.
 
-    is_joined: one of both may have been copied. Then epochs of empty slots are not compared: a slot that a slice says
-    is empty has the slice's epoch, which may be higher than that of the delete, never lower.
+    is_joined: one of the stores may be a copy. Then epochs of empty slots are not compared: a slot that a slice reports
+    as empty gets the slice's epoch, which may be higher than that of the delete, never lower.
     """
     definitions = [{each.table_id: each.definition for each in db.parts.store.tables.values()} for db in (one, other)]
     assert {key: each.to_json() for key, each in definitions[0].items()} == {
@@ -175,19 +177,19 @@ def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) ->
     different = [place for place in rows if rows[place] != others[place]]
     assert not different, f"{said}: {[(place, rows[place], others[place]) for place in different[:3]]}"
     for place in () if is_joined else set(empty) & set(empties):
-        # A local checkpoint has no empty slots: behind a restart theirs is 0, which counts as changed.
+        # A local checkpoint has no empty slots: after a restart their epoch is 0, which counts as changed.
         assert empty[place] == empties[place] or not empty[place] * empties[place], f"{said}: {place}"
     for name in one.parts.store.tables:
         assert contents(one, name) == contents(other, name), f"{said}: {name}"
 
 
 def contents(db: Any, name: str) -> list[str]:
-    """Whole rows of a table, large values and disk columns included."""
+    """Return all rows of a table, with large values and disk columns."""
     return sorted(repr(tuple(row)) for row in db[name].scan())
 
 
 class PairWorld(World):
-    """A primary that answers to the steps of a history, beside its member."""
+    """A primary that carries out the steps of a history, and its member."""
 
     def __init__(
         self, columns: list[Any], fragments: Any, page_size: str | None = None, indexes: Any = (), **options: Any

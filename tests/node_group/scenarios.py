@@ -1,4 +1,4 @@
-"""What the scenarios of NDB's test programs share: a group whose rows are known, stopped, crashed and judged."""
+"""What the scenarios of NDB's test programs share: a group with known rows that is stopped, crashed and checked."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ COLUMNS = [
     tm.Column("note", tm.Text, nullable=True),
     tm.Column("far", tm.VarChar(300), nullable=True, storage="disk"),
 ]
-RETRIES = 11  # of a transaction: a hundred seconds of pauses
-BATCH_ROWS = 500  # which the UNDO log has room for
+RETRIES = 11  # of a transaction: their pauses add up to a hundred seconds
+BATCH_ROWS = 500  # as many as fit into the UNDO log
 DEATH = "this process is to die"
 
 
 def row(key: int, mark: int) -> tuple[Any, ...]:
-    """A row whose parts in memory and on disk change their lengths with its mark."""
+    """Return a row whose parts in memory and on disk change length with its mark."""
     return (key, mark, "n" * ((key * 7 + mark * 13) % 120), f"far {mark} " + "f" * ((key + mark * 31) % 200))
 
 
 def soaked(*values: Any) -> list[Any]:
-    """Parameters that are tried by `make soak` only."""
+    """Return parameters that only `make soak` tries."""
     return [pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.soak) for each in values]
 
 
 class Group(Site):
-    """A site whose nodes serve clients at addresses that stay, with a table whose rows are known."""
+    """A site with nodes that serve clients at fixed addresses, and a table of known rows."""
 
     def __init__(self, root: Path, count: int, with_arbitrator: bool = False, **options: Any) -> None:
         super().__init__(root, count, with_arbitrator, **options)
@@ -60,13 +60,13 @@ class Group(Site):
         return super().begin(number, **{"calls": f"127.0.0.1:{self.calls[number]}", "found": founds, **options})
 
     def connect(self, *numbers: int) -> Any:
-        """A client that knows these nodes, all if none are given."""
+        """Connect a client that knows these nodes; all nodes if none are given."""
         addresses = [f"127.0.0.1:{self.calls[number]}" for number in numbers or self.numbers]
         return tm.connect(addresses, SECRET, timeout_ms=PATIENCE_MS)
 
     @property
     def client(self) -> Any:
-        """One client of the whole group, over everything that happens to it."""
+        """The one client of the whole group; it stays the same across all crashes."""
         if self._client is None:
             self._client = self.connect()
         return self._client
@@ -79,48 +79,48 @@ class Group(Site):
 
     # --- nodes ----------------------------------------------------------------------------------------
     def lose_disk(self, number: int) -> None:
-        """The directory of a node that does not run is gone."""
+        """Remove the directory of a node that does not run."""
         shutil.rmtree(self.root / str(number))
 
     def crash(self, *numbers: int) -> None:
-        """Nodes are gone without a word, in this order."""
+        """Crash these nodes, in this order."""
         for number in numbers:
             self.drop(number)
 
     def crash_all(self) -> None:
-        """Every node that runs, in any order."""
+        """Crash every running node, in random order."""
         self.crash(*self.rng.sample(sorted(self.nodes), len(self.nodes)))
 
     def stop_all(self) -> None:
-        """Every node leaves or closes, members first."""
+        """Close every node, members first."""
         for number in sorted(self.nodes, reverse=True):
             self.close(number)
 
     def start_all(self, *order: int) -> None:
-        """All nodes run and are members of one open view when this returns."""
+        """Start all nodes, and return when they are members of one open view."""
         for number in order or self.rng.sample(self.numbers, len(self.numbers)):
             if number not in self.nodes:
                 self.begin(number)
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Until all nodes are members of one open view."""
+        """Wait until all nodes are members of one open view."""
         self.wait_view(*self.numbers)
 
     # --- rows -----------------------------------------------------------------------------------------
     def create(self) -> None:
-        """The table: one column on disk, an ordered index."""
+        """Create the table: one column on disk, an ordered index."""
         self.is_made = True
         self.client.create_tablespace("main", "2 MiB")
         self.client.create_table(NAME, COLUMNS, "id", tm.HashPartition(2), tablespace="main")
         self.client.create_index(NAME, "by_n", "n")
 
     def run(self, work: Callable[[Any], Any]) -> None:
-        """One transaction, again if the primary was lost in it."""
+        """Run one transaction; retry it if the primary was lost meanwhile."""
         self.client.run(work, RETRIES)
 
     def load(self, keys: Iterable[int], mark: int = 0) -> None:
-        """Insert rows, or replace them, some hundred a transaction."""
+        """Insert or replace rows, a few hundred in each transaction."""
         made = [row(key, mark) for key in keys]
         for first in range(0, len(made), BATCH_ROWS):
             some = made[first : first + BATCH_ROWS]
@@ -128,7 +128,7 @@ class Group(Site):
         self.rows.update({each[0]: each for each in made})
 
     def delete(self, keys: Iterable[int]) -> None:
-        """Rows that are there, some hundred a transaction."""
+        """Delete existing rows, a few hundred in each transaction."""
         gone = list(keys)
         for first in range(0, len(gone), BATCH_ROWS):
             some = gone[first : first + BATCH_ROWS]
@@ -137,22 +137,22 @@ class Group(Site):
             del self.rows[key]
 
     def scan_update(self) -> None:
-        """Every row, in one transaction."""
+        """Update every row, in one transaction."""
         self.run(lambda txn: txn.update_where(NAME, {"n": tm.col("n") + 1}))
         self.rows = {key: (key, each[1] + 1, *each[2:]) for key, each in self.rows.items()}
 
     # --- judgement ------------------------------------------------------------------------------------
     def shown(self, number: int) -> dict[int, tuple[Any, ...]]:
-        """What a node shows."""
+        """Return the rows that a node shows."""
         while True:
             try:
                 with self.nodes[number].reading() as db:
                     return {each[0]: tuple(each) for each in db[NAME].scan()}
-            except tm.NotPrimary:  # a view has changed under it
+            except tm.NotPrimary:  # the view has changed meanwhile
                 self.nodes[number].wait_member(PATIENCE_MS)
 
     def verify(self) -> None:
-        """Every node shows the rows that are known, all have the same slots, and each is sound."""
+        """Check that every node shows the known rows, that all nodes have the same slots, and that each is sound."""
         said = f"seed {self.seed}"
         for number in self.nodes:
             found = self.shown(number)
@@ -161,7 +161,7 @@ class Group(Site):
         self.verify_equal()
 
     def verify_equal(self) -> None:
-        """All nodes have the same slots, and each is sound."""
+        """Check that all nodes have the same slots, and that each is sound."""
         first, *others = sorted(self.nodes)
         for number in others:
             one, other = self.db(first), self.db(number)
@@ -175,14 +175,14 @@ class Group(Site):
             assert self.db(number).check()["problems"] == [], f"seed {self.seed}, node {number}"
 
     def epochs(self, number: int) -> dict[Any, int]:
-        """The epoch of each row of a node, by table, fragment and ROWID."""
+        """Return the epoch of each row of a node, by table, fragment and ROWID."""
         rows, _ = slots_of(self.db(number))
         return {place: each[0] for place, each in rows.items()}
 
 
 @contextmanager
 def group_of(root: Path, count: int, seed: int = 0, started: int | None = None, **options: Any) -> Iterator[Group]:
-    """A group with the table, whose first `started` nodes, all if None, are members; all are closed at the end."""
+    """Make a group with the table. Its first `started` nodes, all if None, are members; all are closed at the end."""
     group = Group(root, count, **options)
     group.seed, group.rng = seed, random.Random(seed)
     try:
@@ -198,7 +198,7 @@ class Writers:
     """Threads that write and read through the group until the block ends; each has keys of its own.
 
     kinds: "write" inserts and replaces, "hot" deletes and inserts a few keys again and again, "mixed" does several
-    operations on one key in one transaction. Rows that were acknowledged are those of the group.
+    operations on one key in one transaction. Acknowledged rows go into `group.rows`.
     """
 
     def __init__(self, group: Group, *kinds: str, first: int = 100_000) -> None:
@@ -226,7 +226,7 @@ class Writers:
             raise self.failures[0]
 
     def wait(self, transactions: int = 3) -> None:
-        """Until each thread has done so many more."""
+        """Wait until each thread has done this many more transactions."""
         before = list(self.done)
 
         def is_so() -> bool:
@@ -280,7 +280,7 @@ class Writers:
 
 
 class Stop:
-    """Who comes by at a place of the program for the n-th time stands there until it is told to go on, or to die."""
+    """Stops the thread that is the n-th to reach a place of the program, until the test lets it continue or die."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -288,16 +288,16 @@ class Stop:
         self.error: BaseException | None = None
 
     def wait(self) -> None:
-        """Until somebody stands there."""
+        """Wait until a thread has stopped at the place."""
         assert self.reached.wait(PATIENCE_MS / 1_000), "nobody came by"
 
     def go(self, error: BaseException | None = None) -> None:
-        """Let it go on, or raise there."""
+        """Let the thread continue, or raise the error in it."""
         self.error = error
         self._goes_on.set()
 
     def stand(self) -> None:
-        """At the place."""
+        """Stop at the place until `go`."""
         self.reached.set()
         self._goes_on.wait(PATIENCE_MS / 1_000)
         if self.error is not None:
@@ -308,7 +308,9 @@ class Stop:
 def stopped_at(
     monkeypatch: Any, owner: Any, name: str, nth: int = 1, whose: Callable[[Any], bool] = lambda _: True
 ) -> Iterator[Stop]:
-    """A `Stop` before a method. whose: of which objects; the first argument is given. At the end all may pass."""
+    """Put a `Stop` before a method; it ends with the block. whose: whether to count a call, given its first
+    argument.
+    """
     real = getattr(owner, name)
     stop = Stop()
     left = [nth]

@@ -16,7 +16,7 @@ from tidemark.replication.node_group.view import Times
 SECRET = b"a secret of nodes"
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "4 MiB", "page_buffer": "1 MiB"}
 PATIENCE_MS = 60_000
-# All nodes share one process, which may be slow: what leaves a node out is its death, which others hear of at once.
+# All nodes share one process, which may be slow. Only its death excludes a node, and the others notice that at once.
 PATIENT = Times(suspicion_ms=3_000)
 
 
@@ -39,20 +39,20 @@ class Site:
         self.nodes: dict[int, Any] = {}
 
     def begin(self, number: int, **options: Any) -> Any:
-        """Let a node begin; the first one makes the group."""
+        """Start a node; the first one founds the group."""
         given = {**self.options, "found": number == 1, **options}
         node = tm.NodeGroup(self.root / str(number), number, self.group, SECRET, **given)
         self.nodes[number] = node
         return node
 
     def start(self, number: int, **options: Any) -> Any:
-        """A node that is a member of an open view when this returns."""
+        """Start a node and return it when it is a member of an open view."""
         node = self.begin(number, **options)
         node.wait_member(PATIENCE_MS)
         return node
 
     def drop(self, number: int) -> None:
-        """A node is gone without a word: nothing of what closing does is done, as far as a process can do that."""
+        """Drop a node as a crash would: as far as one process can, nothing is done that closing does."""
         node = self.nodes.pop(number)
         life = node.parts.life
         assert life is not None and life.node is not None
@@ -60,12 +60,13 @@ class Site:
         node.close(leave=False)
 
     def close(self, number: int) -> None:
-        """A node leaves."""
+        """Close a node, which leaves its group."""
         self.nodes.pop(number).close()
 
     def db(self, number: int) -> Any:
-        """The `Database` of a node: what is looked at in tests, and read elsewhere through `reading`. Between two lives
-        the node has none, which no status tells in time: waits for the next.
+        """Return the `Database` of a node for the test to look at; a program reads it through `reading`.
+
+        Between two lives a node has none, which no status reports in time: this waits for the next one.
         """
         found: list[Any] = []
 
@@ -79,7 +80,7 @@ class Site:
         return found[0]
 
     def wait_view(self, *members: int) -> None:
-        """Until these are the members of an open view, and nobody else."""
+        """Wait until exactly these are the members of an open view."""
 
         def is_so() -> bool:
             states = [self.nodes[number].status() for number in members]
@@ -90,7 +91,7 @@ class Site:
             self.nodes[number].wait_member(PATIENCE_MS)
 
     def primary(self) -> int:
-        """The number of the node that leads."""
+        """Return the number of the node that leads."""
         return next(number for number, node in self.nodes.items() if node.status().get("is_leading"))
 
     def end(self) -> None:
@@ -103,7 +104,7 @@ class Site:
 
 @contextmanager
 def site_of(root: Path, count: int, of: int = 0, **options: Any) -> Iterator[Site]:
-    """A group whose first `count` nodes are members, of as many as that or more; all are closed at the end."""
+    """Make a group of `of` nodes, or `count` if 0; the first `count` are members. All are closed at the end."""
     site = Site(root, of or count, **options)
     try:
         for number in range(1, count + 1):

@@ -1,4 +1,4 @@
-"""A live store, a node that was away, and a link between them on which writers of the live one take their turns."""
+"""A live store, a node that was away, and a link between them; writers of the live store run between its messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidemark.recovery.system_restart.through import Through
 from tidemark.replication.node_group.codec import RESTART_MESSAGES, decode, encode
 
 COPYING = (ROWID_SYNC, DELETE_LOG)  # the variants that copy rows
-WORK_MAX = 150  # times that writers work while a node joins
+WORK_MAX = 150  # rounds of the writers while a node joins
 OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "undo_log": "8 MiB", "delete_log": "1 MiB"}
 
 
@@ -36,12 +36,12 @@ def settings() -> Options:
 
 
 def open_node(files: MemoryFiles | None = None, through: int | None = None) -> Any:
-    """A node, driven by hand."""
+    """Open a node that the test drives by hand."""
     return open_memory(files, through, **OPTIONS)
 
 
 class Stream:
-    """The groups of a live store's log, in order, as a commit partner would be given them."""
+    """The groups of a live store's log, in order, as a commit partner receives them."""
 
     def __init__(self, db: Any, files: MemoryFiles) -> None:
         opened = db.parts.opened
@@ -54,7 +54,7 @@ class Stream:
         )
 
     def groups(self, most: int = 1 << 30) -> list[Any]:
-        """The next groups, made durable first."""
+        """Make the next groups durable and return them."""
         self._log.flush()
         found: list[Any] = []
         while len(found) < most and self._at[0] < self._log.durable_lsn:
@@ -66,7 +66,7 @@ class Stream:
 
 
 def carried(message: Any) -> Any:
-    """A message as it comes out at another process."""
+    """Return a message as another process decodes it."""
     return decode(bytearray(b"".join(encode(message))), RESTART_MESSAGES)
 
 
@@ -75,7 +75,7 @@ class SourceGone(Exception):
 
 
 class Wire:
-    """Link of a joiner to a source, on one thread: whoever waits for a message lets the live node work."""
+    """A link from a joiner to a source, on one thread: while the joiner waits for a message, the live node works."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Wire:
         work_max: int = WORK_MAX,
         **options: Any,
     ) -> None:
-        """work: what happens on the live node between two steps. most: messages before the source dies.
-        work_max: how often work is called.
+        """work: what the live node does between two steps. most: number of messages after which the source dies.
+        work_max: how often `work` is called at most.
         """
         self.source = Source(db.parts.store, files, db.parts.opened.identity, **options)
         self.stream = Stream(db, files)
@@ -100,7 +100,7 @@ class Wire:
         self._work_left = work_max
 
     def send(self, message: Any) -> None:
-        """From the joiner."""
+        """Send a message from the joiner to the source."""
         message = carried(message)
         if isinstance(message, Ready):
             self._queue.extend(self.source.begin(message))
@@ -110,7 +110,7 @@ class Wire:
             self.source.taken(message)
 
     def receive(self) -> Any:
-        """To the joiner; the live node takes some turns, in whatever order."""
+        """Return the next message to the joiner; the live node takes turns in random order before that."""
         turns = 0
         while not self._queue:
             turns += 1
@@ -145,7 +145,7 @@ class Wire:
 def restarted(
     files: MemoryFiles, wire: Any, through: int, variant: str = "rowid_sync", sequence: int | None = None
 ) -> Opened:
-    """A node brought back from its files and the live node. sequence: of the last group of the epoch `through`."""
+    """Bring a node back from its files and the live node. sequence: of the last group of the epoch `through`."""
     join = Join(wire.source.welcome(), wire, through, variant)
     options = settings()
     end = Through(through, sequence) if through else None
@@ -154,7 +154,7 @@ def restarted(
 
 
 def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
-    """Make a joined store one that recovers by itself."""
+    """Make a joined store recover without the live node."""
     store = opened.store
     store.sink = sink = CopySink(store.latch)
     lcp = LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound)
@@ -163,13 +163,13 @@ def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
 
 
 def assert_equal(db: Any, store: Any, said: str = "") -> None:
-    """Both stores have the same slots."""
+    """Check that both stores have the same slots."""
     found = different_slots(db.parts.store, store)
     assert not found, f"{said} {found[:5]}"
 
 
 def joined_and_reopened(db: Any, files: MemoryFiles, opened: Opened, said: str = "") -> None:
-    """The node equals the live one now, and again when it has died behind its local checkpoint and come back alone."""
+    """Check that the node equals the live one now, and after its local checkpoint, a crash and a restart alone."""
     assert_equal(db, opened.store, said)
     finish(files, opened)
     again = open_node(files.kill())
@@ -214,20 +214,20 @@ class Writers:
         self.keys = 0
 
     def row(self, key: int) -> tuple[Any, ...]:
-        """A row of the wide table."""
+        """Return a row of the wide table."""
         self.counter += 1
         note = None if key % 3 else "x" * self.rng.randrange(1, 200)
         return (key, key % 17, note, f"far {self.counter}" * self.rng.randrange(1, 8))
 
     def fill(self, rows: int) -> None:
-        """So many rows in the wide table, half as many in the others."""
+        """Insert this many rows into the wide table, half as many into the named one, and eight hot ones."""
         self.keys = rows * 3 // 2
         self.db["test.wide"].write_many([self.row(key) for key in range(rows)])
         self.db["test.named"].write_many([(f"name {key}" * (1 + key % 3), key, 1.0) for key in range(rows // 2)])
         self.db["test.hot"].write_many([(key, 0) for key in range(8)])
 
     def step(self) -> None:
-        """One or two transactions."""
+        """Run one or two transactions."""
         log = self.db.parts.store.log
         if log.used_bytes() * 2 > log.geometry.capacity_bytes:
             self.db.checkpoint()
@@ -266,7 +266,7 @@ class Writers:
             txn.insert("test.named", (name, self.counter, 0.5))
 
     def _bulk(self, txn: Any) -> None:
-        """Pages that empty, and come again."""
+        """Empty some pages, or fill them again."""
         first = self.rng.randrange(self.keys)
         if self.rng.random() < 0.6:
             for key in range(first, first + 150):
@@ -280,8 +280,8 @@ class Writers:
 
 
 def away(seed: int, rows: int = 800, steps: int = 30, has_disk: bool = False, stray: int = 5) -> Any:
-    """A live node with its writers, and the files of a node that went away behind epoch X, in which some commits of
-    later epochs stand that the live one never had: (db, files, writers, node's files, X, rng).
+    """Return a live node with its writers, and the files of a node that went away after epoch X. The files have some
+    commits of later epochs that the live node never had. (db, files, writers, node's files, X, rng)
     """
     rng = random.Random(seed)
     files = MemoryFiles()

@@ -1,4 +1,4 @@
-"""Groups of one store applied to another that is in use: both are equal after every one of them."""
+"""Groups of one store applied to another one in use: both are equal after every group."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_log_of_the_member_has_the_groups_of_the_primary_word_for_word() -> None
     pair = Pair(**LARGE)
     pair.primary.create_tablespace("main", "1 MiB", page_size="8 KiB", extent="256 KiB")
     pair.primary.create_table("test.account", [*ACCOUNT, tm.Column("d", tm.Text, storage="disk")], "id")
-    # What it plans keeps pages from others: plans of the member, which knows nothing of it, are not the primary's.
+    # An open transaction reserves pages: the member does not know of it, so its own choice of pages would differ.
     open_one = pair.primary.transaction()
     open_one.insert_many("test.account", [(key, "o", 0.0, "n", "e" * 900) for key in range(-40, 0)])
     for count in (1, 3, 400, 30_000):
@@ -87,7 +87,7 @@ def groups_of(db: Any) -> list[GroupRead]:
 
 
 def run(history: History, world: PairWorld, steps: int, said: str) -> None:
-    """Random calls at the primary; whatever it answers, the member is equal."""
+    """Run random calls at the primary; whatever their results, the member is equal."""
     for number, step in enumerate(history.steps(steps)):
         world.answer(step)
         if number % 10 == 0 and world.txn is None:

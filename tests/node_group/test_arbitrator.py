@@ -1,4 +1,4 @@
-"""The arbitrator votes once for each number, behind its disk, for members of the newest view it knows."""
+"""The arbitrator votes once for each number, after the vote is on disk, for members of the newest view it knows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONLY_A, ONLY_B = View(5, (A,), 1, "arbitrator"), View(5, (B,), 2, "arbitrator")
 
 
 def told(machine: Arbitrator, sender: int, message, store: bytes = STORE):
-    """What it answers, its writes carried out, and how many those were."""
+    """Return its answers and the number of writes that were carried out before them."""
     actions = machine.step(Received(sender, store, message), 0.0)
     writes = 0
     while any(isinstance(each, Write) for each in actions):

@@ -1,4 +1,6 @@
-"""The arbitrator as a process: its vote outlives a kill, a lost disk votes for nobody, and two nodes go on by it."""
+"""The arbitrator as a process: its vote outlives a kill, and two nodes continue by it; without its disk it refuses to
+vote.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def nodes(group: GroupConfiguration) -> Iterator[list[GroupNode]]:
 
 
 def started(folder: Path, group: GroupConfiguration) -> Command:
-    """`tidemark arbitrator` as a process that has nothing of its group yet, or what it left."""
+    """Start `tidemark arbitrator` as a process, in an empty directory or with what an earlier process left there."""
     write_secret(folder / "secret", SECRET + b"\n")
     given = ["arbitrator", "votes", "--group", group, "--secret-file", "secret", "--json", "--new-group"]
     return Command(folder, *given)
@@ -57,7 +59,9 @@ def opened(node: GroupNode, *members: int) -> bool:
 
 
 def make_pair(first: GroupNode) -> None:
-    """The first node has made the group, and the second one has joined: behind a commit, or it would join nothing."""
+    """Let the first node make the group, and the second one join it after a commit: before that it has nothing to
+    join.
+    """
     wait_until(lambda: opened(first, 1))
     first.commit(0)
     wait_until(lambda: opened(first, 1, 2))
@@ -77,7 +81,7 @@ def test_two_nodes_and_an_arbitrator_that_is_killed_make_views_and_outlive_each_
         arbitrator.kill()
         through = [first.commit(payload) for payload in range(50)][-1]
         wait_until(lambda: first.acknowledged == through)
-        # What it had promised and voted for is in its directory: with it the node that is left is one of a majority.
+        # Its promises and votes are in its directory: with the restarted arbitrator the remaining node has a majority.
         arbitrator = started(tmp_path, group)
         first.crash()
         wait_until(lambda: opened(second, 2))
@@ -97,7 +101,7 @@ def test_two_nodes_and_an_arbitrator_that_is_killed_make_views_and_outlive_each_
 
 
 class Asker:
-    """Node 1 as the test says it, at the addresses of a group."""
+    """Node 1 as the test plays it, at the addresses of a group."""
 
     def __init__(self, group: GroupConfiguration, store: bytes = STORE) -> None:
         site = Site(())
@@ -106,7 +110,7 @@ class Asker:
         self.end.wait_for(ARBITRATOR)
 
     def ask(self, message: Any, kind: type) -> Any:
-        """Say it until an answer of this kind comes; the answer."""
+        """Send a message until an answer of this kind comes, and return the answer."""
         before = len(self.end.messages(kind))
 
         def is_answered() -> bool:
@@ -117,7 +121,7 @@ class Asker:
         return self.end.messages(kind)[-1]
 
     def close(self) -> None:
-        """End."""
+        """Close the carrier."""
         self.end.carrier.close()
 
 
@@ -147,7 +151,7 @@ def test_vote_is_on_disk_before_it_is_told_and_read_again(tmp_path: Path, group:
 def test_lost_disk_votes_for_nobody_though_its_start_says_new(
     tmp_path: Path, group: GroupConfiguration, is_new: bool
 ) -> None:
-    """A script that always starts it with --new-group must not make an arbitrator that has forgotten its votes."""
+    """A script that always starts it with --new-group must not make an arbitrator vote that has lost its votes."""
     both = View(4, (group.member(1), group.member(2)), 1, group.first_view().arbitrator)
     with tm.Arbitrator(tmp_path / "votes", group, SECRET, is_new=is_new) as arbitrator:
         asker = Asker(group)
@@ -181,7 +185,7 @@ def test_disk_that_fails_ends_it_before_anything_is_told(group: GroupConfigurati
     kept = ViewFile(files, STORE)
     kept.write(Record(STORE, ARBITRATOR, group.first_view()))
     kept.close()
-    faulty = FaultFiles(files, [Rule("fdatasync", nth=3, error=5)])  # opening has two
+    faulty = FaultFiles(files, [Rule("fdatasync", nth=3, error=5)])  # opening makes two
     process = ArbitratorProcess(faulty, group, SECRETS, SystemClock())
     process.start()
     asker = Asker(group)

@@ -1,5 +1,5 @@
-"""Binlogs of the nodes of a group: the same epochs in each, nothing the group could take back, and replicas that go
-from one to the other.
+"""Binlogs of the nodes of a group: each has the same epochs, and none that the group could still lose; a replica can
+change from one to another.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ LOGGED: dict[str, Any] = {"server_id": 1, "log_bin": "log", "log_updated_only": 
 
 
 def said(site: Site, number: int) -> list[Epoch]:
-    """What the binlog of a node says."""
+    """Return the epochs in the binlog of a node."""
     binlog = site.db(number).binlog
     return transactions_in(site.db(number).parts.files, end=binlog.durable_end(), base=binlog.base)
 
 
 def raw(site: Site, number: int) -> list[tuple[Any, ...]]:
-    """Statements, table maps and rows in a node's binlog, word for word."""
+    """Return statements, table maps and rows in a node's binlog as they are."""
     binlog = site.db(number).binlog
     reader = BinlogReader(site.db(number).parts.files, base=binlog.base)
     found: list[tuple[Any, ...]] = []
@@ -55,7 +55,7 @@ def raw(site: Site, number: int) -> list[tuple[Any, ...]]:
 
 
 def wait_logged(site: Site, *numbers: int) -> None:
-    """Until the binlogs of these nodes have everything that is committed, and a row of no meaning behind it."""
+    """Wait until the binlogs of these nodes have everything committed, and a marker row after it."""
     with site.nodes[numbers[0]].connect(PATIENCE_MS) as db:
         do(db, "insert", {"id": next(MARKS), "n": 0})
         epoch = db.sync()
@@ -63,31 +63,33 @@ def wait_logged(site: Site, *numbers: int) -> None:
 
 
 def wait_complete(site: Site, number: int) -> None:
-    """Return when a node knows that every member has all groups of its log. The primary announces only epochs that
-    have groups; the epoch of a local checkpoint may have none, and would never be announced.
+    """Return when a node knows that every member has all groups of its log.
+
+    The primary announces only epochs that have groups. The epoch of a local checkpoint may have none, and would never
+    be announced.
     """
     node = site.nodes[number].parts
 
     def is_complete() -> bool:
-        life = node.life  # None while it is out of its group for a moment, as on a slow machine
+        life = node.life  # None while the node is out of its group for a moment, as on a slow machine
         return life is not None and life.serves() and node.completed_epoch >= life.stream.sent.last_epoch
 
     wait_until(is_complete)
 
 
 def keys(told: list[Epoch]) -> list[int]:
-    """Of the rows a binlog brings, in order."""
+    """Return the keys of the rows in these epochs, in order, without marker rows."""
     found = [row.after["id"] for each in told for row in each.rows if row.after is not None]
     return [key for key in found if key < 1_000_000]
 
 
 def do(db: Any, method: str, *arguments: Any) -> None:
-    """One transaction on table t; again where the group had no primary for a moment."""
+    """Run one transaction on table t; retry it while the group has no primary."""
     db.run(lambda txn: getattr(txn, method)("t", *arguments), retries=20)
 
 
 def rows(db: Any) -> list[Any]:
-    """Rows of table t, by key."""
+    """Return the rows of table t, by key."""
     return sorted(map(tuple, db["t"].scan()))
 
 
@@ -132,7 +134,7 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
             writer = threading.Thread(target=lambda: do(db, "insert", (2, 2, None)))
             writer.start()
             assert held.wait(PATIENCE_MS / 1_000)
-            # Not the open epoch: it may be the one behind, and the primary closes none while it waits for the member.
+            # Not the open epoch: it may be the next one, and the primary closes none while it waits for the member.
             epoch = site.nodes[2].parts.life.stream.sent.last_epoch
             wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= epoch)
             site.db(2).binlog.write_closed_epochs()
@@ -144,7 +146,7 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
 
 
 def test_epochs_without_groups_are_told_by_no_binlog(tmp_path: Path) -> None:
-    """The next primary may give the number of such an epoch again."""
+    """The next primary may reuse the number of such an epoch."""
     with site_of(tmp_path, 2, **{**LOGGED, "log_empty_epochs": True}) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -184,9 +186,9 @@ def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Pat
 
 
 def test_binlog_of_a_node_whose_local_checkpoint_ends_where_the_copy_begins(tmp_path: Path) -> None:
-    """Its log had no group behind the local checkpoint. What follows was copied, and the log goes on with a later
-    group; the binlog looked for the next one at that place, and the node ended: a group that was durable could not be
-    read back.
+    """Story: the node's log had no group after its local checkpoint. What follows was copied, and the log continues
+    with a later group. The binlog looked for the next group at the end of the local checkpoint, and the node ended: a
+    group that was durable could not be read back.
     """
     with site_of(tmp_path, 2, with_arbitrator=True, checkpoint_interval_ms=0, **LOGGED) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -210,7 +212,7 @@ def test_binlog_of_a_node_whose_local_checkpoint_ends_where_the_copy_begins(tmp_
 
 
 def served(root: Path, ports: list[int]) -> Site:
-    """Two nodes, whose binlogs are served."""
+    """Start two nodes that serve their binlogs."""
     site = Site(root, 2, with_arbitrator=True, **LOGGED)
     for number, port in enumerate(ports, 1):
         site.start(number, replicas=f"127.0.0.1:{port}", heartbeat_row_ms=100)
@@ -236,7 +238,7 @@ def test_replica_goes_from_the_binlog_of_a_dead_node_to_that_of_another(tmp_path
                 do(db, "insert_many", [(number, 1, None) for number in range(100, 150)])
                 do(db, "delete", 7)
                 site.wait_view(2)
-                # Nothing else ends this wait: while the channel goes over to the other node its applier stands still.
+                # Wait for the rows themselves: while the channel moves to the other node, its applier stands still.
                 wait_until(lambda: len(rows(replica)) == 100)
             shown = channel.status()
             assert shown["failover"]["moves"] >= 1 and shown["applier"]["error"] is None
@@ -257,7 +259,7 @@ def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path:
                 with tm.Channel(site.db(1), replica, copy=True) as channel:
                     channel.apply_all()
                 (row,) = replica["mysql.ndb_apply_status"].scan()
-                # Which epochs are closed a member hears behind the commit.
+                # A member learns which epochs are closed only after the commit.
                 wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= row.epoch)
                 with tm.Channel(site.db(2), replica) as channel:
                     assert channel.apply_all() == 0, "node 2 goes on where node 1 had got to"
@@ -385,7 +387,7 @@ def test_store_that_founds_a_group_goes_on_with_the_binlog_it_has(tmp_path: Path
 
 
 def test_member_has_a_binlog_though_its_primary_has_none(tmp_path: Path) -> None:
-    """Without images before in the primary's log a member's binlog would lack keys of deleted rows."""
+    """Without before-images in the primary's log, a member's binlog would lack the keys of deleted rows."""
     site = Site(tmp_path, 2, **LOGGED)
     try:
         site.start(1, log_bin=None)
@@ -418,7 +420,7 @@ def test_options_of_serving_that_do_not_go_together_are_refused(tmp_path: Path, 
 
 
 def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> None:
-    """A folder of another history beside the store: its places would lead replicas into nowhere."""
+    """A binlog folder of another history lies next to the store: its positions would lead replicas nowhere."""
     with tm.open(tmp_path / "1", **{**OPTIONS, **LOGGED}) as db:
         db.create_table("t", COLUMNS, "id")
         db["t"].insert((1, 1, None))
@@ -440,9 +442,9 @@ def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> N
 
 
 def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: a member that came back owed its binlog a row of `ndb_schema`, and wrote it before it followed anybody: a
-    commit that no other node had, in an epoch above all others. Its next local checkpoint found the row's epoch behind
-    its own, and the store stopped; the log had a group that was not the primary's.
+    """Story: a member that came back owed its binlog a row of `ndb_schema`, and wrote it before it followed a primary:
+    a commit that no other node had, in an epoch above all others. At the member's next local checkpoint the row's epoch
+    was past the checkpoint's own, and the store stopped; its log had a group that the primary did not have.
     """
     real, writers = owed_rows.write_schema_row, []
 
@@ -467,8 +469,8 @@ def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch:
 
 
 def test_rows_of_ndb_schema_wait_until_who_leads_has_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between leading and making the system tables a new primary's binlog may pay what it owes. The table was not
-    there: the thread of the binlog ended of a NoSuchTable.
+    """Story: between taking the lead and making the system tables, a new primary's binlog may pay what it owes. The
+    table was missing, and the binlog's thread ended with NoSuchTable.
     """
     written: list[Any] = []
     monkeypatch.setattr(owed_rows, "write_schema_row", lambda store, row: written.append(row))

@@ -1,4 +1,4 @@
-"""Links between nodes: what is sent comes in order or not at all, and nobody who is away or strange holds others up."""
+"""Links between nodes: messages come in order or not at all, and no absent or unknown node holds up others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def two(site: Site) -> tuple[End, End]:
 
 
 def sent_all(end: End, node: int, messages: list[object]) -> None:
-    """Send, waiting for room."""
+    """Send messages, waiting for room."""
     for each in messages:
         wait_until(lambda each=each: end.carrier.send(node, each))
 
@@ -79,10 +79,10 @@ def test_messages_of_each_kind_come_in_their_order_whoever_sends_them(two: tuple
 def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
     two: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node that takes nothing costs no more memory than the queue, and its heartbeats go before the groups.
+    """A node that takes nothing costs no more memory than the queue, and its heartbeats pass the queued groups.
 
-    Story of the test: the queue had no room because its thread had not run yet; what waited went into the buffers of
-    TCP before the heartbeat came. Now a heartbeat counts after which several groups of the queue were still to begin.
+    Story of the test: the queue had no room only because its thread had not run yet; the waiting groups moved into the
+    buffers of TCP before the heartbeat came. Now a heartbeat counts only if several queued groups were still to begin.
     """
     one, other = two
     monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 4 << 20)
@@ -99,7 +99,7 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
         nonlocal later
         is_kept.append(one.carrier.send(2, Groups(1, 100, (WORDS,))))
         if is_kept[-1]:
-            return False  # buffers of TCP are not full yet
+            return False  # the buffers of TCP are not full yet
         assert one.carrier.send(2, Opened(next(beats)))
         later = one.carrier.waiting_bytes(2) // WORDS.nbytes - 1  # one may be under way
         return later > 2
@@ -107,7 +107,7 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
     wait_until(is_passing)
     newest = Opened(next(beats) - 1)
     other.may_take.set()
-    # What has left the queue may lie in the buffers of TCP still.
+    # Messages that have left the queue may still be in the buffers of TCP.
     wait_until(lambda: len(other.messages(Groups)) == is_kept.count(True) and newest in other.messages())
     after = other.messages()[other.messages().index(newest) + 1 :]
     assert len([each for each in after if isinstance(each, Groups)]) >= later, "groups that waited came before it"
@@ -141,7 +141,7 @@ def test_small_messages_that_wait_are_sent_before_a_carrier_closes(two: tuple[En
 
 
 def test_descriptors_above_those_that_select_knows_are_waited_for() -> None:
-    """An open store may have more than 1,023 files and sockets; `select` refuses what lies above."""
+    """An open store may have more than 1,023 files and sockets; `select` refuses higher descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
     opened = [os.dup(0) for _ in range(1_100)]
@@ -195,7 +195,7 @@ def test_node_that_was_never_there_is_not_gone(site: Site) -> None:
 
 
 class Process:
-    """A node in a process of its own: what comes to it, it says in its output."""
+    """A node in a process of its own that prints the messages it receives."""
 
     def __init__(self, site: Site, number: int) -> None:
         peers = ",".join(f"{each}={port}" for each, (_, port) in site.peers.items())
@@ -204,19 +204,19 @@ class Process:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
-        """The next line it says."""
+        """Return the next line it prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, whatever it does."""
         self.process.kill()
         self.process.communicate()
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, End, Process]]:
-    # TCP gives a link up that takes nothing: it shall not be what saves those who wait here.
+    # TCP breaks a connection that takes nothing. That must not be what ends the waits of these tests.
     monkeypatch.setattr(wire.Wire, "wait_long", lambda self, untaken_ms=0: self.connection.settimeout(None))
     site = Site((1, 2, 3))
     one = site.end(1)
@@ -287,7 +287,7 @@ def test_node_that_is_not_configured_and_one_at_another_ones_address_are_refused
 
 
 def test_node_of_another_store_and_one_without_are_carried_with_their_stores(site: Site) -> None:
-    """That a store is another one is for the view machines to say, with every message."""
+    """Carriers report the store of each message; the view machines decide whether it is another store."""
     one, other = site.end(1), site.end(2, store="cd" * 16)
     other.wait_for(1)
     assert other.carrier.send(1, Opened(3))
@@ -303,7 +303,7 @@ def test_node_of_another_store_and_one_without_are_carried_with_their_stores(sit
 
 
 def test_node_that_gets_its_store_while_it_connects_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its link would tell for ever that it has none, and the machines would refuse every message."""
+    """Otherwise its link would say for ever that it has none, and the machines would refuse every message."""
     one = site.end(1)
     ends: list[End] = []
 
@@ -322,7 +322,7 @@ def test_node_that_gets_its_store_while_it_connects_says_so(site: Site, monkeypa
 
 
 def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """A copied directory, started beside the first one, must not have its votes counted as those of that one."""
+    """A copied directory, started next to the original, must not have its votes counted as those of the original."""
     one = site.end(1)
     first = site.end(2, incarnation=5)
     first.wait_for(1)
@@ -350,7 +350,7 @@ def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: 
 
 
 def raw_link(site: Site, end: End, purpose: str = MESSAGES) -> tuple[socket.socket, FrameWriter]:
-    """A link of node 2 whose bytes the test says."""
+    """Open a link of node 2 on which the test writes the bytes."""
     party = NodeParty(STORE, 2, 1, purpose, "ab" * 8, others=frozenset({1}))
     met = call(end.carrier.address, party, SECRET, None, CLOCK)
     return met.wire.connection, met.wire.writer
@@ -370,7 +370,7 @@ def test_rubbish_shuts_the_link_and_nothing_else(site: Site, caplog: pytest.LogC
         connection.settimeout(30)
         connection.sendall(rubbish(writer))
         while connection.recv(1_000):
-            pass  # it is told why, and shut
+            pass  # it receives the reason, then the end
         connection.close()
     for hello in (b"GET / HTTP/1.1\r\n\r\n" * 9, b""):
         with socket.create_connection(one.carrier.address) as stranger:
@@ -383,7 +383,7 @@ def test_rubbish_shuts_the_link_and_nothing_else(site: Site, caplog: pytest.LogC
 
 
 def test_newer_link_of_one_process_takes_the_place_of_the_older(site: Site) -> None:
-    """A link whose end was never heard of must not bring its messages behind those of the next one."""
+    """A link whose end was not noticed must not deliver its messages after those of the next link."""
     one = site.end(1)
     one.may_take.clear()
     older, writer = raw_link(site, one)

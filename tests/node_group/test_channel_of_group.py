@@ -1,4 +1,4 @@
-"""A group as a replica site: whichever node leads runs its channel, and a takeover in the middle of the stream loses
+"""A group as a replica site: the leading node runs its channel, and a takeover in the middle of the stream loses
 nothing and applies nothing twice.
 """
 
@@ -31,7 +31,7 @@ SOURCE: dict[str, Any] = {**OPTIONS, "server_id": 7, "log_bin": "log", "epoch_in
 
 @contextmanager
 def source_at(folder: Path, **options: Any) -> Iterator[tuple[Any, str]]:
-    """A store with a table, served; where."""
+    """Serve a store with a table, and yield it with its address."""
     with tm.open(folder, **{**SOURCE, **options}) as db:
         db.create_table("t", COLUMNS, "id")
         with tm.serve(db, "127.0.0.1:0", SECRET, heartbeat_row_ms=100) as serving:
@@ -39,7 +39,7 @@ def source_at(folder: Path, **options: Any) -> Iterator[tuple[Any, str]]:
 
 
 class Inserts(threading.Thread):
-    """One row after the other at the source, each in an epoch of its own as far as it can."""
+    """Inserts one row after the other at the source, each in an epoch of its own where possible."""
 
     def __init__(self, db: Any) -> None:
         super().__init__(daemon=True)
@@ -54,37 +54,37 @@ class Inserts(threading.Thread):
 
 
 def applied(db: Any, server_id: int) -> int:
-    """The epoch of a source that is applied."""
+    """Return the applied epoch of a source, 0 if there is none."""
     found = {row.server_id: row.epoch for row in db["mysql.ndb_apply_status"].scan()}
     return int(found.get(server_id, 0))
 
 
 def channel_at(site: Site, number: int) -> dict[str, Any]:
-    """What a node says of the channel."""
+    """Return what a node's status says about the channel."""
     return dict(site.nodes[number].status()["channel"])
 
 
 def inserted(site: Site, number: int) -> list[int]:
-    """Keys of the table, in the order in which a node's binlog has them, as often as it has them."""
+    """Return keys of the table in the order of a node's binlog, as often as they occur there."""
     return [row.after["id"] for epoch in said(site, number) for row in epoch.rows if row.table == "main.t"]
 
 
 def has_t(site: Site, number: int) -> bool:
-    """Whether the table has come to a node."""
+    """Return whether a node has the table."""
     return "main.t" in site.db(number).tables()
 
 
 def wait_equal(source: Any, site: Site, *numbers: int) -> None:
-    """Until these nodes have the rows of the source."""
+    """Wait until these nodes have the rows of the source."""
     source.sync()
     wait_until(lambda: all(has_t(site, each) and rows(site.db(each)) == rows(source) for each in numbers))
 
 
 def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
-    """The survivor's binlog has what was applied again, row by row: each exactly once, in order.
+    """The survivor's binlog logs again what was applied, row by row: each row exactly once, in order.
 
-    Story of the test: rows came between two looks at the survivor, so that an epoch after the takeover brought none
-    that was counted; and how many rows the source had in the end followed from the speed of the machine.
+    Story of the test: rows arrived between two looks at the survivor, so that an epoch after the takeover brought no
+    row that was counted; and the number of rows at the source depended on the speed of the machine.
     """
     logged = {**LOGGED, "log_replica_updates": True}
     with source_at(tmp_path / "source") as (source, address):
@@ -106,7 +106,7 @@ def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path:
             assert sorted(logged_again) == list(range(len(logged_again))), "a row was lost, or applied twice"
             assert len(logged_again) > there
             site.drop(2)
-            site.wait_view(1)  # its relay log is of its first life as primary
+            site.wait_view(1)  # its relay log is from its first life as primary
             wait_until(lambda: channel_at(site, 1)["is_here"])
             wait_until(lambda: inserts.count > 40)
             inserts.is_over.set()
@@ -121,13 +121,13 @@ def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path:
 
 
 def values(db: Any) -> dict[int, Any]:
-    """The third column of the table, by key."""
+    """Return the third column of the table, by key."""
     return {row.id: row.note for row in db["t"].scan()}
 
 
 def test_two_groups_that_replicate_to_each_other_agree_behind_a_takeover_and_a_conflict(tmp_path: Path) -> None:
-    """NDB$EPOCH at group 1: what group 2 did to a row without knowing is refused by a primary that had no part in it,
-    and group 2 gets the row as it is at group 1, from the binlog of another node than before.
+    """NDB$EPOCH at group 1: group 2 changes a row without knowing the change of group 1. A primary that took no part in
+    that change refuses it, and group 2 gets the row of group 1, from the binlog of another node than before.
     """
     first, second, other = (f"127.0.0.1:{port}" for port in free_ports(3))
     logged = {**LOGGED, "log_apply_status": True}
@@ -168,7 +168,9 @@ def test_two_groups_that_replicate_to_each_other_agree_behind_a_takeover_and_a_c
 
 
 def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: Path) -> None:
-    """The table has gone at the group, so its rows cannot be applied; when it is there again the channel goes on."""
+    """The group has no such table any more, so its rows cannot be applied; when it exists again the channel
+    continues.
+    """
     with source_at(tmp_path / "source") as (source, address):
         source["t"].insert((1, 1, None))
         source.sync()
@@ -190,7 +192,7 @@ def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: 
 
 
 def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tmp_path: Path) -> None:
-    """They are somebody's: the mark of a copy that was broken off does not name them."""
+    """The tables belong to a user: the mark of an interrupted copy does not name them."""
     with source_at(tmp_path / "source") as (source, address):
         source["t"].insert((1, 1, None))
         source.sync()
@@ -215,8 +217,8 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
 def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What said that a copy was broken off lay in a file of the node that died: the next primary found the tables, took
-    them for somebody's, and the group had no channel until a person dropped them.
+    """Story: the mark of an interrupted copy lay in a file of the node that died. The next primary found the tables and
+    took them for a user's, and the group had no channel until an operator dropped them.
     """
     real, held = CopyTarget.finish, threading.Event()
 
@@ -282,7 +284,7 @@ def test_channel_needs_a_server_id(tmp_path: Path) -> None:
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    """What `tidemark node` makes a node with, and what it says."""
+    """Return the arguments with which `tidemark node` makes a node, and its output."""
     seen: dict[str, Any] = {}
 
     def made(*places: Any, **given: Any) -> Any:

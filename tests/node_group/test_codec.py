@@ -1,4 +1,4 @@
-"""Messages of a node group as bytes: what goes out comes back; what cannot be is refused, whatever it is."""
+"""Messages of a node group as bytes: what goes out comes back; invalid bytes and messages are refused."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def packed(message: Any) -> bytes:
 
 
 def plain(message: Any) -> Any:
-    """With words as lists, to be compared."""
+    """Return a message with its words as lists, for comparison."""
     values = message if isinstance(message, tuple) else vars(message).values()
 
     def listed(value: Any) -> Any:
@@ -163,7 +163,7 @@ def test_every_message_there_is_has_a_form() -> None:
 
 
 def test_words_are_copied_neither_out_nor_in_and_are_such_as_kernels_take() -> None:
-    """Kernels are compiled for arrays that are aligned and may be written, and take no others."""
+    """Kernels are compiled for arrays that are aligned and writable, and take no others."""
     group = np.arange(1_000, dtype=np.int64)
     group.flags.writeable = False
     parts = encode(Groups(1, 2, (group, group[:40])))
@@ -249,7 +249,7 @@ def test_message_that_a_view_file_or_a_machine_could_not_hold_is_refused(message
 
 
 def forced(message: Any) -> bytes:
-    """The bytes of a liar, who checks nothing."""
+    """Return the bytes of a malicious sender, which checks nothing."""
     from tidemark.replication.node_group import codec
 
     out = codec.Out(codec.NUMBERS[type(message)])
@@ -305,7 +305,7 @@ def bomb(head: bytes) -> bytes:
         bomb(b"\x9f" + (b"\xdc\x01\x00" + (b"\xdc\x01\x00" + b"\x90" * 256) * 256) * 15),  # a million empty ones
         bomb(b"\x92\x00\xdb\xff\xff\xff\xff"),  # a text of 2^32 bytes
         bomb(b"\xdf\xff\xff\xff\xff"),  # a map
-        bomb(b"\xc9\xff\xff\xff\xff\x00"),  # a type of its own
+        bomb(b"\xc9\xff\xff\xff\xff\x00"),  # an extension type
         struct.pack("<I", 0xFFFFFFFF) + bytes(60),
         bomb(msgpack.packb([9, 1, 1, 1 << 62])),  # words that are not there
         bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", 1 << 62),  # a group that is not there

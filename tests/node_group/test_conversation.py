@@ -71,8 +71,8 @@ def test_messages_of_any_size_come_and_go(with_tls: bool, request: pytest.Fixtur
 def test_both_sides_may_send_at_once_without_waiting_for_each_other(site: Site) -> None:
     """A source that sends slices and a joiner that answers each must not both wait for room.
 
-    Story of the test: the joiner notes its end after the last answer, which this side may have seen before the joiner's
-    thread ran on.
+    Story of the test: the joiner records its end after the last answer, and this side may see that answer before the
+    joiner's thread has run on.
     """
     one, other = site.end(1), site.end(2)
     count = 4_000
@@ -101,8 +101,8 @@ def test_both_sides_may_send_at_once_without_waiting_for_each_other(site: Site) 
 
 @pytest.mark.parametrize("with_tls", [False, True])
 def test_two_large_messages_that_meet_pass_each_other(with_tls: bool, request: pytest.FixtureRequest) -> None:
-    """Each is longer than all buffers between. Who took nothing while a piece goes out waited for ever, now and then:
-    when both sides had filled the other's buffers since they had last looked.
+    """Each is longer than all buffers between. Story: a side that took nothing while it sent a piece waited for ever,
+    now and then: when both sides had filled the other's buffers since they had last looked.
     """
     site = Site((1, 2), request.getfixturevalue("tls")) if with_tls else Site()
     one, other = site.end(1), site.end(2)
@@ -123,7 +123,7 @@ def test_two_large_messages_that_meet_pass_each_other(with_tls: bool, request: p
 
 
 def test_what_was_sent_arrives_though_the_sender_ends_at_once_with_answers_unread(site: Site) -> None:
-    """Bytes nobody has read, at a socket that closes, would make TCP take back what is still on its way."""
+    """When a socket with unread bytes closes, TCP discards what is still in flight."""
     one, other = site.end(1), site.end(2)
     got: list[object] = []
     is_over = threading.Event()

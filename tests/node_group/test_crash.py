@@ -1,4 +1,4 @@
-"""Members and primaries that die: a member has a prefix of the stream, and goes on behind it, following or leading."""
+"""Members and primaries die: a member has a prefix of the stream, and continues after it, following or leading."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def work(db: Any, rng: random.Random, count: int) -> None:
-    """Transactions of all sizes, spooled ones among them."""
+    """Run transactions of all sizes, some of them spooled."""
     for _ in range(count):
         keys = rng.sample(range(300), rng.choice([1, 1, 3, 40, 250]))
         with db.transaction() as txn:
@@ -89,7 +89,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
         last = again.parts.store.log.sequence - 1
         assert acknowledged <= last <= base + len(pair.stream.words), f"seed {seed}"
         assert contents(again, NAME) == wanted[last], f"seed {seed}, group {last}"
-        # A control file that was being written stays torn until the next local checkpoint.
+        # A control file that was torn in the crash stays torn until the next local checkpoint.
         problems = [each for each in again.check()["problems"] if "another local checkpoint is used" not in each]
         assert problems == [], f"seed {seed}"
         catch_up(again, pair, f"seed {seed}")
@@ -98,7 +98,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
 
 
 def catch_up(again: Any, pair: Pair, said: str) -> None:
-    """Give a member that was opened again what it lacks: it is equal then."""
+    """Give a reopened member what it lacks, and check that it is equal then."""
     applier = GroupApplier(again.parts.store)
     missing = [words for words in pair.stream.words if int(words[5]) >= again.parts.store.log.sequence]
     assert [int(words[5]) for words in missing] == [
@@ -124,13 +124,13 @@ def test_member_leads_when_the_primary_is_gone_and_is_replayed_strictly(seed: in
     pair = Pair(**OPTIONS)
     make(pair.primary)
     for _ in range(40):
-        pair.primary.transaction().rollback()  # ids the member never saw a record of
+        pair.primary.transaction().rollback()  # ids of which the member saw no record
     work(pair.primary, rng, 5)
     pair.verify(f"seed {seed}")
     assert pair.member.parts.store.txid_limit() >= int(pair.stream.words[-1][10])
     ids = pair.primary.parts.store.txid_limit()
     epoch = pair.primary.parts.store.epochs.current
-    pair.files[0].kill()  # nobody hears of it again
+    pair.files[0].kill()  # it does not come back
     db = pair.member
     pair.applier.lead(lambda incarnation: db.parts.opened.keeper.write(incarnation=incarnation))
     incarnation = db.parts.opened.keeper.content.incarnation

@@ -1,4 +1,4 @@
-"""Streams and copies that are not what they must be: each ends the member with a message that says where."""
+"""Invalid streams and copies: each ends the member with a message that names the place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemark.engine.memory.arena import address_of
 from tidemark.engine.sealed.sealed_layout import seal
 
 NAME = "test.account"
-FIRST = GROUP_WORDS + TRANSACTION_WORDS  # the first record behind that of its transaction
+FIRST = GROUP_WORDS + TRANSACTION_WORDS  # the first record after that of its transaction
 
 
 def stage() -> Pair:

@@ -1,4 +1,4 @@
-"""The delete log of a live node beside the DELETE records of its REDO log, which say the same."""
+"""The delete log of a live node must agree with the DELETE records of its REDO log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
 
 
 def noted(log: DeleteLog, first: int | None = None) -> list[naive.Deleted]:
-    """The rows in a delete log, oldest first."""
+    """Return the rows in a delete log, oldest first."""
     found = []
     for place, rows, epoch in log.entries(log.tail if first is None else first, log.head).tolist():
         for number in range(rows >> a.COUNT_SHIFT):
@@ -39,7 +39,7 @@ def noted(log: DeleteLog, first: int | None = None) -> list[naive.Deleted]:
 
 
 def logged(files: Any, db: Any, groups: list[Any]) -> list[naive.Deleted]:
-    """The rows that groups of the REDO log delete, files they name included."""
+    """Return the rows that groups of the REDO log delete, including those in files the groups name."""
     found = []
     spooled = Spooled(files, db.parts.opened.identity[0], groups)
     for group in groups:
@@ -90,7 +90,7 @@ def test_rows_taken_back_are_none() -> None:
     db["test.t"].insert_many([(key, 0) for key in range(10)])
     with db.transaction() as txn:
         txn.delete("test.t", 3)
-        txn.insert("test.t", (3, 1))  # an update in the end
+        txn.insert("test.t", (3, 1))  # together an update
         with pytest.raises(ZeroDivisionError), txn.savepoint():
             txn.delete("test.t", 4)
             raise ZeroDivisionError

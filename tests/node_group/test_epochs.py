@@ -1,4 +1,4 @@
-"""Epochs of a member: they end where the stream says, and who wants one closed has the boundary to himself."""
+"""Epochs of a member end where the stream says, and a thread that asks for a boundary has it to itself."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_member_closes_no_epoch_of_its_own_and_numbers_are_those_of_the_primary(
 
 
 def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups_come() -> None:
-    """A writer at the primary, and beside it snapshots and local checkpoints of the member: the sum is always there."""
+    """A writer at the primary runs next to snapshots and local checkpoints of the member: the sum is always right."""
     rng = random.Random(11)
     pair = Pair(redo_log="4 MiB")
     bank(pair.primary)
     pair.pump()
-    # The primary closes epochs by itself, and nobody asks it to.
+    # The primary closes epochs by itself; the member cannot ask it to.
     pair.member.parts.store.epochs.on_wanted = lambda: None
     ended = threading.Event()
     done: list[int] = []
@@ -68,7 +68,7 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
     def write() -> None:
         count = 0
         while not ended.is_set():
-            # With a full log the member takes nothing, and the boundary its local checkpoint needs comes from here.
+            # With a full log the member takes no group; this loop still gives it the boundary for its local checkpoint.
             is_full = pair.member.parts.store.log.used_bytes() > 2 << 20
             for _ in range(0 if is_full else rng.randint(1, 5)):
                 transfer(pair.primary, rng)
@@ -86,7 +86,7 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
     try:
         for _ in range(40):
             if not thread.is_alive():
-                break  # its error is told below
+                break  # the asserts below report its error
             with pair.member.snapshot() as snapshot:
                 assert sum(row.balance for row in snapshot[NAME].scan()) == 100.0 * ACCOUNTS
                 epochs.append(snapshot.epoch)
@@ -107,7 +107,7 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
 
 
 def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them() -> None:
-    """The scan is held at its first page while groups come: the copy must be that of the epoch's end."""
+    """The scan is held at its first page while groups come: the copy must be that of the end of its epoch."""
     rng = random.Random(12)
     pair = Pair(redo_log="4 MiB")
     bank(pair.primary)
@@ -185,7 +185,9 @@ def test_closing_told_before_its_groups_have_come_is_a_gap() -> None:
 
 @pytest.mark.parametrize("is_hurried", [False, True])
 def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_hurried: bool) -> None:
-    """Who is held for may need what comes behind: a takeover, for one. Then the stream goes on without it."""
+    """The stream is held for a bounded time, and not at all if hurried: the thread it is held for may need what comes
+    next in the stream, as a takeover does.
+    """
     pair = Pair()
     bank(pair.primary)
     pair.pump()
@@ -212,7 +214,7 @@ def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_st
     bank(pair.primary)
     pair.pump()
     store = pair.member.parts.store
-    store.epochs.on_wanted = lambda: None  # nobody closes another one
+    store.epochs.on_wanted = lambda: None  # no other epoch is closed
     made: list[int] = []
     making = threading.Thread(target=lambda: made.append(pair.member.checkpoint()["epoch"]))
 

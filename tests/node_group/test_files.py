@@ -1,4 +1,4 @@
-"""Transactions whose records lie in files: the files come first, the rows with the group that names them."""
+"""Transactions whose records are in files: the files come first, the rows with the group that names the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member whose own log is full: it waits, is left out by the others, and comes back by itself."""
+"""A member whose own log is full waits, is left out by the others, and comes back by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHORT: dict[str, Any] = {"lock_timeout_ms": 300, "redo_log": "4 MiB", "checkpoin
 
 
 class Writing(threading.Thread):
-    """Rows of 7 KB, each in a commit; what was acknowledged."""
+    """Commits rows of 7 KB one by one, and counts those acknowledged."""
 
     def __init__(self, db: Any) -> None:
         super().__init__(daemon=True)
@@ -49,8 +49,8 @@ class Writing(threading.Thread):
 
 
 def hold_checkpoints(site: Site, number: int) -> None:
-    """No local checkpoint of this node's store begins any more: each waits for the end of an epoch that lies behind
-    groups its log has no room for.
+    """Let no local checkpoint of this node's store start any more: each waits for the end of an epoch, and the stream
+    has that end after groups for which the log has no room.
     """
 
     def waits(*_: Any) -> Any:
@@ -60,15 +60,15 @@ def hold_checkpoints(site: Site, number: int) -> None:
 
 
 def stuck(caplog: pytest.LogCaptureFixture) -> bool:
-    """Whether a group has waited for room."""
+    """Return whether a group has waited for room."""
     return any("of the primary waits" in record.getMessage() for record in caplog.records)
 
 
 def test_member_whose_log_stays_full_is_left_out_and_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It took no group any more and said nothing, for good: its local checkpoints waited for an epoch's end in the
-    stream, and the stream for room that only they make. Left out, it did not even hear of it.
+    """Story: it took no group any more and said nothing, for good. Its local checkpoints waited for an epoch's end in
+    the stream, and the stream waited for room that only they make. When it was left out, it did not even notice.
     """
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
@@ -88,7 +88,7 @@ def test_member_whose_log_stays_full_is_left_out_and_comes_back(
 
 
 def test_member_with_a_full_log_leads_when_its_primary_dies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It has everything that was acknowledged, and nobody else lives: it has to come up with what it has."""
+    """It has everything that was acknowledged, and no other node lives: it has to come up with what it has."""
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -112,8 +112,8 @@ def test_member_with_a_full_log_leads_when_its_primary_dies(tmp_path: Path, capl
 def test_member_whose_local_checkpoints_are_slow_lets_them_begin_in_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log was full in the midst of an epoch, and no local checkpoint under way: none could begin. The stream now
-    waits for them at the ends of epochs, and the writers with it.
+    """Story: its log became full in the middle of an epoch while no local checkpoint was running, and none could start.
+    The stream now waits for local checkpoints at the ends of epochs, and the writers wait with it.
     """
     patient = {**SHORT, "times": PATIENT}
     with site_of(tmp_path, 2, with_arbitrator=True, **patient) as site, site.nodes[1].connect(PATIENCE_MS) as db:
@@ -140,8 +140,8 @@ def test_member_whose_local_checkpoints_are_slow_lets_them_begin_in_time(
 def test_member_without_room_in_the_midst_of_a_group_begins_again_with_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a group in its rows, and a full UNDO log: nothing of the group was in its log, so opening it was enough. All
-    its rows were forgotten instead, also where nobody lived to copy them from.
+    """Story: half a group was in its rows when the UNDO log was full. Nothing of the group was in its log, so opening
+    the store again was enough. Instead all its rows were dropped, even where no other node lived to copy them from.
     """
     real, broken = GroupRun.apply_part, threading.Event()
 
@@ -171,7 +171,9 @@ def test_member_without_room_in_the_midst_of_a_group_begins_again_with_what_it_h
 
 @pytest.mark.parametrize("error", [tm.RedoOverloaded, tm.BinlogOverloaded])
 def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
-    """A log that was full of epochs the binlog lacked, for a moment, ended the node, and somebody had to look."""
+    """Story: a log was full, for a moment, of epochs the binlog lacked. That ended the node, and an operator had to
+    act.
+    """
     refused = [error("full"), error("full")]
 
     def apply(words: Any) -> None:
@@ -194,8 +196,8 @@ def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
 
 @pytest.mark.parametrize("why", ["no room", "an epoch's end"])
 def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
-    """A local checkpoint that waited for its epoch in the binlog, and so for every member's word, was waited for by
-    groups that this member had applied and told nobody of.
+    """Story: a local checkpoint waited for its epoch in the binlog, and so for an acknowledgement of every member.
+    Groups that this member had applied waited for the local checkpoint, and the member had not acknowledged them.
     """
     said: list[str] = []
     log = SimpleNamespace(head_lsn=4_096, sequence=1, make_durable=lambda last: said.append(f"synced {last}"))

@@ -18,7 +18,7 @@ SEED = 20261122
 
 
 def run(root: Path, seed: int, kills: int, mode: Mode) -> Loop:
-    """So many kills, judged."""
+    """Kill this many times, and check the group in between."""
     loop = Loop(root, mode, seed)
     loop.run(kills, judged_every=min(kills, 10))
     assert all(teller.acknowledged for teller in loop.tellers) and all(reader.reads for reader in loop.readers)
@@ -42,7 +42,7 @@ def test_loop_sees_a_defect_within_so_many_kills(tmp_path: Path, defect: str, ki
 
 
 def test_points_are_where_they_were() -> None:
-    """A name that is gone from the program would be found when it is armed, in one run of many."""
+    """Otherwise a name that is gone from the program is noticed only when it is armed, in one run of many."""
     for point in POINTS.values():
         assert callable(getattr(point.owner, point.attribute))
     found = {*points_of({DELETE_LOG}, True, True), *points_of({DELETE_LOG}, False, True, True)}

@@ -1,4 +1,6 @@
-"""Leases hold for no longer than whoever agreed to them waits, whatever clocks within a quarter and links do."""
+"""A lease never lasts longer than the nodes that granted it wait, for any links, and clocks that are off by a
+quarter.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def members(*numbers: int) -> tuple[Member, ...]:
 @pytest.mark.parametrize("opener", [0.75, 1.0, 1.25])
 @pytest.mark.parametrize("delay", [0.0, 0.05, 5.0])
 def test_lease_has_run_out_when_it_counts_as_settled(reader, other, opener, delay):
-    """In true seconds: asked at 0, agreed at `delay`; told 0.1 s later, and that came `delay` later at the opener."""
+    """True seconds: asked at 0, granted at `delay`, reported 0.1 s later; the report takes another `delay`."""
     view = View(2, members(1, 2, 3), 1)
     lease = Leases(TIMES, 0.0)
     lease.asked(1, 0.0)
@@ -54,8 +56,8 @@ def test_lease_has_run_out_when_it_counts_as_settled(reader, other, opener, dela
 
 
 def test_400_ms_would_not_do_for_leases_of_300():
-    """The first design waited 400 ms: a reader a quarter slow believes in 300 ms for 400, a waiter a quarter fast is
-    done with 400 in 320.
+    """The first design waited 400 ms. A reader a quarter slow holds a lease of 300 ms for 400; a waiter a quarter fast
+    has waited its 400 after 320.
     """
     assert 400 / 1.25 < 300 / 0.75 <= TIMES.settle_ms / 1.25
 
@@ -68,9 +70,9 @@ def test_answer_counts_from_the_sending_of_what_it_answers():
     lease.agreed(2, 1)
     assert lease.holds(view, 0.29) and not lease.holds(view, 0.31)
     lease.agreed(2, 2)
-    lease.agreed(2, 1)  # doubled, late
+    lease.agreed(2, 1)  # a late duplicate
     assert lease.holds(view, 0.39) and not lease.holds(view, 0.41)
-    lease.agreed(3, 77)  # of an earlier process
+    lease.agreed(3, 77)  # from an earlier process
     assert not lease.holds(view, 0.41)
 
 
@@ -98,7 +100,7 @@ class NoLog:
 
 
 def seconds_to_open(is_open: bool, left_out: set[int], now: float) -> float:
-    """Node 1 has agreed to reads of all others 0.2 s ago; when it opens the view without some of them."""
+    """Return when node 1, which granted reads to all others 0.2 s ago, opens the view without some of them."""
     view = View(2, members(1, 2, 3, 4), 1, "a")
     machine = Node(view.members[0], Record(STORE, 1, view, True), NoLog(), TIMES, 1, frozenset({2, 3, 4}), 0.0)
     machine.is_adopted = machine.is_open = is_open
@@ -157,8 +159,8 @@ def test_times_that_cannot_be_are_refused(bad):
 
 
 def test_node_is_taken_in_only_with_what_is_acknowledged_for_being_in_memory():
-    """It is worth standing for a node that has what members have on disk; but what was shared must not be lost with
-    those who have it, for it has a vote as soon as it is a member.
+    """A node that has what members have on disk is worth the next view. It becomes a member, and has a vote, only with
+    all that is shared: that must not be lost with the nodes that hold it in memory.
     """
     view = View(3, members(1), 1)
     node = Node(members(1)[0], Record(STORE, 1, view, is_member=True), NoLog(), TIMES, 1, frozenset({1, 2}), 0.0)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def newer(site: Site, number: int, calls: str) -> Iterator[None]:
-    """A node as a process of a newer program, a member when this is entered; it leaves in order."""
+    """Run a node as a process of a newer program. It is a member when the block starts, and leaves in order."""
     command = [sys.executable, "-m", "tests.node_group.newer_program", str(site.root / str(number)), str(number)]
     process = subprocess.Popen(
         [*command, site.text, calls], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -35,8 +35,8 @@ def newer(site: Site, number: int, calls: str) -> Iterator[None]:
 
 
 def rows(calls: str) -> list[int]:
-    """What a node shows. One that a busy machine kept silent for half a second is out of its view for a moment, which
-    ends a scan with NotPrimary.
+    """Return the keys that a node shows. A node that a busy machine kept silent for half a second is out of its view
+    for a moment, and a scan ends with NotPrimary.
     """
     found: list[int] = []
 
@@ -64,13 +64,13 @@ def test_group_goes_over_to_a_newer_program_node_by_node(tmp_path: Path) -> None
         site.close(2)
         db["t"].insert((2, 0, None))
         with newer(site, 2, places[1]):
-            # A newer member behind an older primary.
+            # A newer member follows an older primary.
             db["t"].insert((3, 0, None))
             assert rows(places[1]) == [1, 2, 3]
             site.close(1)
             with tm.connect([places[1]], SECRET, timeout_ms=PATIENCE_MS) as other:
                 other.run(lambda txn: txn.insert("t", (4, 0, None)), retries=20)
-            # An older member behind a newer primary says what it lacks, and nothing of its store is harmed.
+            # An older member that follows a newer primary reports what it lacks, and its store is not harmed.
             node = site.begin(1)
             wait_until(lambda: node.parts.error is not None)
             with pytest.raises(tm.VersionTooNew, match="use a newer Tidemark"):

@@ -1,4 +1,4 @@
-"""Nodes put together: a group that is made, grows, loses nodes, gets them back, and is whole at the end."""
+"""Whole nodes: a group is made, grows, loses nodes, gets them back, and is whole at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note"
 
 
 def equal(site: Site) -> None:
-    """All nodes have the same slots, and each is sound."""
+    """Check that all nodes have the same slots, and that each is sound."""
     first, *others = sorted(site.nodes)
     for number in others:
         same_slots(site.db(first), site.db(number), f"nodes {first} and {number}", is_joined=True)
@@ -38,7 +38,7 @@ def equal(site: Site) -> None:
 
 
 def ids_at(site: Site, number: int, name: str = "t") -> list[int]:
-    """Keys a node shows."""
+    """Return the keys that a node shows."""
     with site.nodes[number].reading() as db:
         return sorted(db[name].scan(["id"]).to_arrow()["id"].to_pylist())
 
@@ -172,7 +172,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
 
 
 def test_member_whose_rows_differ_is_copied_whole(tmp_path: Path) -> None:
-    """A copied store whose log began with group 4, and not 1, at its first byte was found damaged by `check`."""
+    """Story: `check` reported damage in a copied store, whose log began at its first byte with group 4 and not 1."""
     with site_of(tmp_path, 3) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -236,7 +236,7 @@ def test_node_that_hears_of_no_group_waits_and_can_be_closed(tmp_path: Path) -> 
 
 
 def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path) -> None:
-    """Its commit would wait for ever where it is: the machine answers, and nobody there hears of the next view."""
+    """Its commit would wait for ever at the old primary: the machine answers, but does not learn of the next view."""
     with site_of(tmp_path, 3) as site:
         assert site.primary() == 1
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -259,8 +259,8 @@ def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path)
 
 
 def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Path, monkeypatch: Any) -> None:
-    """A node that opens its store can tell no view. A client that knew it first asked nobody else until it could, and
-    lost a link with every question.
+    """Story: a node that is opening its store cannot report a view. A client that knew it first asked no other node
+    until it could, and lost a link with every question.
     """
 
     def living() -> Any:
@@ -274,7 +274,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
             with tm.connect([site.nodes[2].address, site.nodes[1].address], SECRET, timeout_ms=PATIENCE_MS) as db:
                 db["t"].insert((1, 1, None))
                 assert db["t"].get(1) == (1, 1, None)
-            # Pauses of a clock driven by hand take no time. In 300 ms of a real one a busy machine answered nothing.
+            # Pauses of a manual clock take no time. In 300 ms of a real clock a busy machine answered nothing.
             host, _, port = site.nodes[2].address.rpartition(":")
             with pytest.raises(tm.PeerTimeout, match="is joining"):
                 RemoteDatabase([(host, int(port))], SECRET, None, 10_000, ManualClock())
@@ -282,7 +282,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
 
 
 def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
-    """As docs/node-group.md, *Trouble*, says: two nodes without arbitrator, one of them gone for ever."""
+    """docs/node-group.md, *Trouble*: two nodes without arbitrator, and one of them is gone for ever."""
     with site_of(tmp_path, 2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -301,8 +301,8 @@ def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Pat
 
 
 def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_path: Path) -> None:
-    """Two closings of empty epochs had reached one member and not the other: the other one led in an epoch that was
-    closed at the first, whose copy then counted for damaged.
+    """Story: two closings of empty epochs had reached one member and not the other. The other one led in an epoch that
+    was closed at the first, and the first's copy was taken for damaged.
     """
     with site_of(tmp_path, 3) as site:
         with site.nodes[2].connect(PATIENCE_MS) as db:
@@ -320,8 +320,8 @@ def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_p
 
 
 def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp_path: Path) -> None:
-    """A log that begins at its first byte was taken for one that has everything: a client whose answer was lost would
-    have been told by the next primary, a copy, that its commit came to nothing, and have made it again.
+    """Story: a log that begins at its first byte was taken for a complete one. A client whose answer was lost would
+    have learned from the next primary, a copy, that its commit was aborted, and would have repeated it.
     """
     with site_of(tmp_path, 1, of=2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -345,14 +345,16 @@ def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp
 def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log begins behind the transaction, for it joined later. The client asked it again and again for a minute."""
+    """Story: its log begins after the transaction, for it joined later. The client asked again and again for a
+    minute.
+    """
     with site_of(tmp_path, 1, of=2) as site:
         with site.nodes[1].connect(1 << 40) as db:
             db.create_table("t", COLUMNS, "id")
             txn = db.transaction()
             txn.insert("t", (1, 1, None))
             site.start(2)
-            db.links.learn()  # as a client does that was told of both nodes
+            db.links.learn()  # now the client knows both nodes
 
             def unanswered(what: Any) -> Any:
                 site.close(1)
@@ -367,8 +369,8 @@ def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
 
 
 def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The primary's log was cut behind the groups it lacked: it asked for them for ever. Mended for a node that was not
-    ready yet: one that was opened what it had, life after life, and was never copied.
+    """Story: the primary's log was cut past the groups the node lacked, and it asked for them for ever. The first fix
+    covered a node that was not ready yet; one that was ready opened what it had, life after life, and was never copied.
     """
     monkeypatch.setattr("tidemark.replication.node_group.life.JOIN_SECONDS", 0.5)
     with site_of(tmp_path, 1, of=2) as site:
@@ -383,7 +385,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
                 is_so = has_caught_up(machine)
                 if is_so and not ready:
                     ready.append(machine)
-                    db["t"].insert((1, 0, None))  # acknowledged before the primary hears that it is ready
+                    db["t"].insert((1, 0, None))  # acknowledged before the primary learns that it is ready
                 return is_so
 
             def come_back_and_count(thread: StoreThread, epoch: int, sequence: int) -> None:
@@ -423,7 +425,7 @@ def test_member_whose_file_is_not_to_be_had_any_more_is_copied_whole(
 def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be a member that answers heartbeats and applies nothing: no commit of the group would ever end."""
+    """Otherwise it is a member that answers heartbeats and applies nothing: no commit of the group would ever end."""
     with site_of(tmp_path, 3) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -441,7 +443,9 @@ def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_node_whose_opening_dies_of_a_bug_gives_its_port_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its store was let go of for errors of ours alone, and the port stayed taken until memory was collected."""
+    """Story: the store was released only after errors of Tidemark's own; else its port stayed taken until a
+    collection.
+    """
 
     def broken(*_: Any) -> None:
         raise ZeroDivisionError
@@ -468,7 +472,7 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
             copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
             (held,) = held_for_nodes(node.store)
             attempts = Attempts(per_transaction=5)
-            for number in range(80):  # each so small that it needs the log, not a file
+            for number in range(80):  # each small enough to use the log and not a file
                 attempts.run(db, lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(150)]))
                 copies.hold(node, 2, 1, 1e18)
             attempts.check()
@@ -478,20 +482,20 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
 
 
 def held_for_nodes(store: Any) -> list[int]:
-    """From where on the log is kept for other nodes."""
+    """Return the LSNs from which the log is kept for other nodes."""
     return [each["lsn"] for each in store.log.counters()["held_by"] if "node" in each["what"]]
 
 
 def knows_all(machine: Any) -> bool:
-    """Whether X ends where the log does."""
+    """Return whether X ends where the log ends."""
     return bool(machine.journal.record.sequence == machine.log.synced)
 
 
 def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """X has groups, and local checkpoints end epochs that have none: behind two of those nothing led back to X, and a
-    node that had left in order, or died at rest, was copied whole. And who had joined at rest was not told X.
+    """Story: X has groups, but local checkpoints end epochs that have none. After two of those nothing led back to X: a
+    node that had left in order, or died at rest, was copied whole. And a node that joined at rest did not learn X.
     """
     begun: list[tuple[Source, Ready]] = []
     real = Source.begin

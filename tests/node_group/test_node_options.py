@@ -1,4 +1,4 @@
-"""Options that must be alike at all nodes of a group: who has another one is refused, and told which and what."""
+"""Options that all nodes of a group must share: a node with another value is refused, and the message names both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO = NodeParty("ab" * 16, 2, 5, MESSAGES, "ef" * 8, OPTIONS, frozenset({0, 1}))
 
 
 def told(party: NodeParty, **other: Any) -> dict[str, Any]:
-    """What a party says, as it comes out of a frame of the handshake."""
+    """Return what a party says in a frame of the handshake, as its peer decodes it."""
     content = {name: getattr(party, name) for name in party.fields}
     return dict(json.loads(json.dumps({**content, **other})))
 
@@ -68,7 +68,7 @@ def test_options_of_a_site_are_those_that_make_its_events() -> None:
 
 
 def test_node_with_another_option_stays_out_of_its_group_until_it_has_the_same(tmp_path: Path) -> None:
-    """A next primary with another server id, or other images, would have gone on with another site's binlog."""
+    """A next primary with another server id, or other images, would have continued another site's binlog."""
     with site_of(tmp_path, 1, of=2, server_id=1) as site:
         for options in ({"server_id": 2}, {"log_replica_updates": True}, {"durability": "epoch"}):
             (name, value), *_ = options.items()

@@ -17,17 +17,17 @@ from tidemark.recovery.node_restart.verify import rows_by_rowid
 
 Work = Callable[[Any], None]
 TABLE = "test.slots"
-FIRST_IMAGE_WORD = 2  # behind epoch and author
+FIRST_IMAGE_WORD = 2  # after epoch and author
 
 
 def keys_by_slot(store: Any) -> dict[int, int]:
-    """The key at each ROWID of the one fragment."""
+    """Return the key at each ROWID of the one fragment."""
     rows = rows_by_rowid(store.tables[TABLE], 0)
     return {rowid: int(np.frombuffer(row, dtype=np.int64)[FIRST_IMAGE_WORD]) for rowid, row in rows.items()}
 
 
 def cases_met(node: dict[int, int], live: dict[int, int], slots: int) -> set[int]:
-    """The cases a copy of all slots in order meets, by a dict on either side."""
+    """Return the cases that a copy of all slots in order meets, computed with a dict for either side."""
     met: set[int] = set()
     held = dict(node)
     for slot in range(slots):
@@ -49,7 +49,9 @@ def cases_met(node: dict[int, int], live: dict[int, int], slots: int) -> set[int
 
 
 def node_and_live(before: Work, after: Work) -> Any:
-    """A live node with ten rows at slots 0 to 9 on which `before` and, behind the joiner's epoch, `after` worked."""
+    """Make a live node with ten rows at slots 0 to 9, worked on by `before` and, after the joiner's epoch, by
+    `after`.
+    """
     files = MemoryFiles()
     db = open_node(files)
     db.create_table(TABLE, [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id", partition=tm.HashPartition(1))
@@ -63,7 +65,7 @@ def node_and_live(before: Work, after: Work) -> Any:
 
 
 def changes(text: str) -> Work:
-    """Single commits: "-3" deletes key 3, "+3" inserts it, "=3" updates it."""
+    """Make single commits: "-3" deletes key 3, "+3" inserts it, "=3" updates it."""
 
     def work(db: Any) -> None:
         for step in text.split():
@@ -112,7 +114,7 @@ def test_slots_that_have_not_changed_are_not_sent() -> None:
     sent = np.concatenate([message.words for message in wire.log if isinstance(message, Slice)])
     entry = rows_by_rowid(db.parts.store.tables[TABLE], 0)[3]
     row_words = 1 + len(entry) // 8
-    # The row of key 3, the empty slot of key 4, and everything behind the last slot that was ever used.
+    # The row of key 3, the empty slot of key 4, and everything past the last slot that was ever used.
     assert sent.size == row_words + 2 + 2
     assert list(sent[row_words : row_words + 2]) == [-1 - 4, 5]
     db.close()
@@ -138,7 +140,7 @@ def test_page_that_was_given_back_deletes_its_rows_and_one_made_anew_its_stale_o
 
 # --- operations of the stream ---------------------------------------------------------------------
 class Halfway(Wire):
-    """Works once, when slots 0 to 4 of the table were copied and the others were not."""
+    """Works once, when slots 0 to 4 of the table are copied and the others are not."""
 
     def __init__(self, db: Any, files: MemoryFiles, work: Work) -> None:
         super().__init__(db, files, random.Random(1), slice_slots=5)

@@ -1,4 +1,4 @@
-"""Joiner or live node die in the middle of a node restart; large and spooled transactions; defects that are planted."""
+"""The joiner or the live node dies in a node restart; large and spooled transactions; planted defects."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int, variant: str) -
         count += 1
         after = broken.crash(random.Random(nth))
         lone = MemoryFiles.from_snapshot(after.snapshot())
-        alone = open_node(lone)  # what it is without the others: as before, or a whole copy
+        alone = open_node(lone)  # without the others it is as before, or a whole copy
         alone.close()
         wire = Wire(db, files, rng)
         opened = restarted(after, wire, through, variant)
@@ -95,7 +95,7 @@ def test_node_that_dies_with_groups_behind_the_seam_is_where_it_was_before_it_jo
     opened = restarted(node, wire, through)
     store = opened.store
     assert opened.sysfile.seam_lsn == opened.sysfile.durable_lsn > 0
-    # Logged as groups of the stream are, before a local checkpoint stands.
+    # Logged as groups of the stream are, before there is a local checkpoint.
     store.log_schema({"drop": 1_000_000, "name": "test.none"}, lambda: None)
     store.log_schema({"drop": 1_000_001, "name": "test.none"}, lambda: None)
     died = node.kill()
@@ -103,7 +103,7 @@ def test_node_that_dies_with_groups_behind_the_seam_is_where_it_was_before_it_jo
     assert rows_of(alone, "test.wide") == expected
     alone["test.hot"].write((77, 7))
     alone.sync()
-    again = open_node(died.kill())  # the groups behind the seam are none any more
+    again = open_node(died.kill())  # the groups after the seam do not count any more
     assert again["test.hot"].get(77) == (77, 7)
     assert again.check()["is_sound"], again.check()
     again.close()
@@ -173,7 +173,7 @@ def test_slices_never_show_half_of_a_large_commit() -> None:
 
 # --- defects that are planted ---------------------------------------------------------------------
 def is_found(variant: str = "rowid_sync", seeds: range = range(8)) -> bool:
-    """Whether the copies differ after some history. The joining node notices, or comparing the stores does."""
+    """Return whether a history shows the defect: the joining node fails, or the copies differ."""
     for seed in seeds:
         db, files, writers, node, through, rng = away(seed + 70, rows=400, steps=10)
         wire = Wire(db, files, rng, writers.step, slice_slots=9, work_max=40)

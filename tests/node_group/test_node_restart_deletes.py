@@ -1,4 +1,6 @@
-"""A node comes back by the delete log: what it tells and what the stream tells, logs that are too short, defects."""
+"""A node comes back by the delete log: deletes from it and from the stream, logs that are too short, planted
+defects.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ FEW = 6
 
 
 def few(keys: int = FEW, **options: Any) -> Any:
-    """A live node with a table of few slots, and a node that has what it had: (db, files, node's files, X)."""
+    """Return a live node with a table of few slots, and a node in the same state: (db, files, node's files, X)."""
     files = MemoryFiles()
     db = open_memory(files, data_memory="32 MiB", redo_log="8 MiB", **{"delete_log": "1 MiB", **options})
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
@@ -36,7 +38,7 @@ def few(keys: int = FEW, **options: Any) -> Any:
 
 
 def churn(db: Any, rng: random.Random, keys: int = FEW) -> Callable[[], None]:
-    """Deletes and inserts of few keys, so that slots are used again by others all the time."""
+    """Return a step that deletes and inserts a few keys, so that other rows reuse their slots all the time."""
     counter = 0
 
     def step() -> None:
@@ -60,7 +62,9 @@ def churn(db: Any, rng: random.Random, keys: int = FEW) -> Callable[[], None]:
 @pytest.mark.parametrize("variant", ["rowid_sync", "delete_log"])
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(3)])
 def test_few_slots_used_again_all_the_time(seed: int, variant: str, monkeypatch: Any) -> None:
-    """Story: thirty steps of a seed gave four messages of deletes in one of sixty runs, and an unlucky seed fewer."""
+    """Story of the test: 30 steps of a seed gave four messages of deletes in one of 60 runs; unlucky seeds gave
+    fewer.
+    """
     rng = random.Random(seed)
     db, files, node, through = few()
     step = churn(db, rng)
@@ -68,7 +72,7 @@ def test_few_slots_used_again_all_the_time(seed: int, variant: str, monkeypatch:
         step()
     while db.parts.store.deletes.head < 20:
         step()
-    monkeypatch.setattr(tail_module, "ENTRIES", 4)  # the stream has much to say between two messages
+    monkeypatch.setattr(tail_module, "ENTRIES", 4)  # the stream advances a lot between two messages
     wire = Wire(db, files, rng, step, slice_slots=rng.choice([1, 2]))
     opened = restarted(node, wire, through, variant)
     assert wire.source.progress.variant == variant
@@ -76,7 +80,7 @@ def test_few_slots_used_again_all_the_time(seed: int, variant: str, monkeypatch:
         kinds = [type(message) for message in wire.log]
         first, last = kinds.index(Deletes), len(kinds) - 1 - kinds[::-1].index(Deletes)
         assert kinds.count(Deletes) > 3 and last < kinds.index(Slice), "deletes come before rows"
-        # What fresh seeds draw may have it all before or after.
+        # With a fresh seed all of the stream may come before the rows, or after them.
         assert seed > 3 or (GroupPart in kinds[first:last] and GroupPart in kinds[last:])
     joined_and_reopened(db, node, opened, f"seed {seed}")
     db.close()
@@ -87,9 +91,9 @@ def test_only_rows_and_deletes_are_sent() -> None:
     db[HOT].update(3, {"n": 5})
     for key in (4, 5, 7):
         db[HOT].delete(key)
-    db[HOT].insert((70, 1))  # at the slot of 7
+    db[HOT].insert((70, 1))  # in the slot of 7
     db[HOT].insert((80, 1))
-    db[HOT].delete(80)  # neither was ever at the node
+    db[HOT].delete(80)  # the node never had this row
     wire = Wire(db, files, random.Random(1))
     opened = restarted(node, wire, through, "delete_log")
     deletes = [message for message in wire.log if isinstance(message, Deletes)]
@@ -136,7 +140,7 @@ def test_deletes_of_what_is_dropped_meanwhile_are_passed_over(monkeypatch: Any) 
 
 # --- a log that does not reach --------------------------------------------------------------------
 def full_copy(db: Any, files: MemoryFiles, node: MemoryFiles, through: int, work: Any = lambda: None) -> Wire:
-    """A join that wishes for the delete log and becomes a full copy."""
+    """Join a node that asks for the delete log, and check that it becomes a full copy."""
     wire = Wire(db, files, random.Random(1), work)
     opened = restarted(node, wire, through, "delete_log")
     sent = sum(message.rows for message in wire.log if isinstance(message, Slice))
@@ -224,7 +228,7 @@ def test_node_that_has_joined_does_not_claim_to_know_what_the_copy_deleted(seed:
 
 # --- defects that are planted ---------------------------------------------------------------------
 def is_found(seeds: range = range(6)) -> bool:
-    """Whether the copies differ after some history. The joining node notices, or comparing the stores does."""
+    """Return whether a history shows the defect: the joining node fails, or the copies differ."""
     for seed in seeds:
         rng = random.Random(seed)
         db, files, node, through = few()
@@ -263,7 +267,7 @@ def test_reading_that_ends_before_the_newest_entry_is_found(monkeypatch: Any) ->
     monkeypatch.setattr(DeleteLog, "head", property(lambda self: real(self) - 1))
     db, files, node, through = few()
     db[HOT].delete(1)
-    db[HOT].delete(4)  # nobody uses its slot again
+    db[HOT].delete(4)  # its slot is not reused
     with pytest.raises(AssertionError):
         joined_and_reopened(db, node, restarted(node, Wire(db, files, random.Random(1)), through, "delete_log"))
     db.close()

@@ -1,4 +1,4 @@
-"""The kernels of node restart against naive twins, at every call of random joins; and what nobody may trust."""
+"""The kernels of node restart against naive twins, at every call of random joins; and invalid words from a peer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidemark.engine.table.setup_kernels import fragment_handles
 
 
 class Checked:
-    """Kernels that compare what they found with what a twin finds; they count their calls."""
+    """Wraps the kernels: each result is compared with that of a twin, and calls are counted."""
 
     def __init__(self, monkeypatch: Any) -> None:
         self.calls: dict[str, int] = {}

@@ -21,7 +21,7 @@ from tidemark.recovery.node_restart.source import Source
 def test_node_that_has_joined_serves_the_next_one(seed: int, variant: str) -> None:
     """Empty slots of a copy must have epochs at least as high as those of the live node, or stale rows would stay."""
     db, files, writers, node, through, rng = away(seed, rows=300, steps=15, stray=0)
-    # Rows that the third has and the second never had: on the second their slots were empty before and behind.
+    # Rows that the third node has and the second never had: on the second their slots are empty before and after.
     db["test.wide"].write_many([writers.row(key) for key in range(9_000, 9_300)])
     later = db.sync()
     third = MemoryFiles.from_snapshot(files.snapshot())

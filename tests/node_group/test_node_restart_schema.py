@@ -13,7 +13,7 @@ from tidemark.recovery.node_restart.messages import VARIANTS
 
 
 class SchemaWriters:
-    """Changes of the schema in turn with the transactions of other writers."""
+    """Schema changes that alternate with the transactions of other writers."""
 
     def __init__(self, db: Any, writers: Any, rng: Any) -> None:
         self.db = db
@@ -30,7 +30,7 @@ class SchemaWriters:
         db["test.ranges"].insert_many([(key, "r" * (key % 50)) for key in range(180)])
 
     def step(self) -> None:
-        """A transaction, or a change of the schema."""
+        """Run a transaction, or a schema change."""
         if self.rng.random() < 0.7 or self.changes > 25:
             self.writers.step()
             self._ranges()
@@ -112,7 +112,9 @@ class SchemaWriters:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(1)])
 def test_schema_changes_before_and_during_a_join(seed: int, variant: str) -> None:
-    """Story: a seed may draw no change before the join, and few steps in it, none of which changes the schema."""
+    """Story of the test: a seed may draw no change before the join, and few steps in it, none of them a schema
+    change.
+    """
     db, files, writers, node, through, rng = away(seed, rows=200, steps=3)
     schema = SchemaWriters(db, writers, rng)
     for _ in range(rng.randrange(20)):

@@ -1,7 +1,7 @@
-"""A node whose local checkpoints are of later epochs than X, behind which it has no group: it comes back from its own
-files, whatever numbers the live node has given to epochs since.
+"""A node whose local checkpoints are of later epochs than X, and whose log has no group after X: it comes back from its
+own files, whatever numbers the live node has given to epochs since.
 
-Regression: such a node, one that had left in order or had been at rest for two local checkpoints, was copied whole.
+Regression: such a node was copied whole after it had left in order, or had been at rest for two local checkpoints.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
 
 TABLES = ("test.wide", "test.hot", "test.named")
-STRAY = 1_000_000  # of rows that the group never had
+STRAY = 1_000_000  # from here on: values of rows that the group never had
 
 
 def contents(db: Any) -> dict[str, Any]:
-    """All rows of a store."""
+    """Return all rows of a store."""
     return {name: rows_of(db, name) for name in TABLES}
 
 
 class Rest:
-    """A live node with its writers, and the files of one that was at rest behind epoch X: it has local checkpoints of
-    epochs without groups, some of whose numbers the live node has given to groups since.
+    """A live node with its writers, and the files of a node at rest after epoch X: it has local checkpoints of epochs
+    without groups, and the live node has since given some of their numbers to groups.
     """
 
     def __init__(
         self, seed: int, has_disk: bool = False, rows: int = 500, steps: int = 15, strays: int = 0, late: int = 0
     ) -> None:
-        """steps: of the live node's writers behind X. strays: transactions of the node behind X that the group never
-        had; late: local checkpoints behind those.
+        """steps: of the live node's writers after X. strays: transactions of the node after X that the group never had;
+        late: local checkpoints after those.
         """
         self.rng = random.Random(seed)
         self.files = MemoryFiles()
@@ -70,7 +70,7 @@ class Rest:
             self.writers.step()
 
     def again(self) -> None:
-        """The node goes away once more, from where the live one is now."""
+        """Let the node go away once more, from where the live one is now."""
         self._go(0, 0)
 
     def _go(self, strays: int, late: int) -> None:
@@ -96,11 +96,11 @@ class Rest:
         assert self.through.epoch < self.db.parts.store.epochs.current < self.epoch, "the numbers are given twice"
 
     def wire(self, **given: Any) -> Wire:
-        """A link to the live node."""
+        """Make a link to the live node."""
         return Wire(self.db, self.files, self.rng, **given)
 
     def back(self, wire: Wire, variant: str = ROWID_SYNC, files: Any = None) -> Any:
-        """The node, brought back by whatever its files allow."""
+        """Bring the node back by whatever its files allow."""
         node = self.node if files is None else files
         place = (wire.source.welcome(), wire, self.through, variant)
         opened, caught_up = bring_back(node, settings(), ManualClock(), *place)
@@ -108,7 +108,7 @@ class Rest:
         return opened
 
     def alone(self, files: MemoryFiles) -> None:
-        """What files say without the live node is the state behind X, and nothing else."""
+        """Check that the files without the live node give the state after X, and nothing else."""
         some = MemoryFiles.from_snapshot(files.snapshot())
         restart = Restart(some, settings(), ManualClock(), self.through)
         db = Database(some, settings(), ManualClock(), restart=restart.run)
@@ -156,7 +156,7 @@ def test_groups_behind_x_are_cut_though_local_checkpoints_before_them_are_of_lat
 
 @pytest.mark.parametrize("late", [1, 2])
 def test_local_checkpoints_with_a_group_behind_x_lead_nowhere(late: int) -> None:
-    """One such leaves the one before it; of two the node is copied whole."""
+    """If one has such a group, the one before it serves; if two have, the node is copied whole."""
     it = Rest(4, late=late)
     wire = it.wire()
     opened = it.back(wire)
@@ -182,7 +182,7 @@ def test_damaged_local_checkpoint_gives_way_to_the_one_before_and_two_to_a_full_
 
 
 def test_log_that_lacks_the_last_group_of_x_is_no_state_to_go_on_from() -> None:
-    """Where X ends was not known before: a node that had lost groups of X said that it stood at its end."""
+    """Story: the end of X was not recorded: a node that had lost groups of X claimed that it stood at the end of X."""
     it = Rest(6)
     it.through = Through(it.through.epoch, it.through.sequence + 1)
     wire = it.wire()
@@ -193,8 +193,8 @@ def test_log_that_lacks_the_last_group_of_x_is_no_state_to_go_on_from() -> None:
 
 
 def test_copy_that_breaks_off_leaves_the_disk_columns_of_x() -> None:
-    """The copy's UNDO records are of epochs up to which the node leaves out its own: pages it had changed could not go
-    back, and would go to the next live node with values of this one.
+    """Story: the node leaves out UNDO records of epochs up to a bound, and those of the copy were of such epochs. Pages
+    that the copy had changed could not go back, and would reach the next live node with values of this one.
     """
     it = Rest(7, has_disk=True, steps=0)
 
@@ -203,7 +203,7 @@ def test_copy_that_breaks_off_leaves_the_disk_columns_of_x() -> None:
 
     filled("far ")
     it.again()
-    filled("near")  # of the same length: a change in its place
+    filled("near")  # of the same length, so it is changed in place
     wire = it.wire(most=10, slice_slots=500)
     with pytest.raises(SourceGone):
         it.back(wire)
@@ -241,8 +241,8 @@ def test_node_at_rest_that_loses_power_anywhere_joins_again(variant: str) -> Non
 
 
 def test_seam_is_seen_where_the_log_ends_at_the_local_checkpoint() -> None:
-    """Nothing lies between such a checkpoint and the seam, so that their places in the log are one. A binlog that
-    followed the log from there knew of no gap, and waited for the group before it.
+    """Story: nothing is between such a local checkpoint and the seam, so both have the same place in the log. A binlog
+    that followed the log from there noticed no gap, and waited for the group before it.
     """
     it = Rest(9)
     opened = it.back(it.wire())
@@ -250,16 +250,18 @@ def test_seam_is_seen_where_the_log_ends_at_the_local_checkpoint() -> None:
     assert control.start_lsn == sysfile.seam_lsn == opened.store.log.head_lsn
     assert sysfile.is_before_seam(control.start_lsn, control.start_sequence)
     assert not sysfile.is_before_seam(sysfile.seam_lsn, opened.store.log.sequence)
-    opened.store.log_schema({"drop": STRAY, "name": "test.none"}, lambda: None)  # a group behind it
+    opened.store.log_schema({"drop": STRAY, "name": "test.none"}, lambda: None)  # a group after the seam
     died = it.node.kill()
-    alone = open_node(died)  # its groups are none any more
+    alone = open_node(died)  # groups after the seam do not count any more
     assert contents(alone) == it.rows and alone.check()["is_sound"]
     alone.close()
     it.db.close()
 
 
 def test_local_checkpoint_of_a_lower_number_behind_the_seam_is_missed_if_it_is_damaged() -> None:
-    """Of two that are there behind a crash the older one has the higher epoch, and the same place in the log."""
+    """Of the two that exist after a crash, the older one has the higher epoch, and both have the same place in the
+    log.
+    """
     it = Rest(11)
     opened = it.back(it.wire())
     before = {name: content for name, content in it.node.snapshot().items() if name.startswith(f"{FOLDER}/")}
@@ -274,9 +276,9 @@ def test_local_checkpoint_of_a_lower_number_behind_the_seam_is_missed_if_it_is_d
 
 
 def test_sysfile_names_no_epoch_that_the_group_has_not_closed() -> None:
-    """A member that restarts follows from that epoch on: with a later one it took the primary's groups for groups of
-    epochs that are over; with an earlier one, which a node that had been away long said, its local checkpoint was of
-    that, and who joined by it missed slots that had been emptied since.
+    """Story: a member that restarts follows from that epoch on. With a later epoch it took the primary's groups for
+    groups of epochs that are over. With an earlier one, from a node that had long been away, its local checkpoint was
+    of that epoch, and a node that joined by it missed slots that had been emptied since.
     """
     it = Rest(12)
     assert read_sysfile(it.node).closed_epoch > it.db.parts.store.epochs.current
@@ -292,7 +294,7 @@ def test_sysfile_names_no_epoch_that_the_group_has_not_closed() -> None:
 
 
 def test_node_that_joined_from_rest_serves_the_next_one() -> None:
-    """What it says of its empty slots and pages is as the live one would say it."""
+    """It describes its empty slots and pages as the live node would."""
     it = Rest(10, rows=1_500)
     third = MemoryFiles.from_snapshot(it.node.snapshot())
     it.db["test.wide"].write_many([it.writers.row(key) for key in range(4_000)])

@@ -154,7 +154,7 @@ def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> 
 
 
 def node_brought_back(db: Any, files: Any, node: Any, through: int, rng: Any) -> Any:
-    """The wire and the store of a node brought back by whatever its files allow."""
+    """Return the wire and the store of a node brought back by whatever its files allow."""
     wire = Wire(db, files, rng)
     opened, caught_up = bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, Through(through))
     assert caught_up.sequence == opened.store.log.sequence and caught_up.next_epoch > caught_up.epoch
@@ -191,7 +191,7 @@ def test_node_whose_local_checkpoints_are_newer_than_the_epoch_becomes_a_full_co
 @pytest.mark.parametrize("what", ["whole", "without its sysfile"])
 def test_directory_of_another_store_is_left_alone(what: str) -> None:
     db, files, _, _, through, rng = away(73, rows=50, steps=1)
-    # Clocks of tests give the same UUIDs: one more drawn makes another.
+    # Clocks of tests give equal UUIDs: drawing once more gives another one.
     node = MemoryFiles()
     clock = ManualClock()
     clock.random_bytes(16)

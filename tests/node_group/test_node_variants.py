@@ -1,4 +1,4 @@
-"""Nodes over loopback that come back by the variant they wish for."""
+"""Nodes over loopback that come back by the variant they ask for."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_node_that_was_away_comes_back_by_the_variant_it_wishes_for(
         db[NAME].insert_many([(key, 0) for key in range(500)])
         away = next(number for number in (3, 2) if number != site.primary())
         life = site.nodes[away].parts.life
-        wait_until(lambda: life.machine.journal.record.epoch > 0)  # or it would come back from nothing
+        wait_until(lambda: life.machine.journal.record.epoch > 0)  # otherwise it would come back with nothing
         site.close(away)
         site.wait_view(*sorted(site.nodes))
         db = site.db(site.primary())
         for key in range(0, 500, 3):
             db[NAME].delete(key)
-        db[NAME].insert_many([(key, 1) for key in range(600, 650)])  # at slots used again
+        db[NAME].insert_many([(key, 1) for key in range(600, 650)])  # in reused slots
         db[NAME].update(1, {"n": 9})
         monkeypatch.setattr(Source, "begin", begin)
         site.start(away, variant=variant)

@@ -1,4 +1,4 @@
-"""What a commit partner is told and when; and what becomes of commits when it fails, or a signal falls between."""
+"""The calls a commit partner gets and when; the outcome of commits when it fails, or a signal comes in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "test.account"
 
 
 class Notes:
-    """A partner that notes what it is told, and raises what it was given for a call."""
+    """A partner that notes its calls, and raises the error it was given for a call."""
 
     def __init__(self, db: Any) -> None:
         self.db = db
@@ -79,7 +79,7 @@ def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() 
 
 
 def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None:
-    """With durability="epoch" a commit of a node group returned before any other node had it."""
+    """Story: with durability="epoch" a commit of a node group returned before any other node had it."""
     db, notes, files = stage(durability="epoch")
     first = db.parts.store.log.sequence
     for key in (1, 2):
@@ -169,7 +169,7 @@ def test_partner_that_fails_ends_the_store_and_the_outcome_is_unknown(call: str)
     assert caught.value.evidence["txid"] > 0
     with pytest.raises(tm.IoFailed, match="lost its group"):
         db[NAME].insert(row(3))
-    # In its own log it may be or not: as it was sent before the write, but waited for behind the sync.
+    # Its own log has the row or not: the group is sent before the write, but waited for after the sync.
     again = open_memory(files.kill())
     assert len(again[NAME]) == (1 if call == "send" else 2)
     again.close()
@@ -210,7 +210,7 @@ def test_interrupt_in_the_partner_has_it_asked_again_and_the_same_group_sent(cal
 
 
 def test_followers_of_a_group_whose_partner_fails_all_learn_it() -> None:
-    """Four threads commit; the partner fails while the others wait: none is told that it committed, none hangs."""
+    """Four threads commit; the partner fails while the others wait: no commit reports success, and none hangs."""
     db, notes, _ = stage(lock_timeout_ms=2_000)
     gate = threading.Event()
     answers: list[str] = []

@@ -24,7 +24,7 @@ WRITERS = ("write", "hot", "mixed")
 
 
 def die(group: Group, number: int, stop: Any) -> None:
-    """The process of a node that stands at a place is gone, there."""
+    """Let the process of a node die at the place where it is stopped."""
     stop.go(tm.StoreFailed(DEATH))
     node = group.nodes.pop(number)
     wait_until(lambda: node.parts.error is not None)
@@ -94,7 +94,7 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
 )
 def test_copy_crashes_at_each_step(tmp_path: Path, monkeypatch: Any, owner: Any, name: str) -> None:
     """Bug 20185 and the crashes NDB has hooks for: the joiner at the first row (5002, 5042), when the copy begins
-    (5026, 5045), when the stream has reached it, and at its end; the live node before the scan (5045) and behind it
+    (5026, 5045), when the stream has reached it, and at its end; the live node before the scan (5045) and after it
     (5043).
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
@@ -156,7 +156,7 @@ def test_fifty_percent_stop_and_wait(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_restart_all_nodes(tmp_path: Path) -> None:
     """RestartAllNodes, RestartAllNodesAbort, RestartAllNodesError9999: one after the other, then all at once in order,
-    then all at once without a word.
+    then a crash of all at once.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(200))
@@ -176,7 +176,7 @@ def test_restart_all_nodes(tmp_path: Path) -> None:
 
 def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
     """RestartNodeDuringLCP, MasterFailSlowLCP, LCPTakeOver, NodeFailLcpStall, Bug 36199, 43888: a member dies in the
-    midst of its local checkpoint, then the primary in the midst of its own; the next one makes one at once.
+    middle of its local checkpoint, then the primary in the middle of its own; the next one makes one at once.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
@@ -233,8 +233,8 @@ def test_lcp_fs_err(tmp_path: Path) -> None:
 
 
 def test_full_db(tmp_path: Path) -> None:
-    """FullDb, SR_FULLDB: memory is full when a node restarts, when one comes from nothing, and when all do. Each must
-    find room in as much memory for what was there; then rows are deleted and others take their room.
+    """FullDb, SR_FULLDB: memory is full when a node restarts, when a node joins empty, and when all nodes restart. Each
+    node must fit its rows into the same amount of memory again; then rows are deleted and others take their room.
     """
     with group_of(tmp_path, 2, data_memory="4 MiB", redo_log="16 MiB", with_arbitrator=True) as group:
         made: list[Any] = []
@@ -258,8 +258,8 @@ def test_full_db(tmp_path: Path) -> None:
 
 
 def test_late_commit(tmp_path: Path, monkeypatch: Any) -> None:
-    """LateCommit, GCP, Bug 34216, 36245: a transaction whose operations are done when a member dies, which stays open
-    while that node is copied and beyond, and then commits; another one commits between two slices; one gives up.
+    """LateCommit, GCP, Bug 34216, 36245: a transaction has done its operations when a member dies; it stays open while
+    that node is copied and longer, then commits. Another one commits between two slices; one is rolled back.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(600))
@@ -285,8 +285,8 @@ def test_late_commit(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
-    """CommitAck, Bug 44952, 48474: a member has applied a group, and dies before the primary hears of it; the primary
-    dies when a group is sent and not acknowledged. The commit ends, and what it says is so at every node.
+    """CommitAck, Bug 44952, 48474: a member has applied a group, and dies before it acknowledges it; the primary dies
+    after a group is sent and before it is acknowledged. The commit ends, and its outcome holds at every node.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(50))
@@ -323,8 +323,8 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
 
 def test_mix_read_unlock_restart(tmp_path: Path) -> None:
     """MixReadUnlockRestart, multiTCtakeover, CommittedRead, Bug 24717, 25364: many transactions hold shared and
-    exclusive locks and changes when the primary dies. All are lost and say so; the next primary has none of their
-    locks, no reader ever sees what they did.
+    exclusive locks and changes when the primary dies. All are lost and report it; the next primary has none of their
+    locks, and no reader ever sees their changes.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -366,7 +366,7 @@ def test_pnr_big_table_with_hot_delete_insert(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
-    """NodeFailGCPOpen, Bug 36276, 29364: a node dies when an epoch is open that has groups, as its closing goes round;
+    """NodeFailGCPOpen, Bug 36276, 29364: a node dies while an epoch with groups is open and its closing is being sent;
     first a member, then the primary. The epoch ends at the others with the same groups.
     """
     with group_of(tmp_path, 3) as group:
@@ -390,8 +390,8 @@ def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
 
 @pytest.mark.soak
 def test_delete_restart(tmp_path: Path) -> None:
-    """DeleteRestart: load much, delete all of it, restart a node, again and again. Memory and extents come back each
-    time, at the node that came back and at the one that stayed.
+    """DeleteRestart: load many rows, delete them, restart a node, again and again. Memory and extents are free again
+    each time, at the restarted node and at the other one.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, data_memory="16 MiB", redo_log="16 MiB") as group:
         group.load(range(10))
@@ -411,8 +411,8 @@ def test_delete_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["PLCP_R1", *soaked("PLCP_RW1", "PLCP_IW1")])
 def test_plcp_node_restart_while_rows_are_deleted(tmp_path: Path, case: str) -> None:
-    """PLCP_R1, RW1, IW1, I1, I2: rows of whole pages are deleted while a node restarts (R) or comes from nothing (I),
-    the deleter waiting (W) until the node is there or not; single rows per page come back.
+    """PLCP_R1, RW1, IW1, I1, I2: rows of whole pages are deleted while a node restarts (R) or joins empty (I); with W
+    the deleter waits until the node is a member; then single rows per page are inserted again.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, redo_log="16 MiB") as group:
         group.load(range(3_000))
@@ -437,9 +437,9 @@ def test_plcp_node_restart_while_rows_are_deleted(tmp_path: Path, case: str) -> 
 
 
 def test_nr_disk_data_undo_log_local_lcp(tmp_path: Path) -> None:
-    """NR_Disk_data_undo_log_local_lcp: far more disk rows change while a node is away than its UNDO log can hold the
+    """NR_Disk_data_undo_log_local_lcp: far more disk rows change while a node is away than its UNDO log has room for
     images of. No local checkpoint is made in a copy: the node ends with the error that names the log, and comes back
-    when it is emptied; or it is copied whole at once, which needs no images.
+    after its directory is emptied; or it is copied whole at once, which needs no images.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, undo_log="1 MiB", redo_log="16 MiB") as group:
         group.load(range(6_000), 1)
@@ -462,8 +462,8 @@ def test_nr_disk_data_undo_log_local_lcp(tmp_path: Path) -> None:
 
 def test_long_keys_of_many_bytes_are_copied_in_case_1(tmp_path: Path) -> None:
     """Bug 16895311: a key of long UTF-8 that compares equal but has other bytes kept the old bytes when it was copied
-    onto its own slot. Here 0.0 and -0.0 are such keys; texts of four bytes a character are equal only if their bytes
-    are.
+    onto its own slot. Here only 0.0 and -0.0 are such keys; texts of four bytes a character are equal only if their
+    bytes are.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         db = group.client

@@ -42,7 +42,7 @@ def test_sr1(tmp_path: Path, case: str) -> None:
 
 
 def test_sr3_stop_one_node_before_each_phase(tmp_path: Path) -> None:
-    """SR3, Bug 25984: one node stops before each of load, update and delete, so that each has missed other things when
+    """SR3, Bug 25984: a node stops before each of load, update and delete, so that each has missed other changes when
     all are restarted at once; the node that missed nothing leads.
     """
     with group_of(tmp_path, 4, with_arbitrator=True) as group:
@@ -61,8 +61,8 @@ def test_sr3_stop_one_node_before_each_phase(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [4, *soaked(1)])
 def test_sr4_one_node_away_while_rows_change_by_parts(tmp_path: Path, parts: int) -> None:
-    """SR4, SR5 (a crash), SR10, SR11 to SR15, "to": local checkpoints as often as can be, one node stops, rows change
-    by parts, the group dies; it is restarted and looked at behind inserts and behind deletes.
+    """SR4, SR5 (a crash), SR10, SR11 to SR15, "to": local checkpoints as often as possible, one node stops, rows change
+    part by part, the group dies; it is restarted and checked after inserts and after deletes.
     """
     with group_of(tmp_path, 3, checkpoint_interval_ms=100) as group:
         group.load(range(400))
@@ -82,8 +82,8 @@ def test_sr4_one_node_away_while_rows_change_by_parts(tmp_path: Path, parts: int
 
 
 def test_sr6_nodes_lose_their_file_system(tmp_path: Path) -> None:
-    """SR6, MixedModeRestart, MixedModeRestart4Node, Bug 28770: of four that are restarted one has lost its disk, one
-    the first copies of sysfile and view, one was away before, one is whole.
+    """SR6, MixedModeRestart, MixedModeRestart4Node, Bug 28770: of four nodes that are restarted one has lost its disk,
+    one has lost the first copies of sysfile and view, one was away before, one is whole.
     """
     with group_of(tmp_path, 4, with_arbitrator=True) as group:
         group.load(range(300))
@@ -100,7 +100,9 @@ def test_sr6_nodes_lose_their_file_system(tmp_path: Path) -> None:
 
 
 def test_sr7_last_node_starts_when_the_others_are_there(tmp_path: Path) -> None:
-    """SR7, PartialSR, Bug 46412: half of the group died earlier; all but one start; the last one joins behind that."""
+    """SR7, PartialSR, Bug 46412: a part of the group died earlier; all but one node start; the last one joins after
+    that.
+    """
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
         group.drop(2)
@@ -129,8 +131,8 @@ def test_sr8_last_node_starts_while_the_others_restart(tmp_path: Path, monkeypat
 
 
 def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind_it(tmp_path: Path) -> None:
-    """SR9: ten inserts and ten updates are done, local checkpoints are made at all nodes, then it commits; crash of
-    all.
+    """SR9: ten inserts and ten updates are done, all nodes make local checkpoints, then the transaction commits; crash
+    of all.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         group.load(range(100))
@@ -150,7 +152,7 @@ def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind
 @pytest.mark.parametrize("case", ["SR_DD_3b", *soaked("SR_DD_1b", "SR_DD_2b")])
 def test_sr_dd_one_node_crashes(tmp_path: Path, case: str, seed: int) -> None:
     """SR_DD_1b, 2b, 3b and their _LCP: one node crashes while disk rows are loaded upward, loaded and cleared, or
-    deleted, updated and inserted again; it comes back; then the other one crashes, and this one alone has the rows.
+    deleted, updated and inserted again; it comes back; then the other one crashes, and only this one has the rows.
     """
     interval = 100 if seed % 2 else 60_000
     with group_of(tmp_path, 2, seed, with_arbitrator=True, checkpoint_interval_ms=interval) as group:
@@ -180,9 +182,9 @@ def test_sr_dd_one_node_crashes(tmp_path: Path, case: str, seed: int) -> None:
 
 
 def test_one_node_with_clean_filesystem(tmp_path: Path) -> None:
-    """OneNodeWithCleanFilesystem: the node with the newest rows has lost its disk; what the others have is older than
-    it. They do not go on without what was acknowledged, in whatever order they start; behind another one that has it
-    they do.
+    """OneNodeWithCleanFilesystem: the node with the newest rows has lost its disk, and the other nodes have older rows.
+    In whatever order they start, they do not continue without what was acknowledged; after the start of another node
+    that has it they do.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -198,12 +200,12 @@ def test_one_node_with_clean_filesystem(tmp_path: Path) -> None:
             with pytest.raises(tm.NotPrimary), group.nodes[3].reading():
                 pass
         assert not any(node.status().get("is_leading") for node in group.nodes.values())
-        for number in (2, 3):  # nobody is there whom they could tell that they leave
+        for number in (2, 3):  # no other node is there to which they could announce that they leave
             group.nodes.pop(number).close(leave=False)
 
 
 def test_one_node_with_clean_filesystem_and_another_that_has_the_rows(tmp_path: Path) -> None:
-    """As above with an arbitrator: node 1 has all that was acknowledged, and with the arbitrator's vote it goes on."""
+    """As above with an arbitrator: node 1 has everything acknowledged, and continues with the arbitrator's vote."""
     with group_of(tmp_path, 3, with_arbitrator=True) as group:
         group.load(range(100))
         group.drop(3)
@@ -215,7 +217,7 @@ def test_one_node_with_clean_filesystem_and_another_that_has_the_rows(tmp_path: 
 
 
 def test_stale_node_takeover_during_sr(tmp_path: Path) -> None:
-    """StaleNodeTakeoverDuringSR, Bug 18385, Bug 21536, Bug 27434: a node that the group went on without starts first
+    """StaleNodeTakeoverDuringSR, Bug 18385, Bug 21536, Bug 27434: a node without which the group continued starts first
     and alone. It serves nothing and leads nothing until the others are there; then it gets what it missed.
     """
     with group_of(tmp_path, 3) as group:
@@ -236,8 +238,9 @@ def test_stale_node_takeover_during_sr(tmp_path: Path) -> None:
 
 
 def test_bug_21536_commit_that_was_not_acknowledged_is_cut(tmp_path: Path) -> None:
-    """Bug 21536, 18385: a node with a *newer* log than the one that leads. The primary has logged a commit the others
-    never got; they went on without it, and then everything dies. Its commit is gone, whoever starts first.
+    """Bug 21536, 18385: a node with a *newer* log than the leading one. The primary has logged a commit the others
+    never got; they continued without the primary, and then everything dies. The commit is gone, whichever node starts
+    first.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -258,7 +261,7 @@ def test_bug_21536_commit_that_was_not_acknowledged_is_cut(tmp_path: Path) -> No
 
 
 def test_kill_master_nodes(tmp_path: Path) -> None:
-    """KillMasterNodes, RestartOneNode, Bug 36246, 36247: each primary in its turn dies under writers; all are
+    """KillMasterNodes, RestartOneNode, Bug 36246, 36247: one primary after the other dies under writers; all are
     restarted.
     """
     with group_of(tmp_path, 3) as group:
@@ -276,8 +279,8 @@ def test_kill_master_nodes(tmp_path: Path) -> None:
 
 def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: Path, monkeypatch: Any) -> None:
     """Bug 29167: nodes died between the save of a checkpoint and the copies of the sysfile. Here every node dies when a
-    commit is synced at some and acknowledged by none: it is there everywhere or nowhere, by what the client was
-    told.
+    commit is synced at some and acknowledged by none: the commit is at every node or at none, as the client was
+    informed.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -362,8 +365,8 @@ def test_bug_46651_column_added_while_a_node_was_away_then_crash(tmp_path: Path)
 @pytest.mark.parametrize("disk_is_lost", [True, *soaked(False)])
 def test_initial_node_restart_does_not_change_epochs(tmp_path: Path, disk_is_lost: bool) -> None:
     """InsertRestartGci, InitialNodeRestartUpdate, Bug 56770: rows of many epochs, the epoch of each remembered; it is
-    the same after a restart of the group from the log, from a local checkpoint, and after a copy, with and without
-    an own disk.
+    the same after a restart of the group from the log, from a local checkpoint, and after a copy, with and without the
+    old disk.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         for first in range(0, 300, 30):
@@ -392,8 +395,8 @@ def test_initial_node_restart_does_not_change_epochs(tmp_path: Path, disk_is_los
 
 
 def events(group: Any, count: int) -> None:
-    """Bug 48436's: local checkpoint, crash during a restart, crash again, whole restart, primary stopped in a
-    checkpoint.
+    """Run events of Bug 48436: local checkpoint, crash in a restart, crash again, whole restart, primary stopped in a
+    local checkpoint.
     """
     for turn in range(count):
         what = group.rng.choice(["checkpoint", "crash in restart", "crash", "whole restart", "primary in checkpoint"])
@@ -426,7 +429,7 @@ def events(group: Any, count: int) -> None:
 
 
 def checkpoint(db: Any) -> None:
-    """A local checkpoint that may fail with its store."""
+    """Make a local checkpoint, which may fail with its store."""
     try:
         db.checkpoint()
     except tm.Error:

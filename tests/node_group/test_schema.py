@@ -1,4 +1,4 @@
-"""Schema changes of the primary, made at the member by their records in the stream, with rows and indexes in use."""
+"""Schema changes of the primary, carried out at the member from records of the stream, with rows and indexes in use."""
 
 from __future__ import annotations
 

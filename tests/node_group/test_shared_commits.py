@@ -12,7 +12,7 @@ from tests.node_group.site import PATIENCE_MS, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal, ids_at
 from tests.waiting import wait_until
 
-# No epoch ends by itself: nothing comes to a disk but by `sync`, or a log that has many groups waiting.
+# No epoch ends by itself: nothing reaches a disk except by `sync`, or when the log has many groups waiting.
 LAZY: dict[str, Any] = {
     "durability": "epoch",
     "epoch_interval_ms": 3_600_000,
@@ -26,7 +26,7 @@ def log_of(site: Site, number: int) -> Any:
 
 
 def test_commits_on_no_disk_survive_their_primary_and_are_seen_at_once_at_every_member(tmp_path: Path) -> None:
-    """They returned before any other node had them: who killed the primary lost commits that had been acknowledged."""
+    """Story: commits returned before any other node had them: a killed primary lost acknowledged commits."""
     with site_of(tmp_path, 3, **LAZY) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db, site.nodes[3].connect(PATIENCE_MS) as other:
             db.create_table("t", COLUMNS, "id")
@@ -123,7 +123,9 @@ def test_member_writes_what_has_come_meanwhile_by_one_sync(tmp_path: Path, monke
 def test_log_that_fails_behind_shared_commits_ends_the_life_of_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the thread that syncs: without a word of it the node would stay a member that keeps nothing."""
+    """No thread waits for the thread that syncs: if it failed in silence, the node would stay a member that keeps
+    nothing.
+    """
     with site_of(tmp_path, 3, **LAZY) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")

@@ -21,9 +21,9 @@ from tidemark.replication.node_group.primacy import Primacy
 def test_group_whose_file_dies_with_its_primary_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_still: bool
 ) -> None:
-    """Members took the group of a large transaction, told its sequence as the end of their logs, and asked the primary
-    for the file. It died before it had given it out, or stood still. One of them was to lead behind that group, which
-    it could not apply: it asked itself for the file, for ever, and the whole group stood still.
+    """Story: members took the group of a large transaction, reported its sequence as the end of their logs, and asked
+    the primary for the file. It died before it had sent the file, or stood still. One of the members was to lead after
+    that group, which it could not apply: it asked itself for the file, for ever, and the whole group stood still.
     """
     held, asked = threading.Event(), threading.Event()
     real = copy_server.send_file
@@ -55,7 +55,7 @@ def test_group_whose_file_dies_with_its_primary_stops_nobody(
         assert asked.wait(PATIENCE_MS / 1_000)
         wait_until(lambda: all(site.nodes[each].parts.life.stream.fetched_sequence for each in (2, 3)))
         assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), "a log nobody can apply"
-        dropped = threading.Thread(target=site.drop, args=(1,))  # it waits for who gives the file out
+        dropped = threading.Thread(target=site.drop, args=(1,))  # it waits for the thread that sends the file
         dropped.start()
         monkeypatch.setattr(copy_server, "send_file", real)
         site.wait_view(2, 3)
@@ -72,9 +72,9 @@ def test_group_whose_file_dies_with_its_primary_stops_nobody(
 def test_member_gets_the_file_from_a_primary_that_does_not_lead_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two members one had the file of a large transaction, and the other one not, when their primary died. The one
-    that had it was to lead once the other had the group too, and gave no file out because it did not lead: the group
-    stood still for ever.
+    """Story: of two members one had the file of a large transaction and the other did not when their primary died. The
+    one with the file was to lead once the other had the group too, but sent no file because it did not lead yet: the
+    group stood still for ever.
     """
     asked = threading.Event()
     real = copy_server.send_file
@@ -108,8 +108,8 @@ def test_member_gets_the_file_from_a_primary_that_does_not_lead_yet(
 
 
 def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a file came in, its group was sent again, and taken because the file was there; the rest of it did not
-    come, half a file was removed, and the group could not be applied.
+    """Story: while a file came in, its group was sent again, and taken because the file existed. The rest of the file
+    did not come, the half file was removed, and the group could not be applied.
     """
     real, failed, offered = fetch.write_file, [], []
 
@@ -148,7 +148,7 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
 def test_group_whose_file_was_fetched_is_taken_without_being_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is kept for that long: else the commit of each large transaction would cost two heartbeats more."""
+    """The group is kept until then: otherwise the commit of each large transaction would take two heartbeats longer."""
     with site_of(tmp_path, 2, with_arbitrator=True, transaction_memory="256 KiB") as site:
         monkeypatch.setattr(Primacy, "send_again", lambda *_: [])
         with site.nodes[1].connect(PATIENCE_MS) as db:

@@ -1,4 +1,4 @@
-"""The kernels of node groups beside twins that keep rows in a dict."""
+"""The kernels of node groups compared with twins that keep rows in a dict."""
 
 from __future__ import annotations
 

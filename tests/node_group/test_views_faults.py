@@ -15,7 +15,7 @@ FOREVER = 1e9
 
 
 def whole(nodes: int, has_arbitrator: bool = True, **changed) -> World:
-    """A group that is whole, with clients and without faults; every promise stays checked."""
+    """Return a whole group with clients and without faults; every promise stays checked."""
     drawn = {"faults": Faults(), "rates": (1.0, 1.0), "delay": (0.0002, 0.001), "sync": (0.0002, 0.001), "firsts": 1}
     world = World(plan_of(SEED, nodes=nodes, has_arbitrator=has_arbitrator, **{**drawn, **changed}))
     world.lose_one = lambda: None

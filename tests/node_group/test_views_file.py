@@ -1,4 +1,6 @@
-"""The durable record of views and votes: both copies behind each write, damage told, other stores refused."""
+"""The durable record of views and votes: both copies hold it after each write, damage is reported, others are
+refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated nodes keep N1 to N4, and one living side, whatever links, disks, clocks and processes do."""
+"""Simulated nodes keep N1 to N4, with one living side, whatever links, disks, clocks and processes do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.nodes.world import BrokenPromise, World, run_seed
 
 SEEDS = range(1, 301)
 PLANNED_SEEDS = range(10_001, 12_001)
-QUICK_SEEDS = 60  # a defect that is seen within so many is looked for each time
+QUICK_SEEDS = 60  # a defect found within so many seeds is tested in each run
 
 
 def test_hundreds_of_seeds_keep_every_promise():
@@ -51,7 +51,7 @@ def test_group_without_faults_is_made_takes_commits_and_never_changes_its_view_a
 
 @pytest.mark.parametrize(("refused", "bound"), [(1.0, 0.75), (0.0, 1.0)])
 def test_killed_primary_is_followed_within_a_second(refused, bound):
-    """With a connection that is refused, and with silence alone; clocks right, links and disks quick."""
+    """With refused connections, and with silence alone; clocks are right, links and disks fast."""
     for nodes in (2, 3, 4):
         plan = plan_of(
             5, nodes=nodes, has_arbitrator=True, faults=Faults(), rates=(1.0, 1.0), delay=(0.0002, 0.001),

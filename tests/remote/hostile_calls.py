@@ -1,4 +1,4 @@
-"""Calls of a client that is no client: valid ones with parts exchanged, left out and added, for the executor."""
+"""Calls of a malicious client, for the executor: valid calls with parts replaced, removed and added."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ NAMES = ["columns", "limit", "partitions", "where", "index", "lower", "prefix", 
 
 
 def cases(rng: random.Random) -> list[Any]:
-    """One call."""
+    """Return one call."""
     call = copy.copy(rng.choice(VALID))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         _changed(rng, call, 3)
@@ -96,7 +96,7 @@ def cases(rng: random.Random) -> list[Any]:
 
 
 def _changed(rng: random.Random, part: Any, depth: int) -> None:
-    """Change one thing in a list or a dict, which is the caller's own."""
+    """Change one item of a list or a dict that belongs to the caller alone."""
     if isinstance(part, dict):
         name = rng.choice([*part, *part, rng.choice(NAMES)])
         inner = part.get(name)
@@ -112,7 +112,7 @@ def _changed(rng: random.Random, part: Any, depth: int) -> None:
     elif dice < 0.08:
         del part[rng.randrange(len(part))]
     else:
-        place = max(rng.randrange(len(part)), rng.randrange(len(part)))  # what is called stands first
+        place = max(rng.randrange(len(part)), rng.randrange(len(part)))  # favours the end: the callee comes first
         if depth and isinstance(part[place], (list, dict)) and dice < 0.8:
             part[place] = _own(part[place])
             _changed(rng, part[place], depth - 1)

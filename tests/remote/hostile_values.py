@@ -1,4 +1,4 @@
-"""Messages of a peer that is none: valid values with parts exchanged, and what their bytes become; for `unpack`."""
+"""Messages of a malicious peer, for `unpack`: valid values with parts replaced, and their bytes altered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD: list[Any] = [
     *(datetime.timedelta(1, 2, 3), WHERE, COLUMN, tm.Enum("a", "b"), tm.DuplicateKey("m", key=(1, "x"), row=2)),
     *(Row(1, "ann"), [Row(1, "a"), Row(2, "b")], TABLE, TABLE.to_batches()[0]),
 ]
-# Bytes that begin what takes much, or says it does.
+# First bytes of values that take much memory, or claim to.
 HEADS = [
     b"\xdd\xff\xff\xff\xff",
     b"\xdf\x00\x10\x00\x00",
@@ -40,7 +40,7 @@ HEADS += [b"\x80", b"\x91", b"\x81", b"\xd4\x00\x90", b"\xc9\x00\x00\xff\xff\x00
 
 
 def cases(rng: random.Random) -> bytes:
-    """The bytes of one message."""
+    """Return the bytes of one message."""
     data = msgpack.packb(_value(rng, 4), default=_extended, strict_types=True)
     for _ in range(rng.choice((0, 0, 1, 1, 2, 4))):
         data = _altered(rng, data)
@@ -48,11 +48,11 @@ def cases(rng: random.Random) -> bytes:
 
 
 def _extended(value: Any) -> Any:
-    return msgpack.unpackb(pack(value))  # an ExtType, for no hook takes it
+    return msgpack.unpackb(pack(value))  # an ExtType, because no hook is given
 
 
 def _value(rng: random.Random, depth: int) -> Any:
-    """A value; its parts may be of types that do not belong there, and payloads of other values."""
+    """Return a value; parts may have wrong types, and payloads those of other values."""
     dice = rng.random()
     if not depth or dice < 0.3:
         return rng.choice(GOOD)
@@ -68,7 +68,7 @@ def _value(rng: random.Random, depth: int) -> Any:
 
 
 def _parts(rng: random.Random, name: str, depth: int) -> Any:
-    """What the payload of a type may be: nearly right."""
+    """Return a payload for a type that is nearly valid."""
     made: Any = {
         "row": [["id", "owner"], [1, 2]],
         "timedelta": [1, 2, 3],
@@ -83,7 +83,7 @@ def _parts(rng: random.Random, name: str, depth: int) -> Any:
             place = rng.randrange(len(made))
             inner = made[place]
             if isinstance(inner, list) and inner and rng.random() < 0.7:
-                # A copy: the list may be one of `GOOD`, and would in the end contain itself.
+                # A copy: the list may be one of `GOOD`, which would contain itself in the end.
                 inner = made[place] = list(inner)
                 inner[rng.randrange(len(inner))] = rng.choice([_value(rng, depth - 1), 1 << 40, -1, "Junction"])
             else:
@@ -116,11 +116,11 @@ def _altered(rng: random.Random, data: bytes) -> bytes:
 
 
 class Refused(Exception):
-    """The naive twin takes the bytes for no value."""
+    """The naive twin does not take the bytes for a value."""
 
 
 def naive_bytes(data: bytes) -> int:
-    """What `measured` counts. Raises: Refused."""
+    """Return the result of `measured`. Raises: Refused."""
     total, end = _measure(data, 0, len(data), 0)
     if end != len(data) or total > VALUE_BYTES_MAX:
         raise Refused
@@ -128,7 +128,7 @@ def naive_bytes(data: bytes) -> int:
 
 
 def _measure(data: bytes, at: int, end: int, depth: int) -> tuple[int, int]:
-    """(bytes in memory, where the value ends) of the value at a place."""
+    """Return (bytes in memory, end) of the value at a place."""
 
     def take(count: int) -> bytes:
         nonlocal at
@@ -188,8 +188,8 @@ def _inside(data: bytes, at: int, end: int, depth: int, count: int, total: int, 
 
 
 def judge(data: bytes) -> str:
-    """How it was taken; AssertionError if it was measured wrongly. What is no value is FrameRejected, or Rejected by
-    the class it would be; a value can be sent again.
+    """Return how the bytes were taken; AssertionError if they were measured wrongly. An invalid value must raise
+    FrameRejected, or Rejected of its class; a valid one can be sent again.
     """
     try:
         wanted = naive_bytes(data)

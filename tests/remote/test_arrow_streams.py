@@ -1,4 +1,4 @@
-"""Arrow streams of a peer: what takes more memory or time than its bytes is refused before Arrow reads it."""
+"""Arrow streams of a peer: a stream that takes more memory or time than its bytes is refused before Arrow reads it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_columns_of_tables_come_back_whole_sliced_and_in_many_batches() -> None:
 
 
 def test_sender_makes_views_and_runs_plain_and_refuses_nested_columns() -> None:
-    """Polars gives views, and the table's own columns take what becomes of them."""
+    """Polars sends views; the table's own columns take the plain values."""
     words = pa.array(["a", "b", "b", None])
     sent = pa.table(
         {
@@ -89,7 +89,7 @@ def test_sender_makes_views_and_runs_plain_and_refuses_nested_columns() -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_buffers_are_refused_unread(codec: str) -> None:
-    """Story: 98 KB of zstd made 3.2 GB in the process that took them."""
+    """Story: 98 KB of zstd took 3.2 GB in the process that received them."""
     table = pa.table(
         {"a": np.zeros(4_000_000), "e": pa.array(["x" * 1_000_000]).dictionary_encode().take([0] * 4_000_000)}
     )
@@ -119,12 +119,12 @@ VIEWS = pa.array(["x" * 1_000] * 3, pa.string_view())
     ids=lambda array: str(array.type)[:20],
 )
 def test_types_no_column_has_are_refused(array: Any) -> None:
-    """Values of views and runs share bytes: a few bytes of them are gigabytes to validate and to decode."""
+    """Values of views and runs share bytes: a few bytes of them take gigabytes to validate and to decode."""
     refused(stream_of(pa.record_batch([array], names=["x"])), "types that no column has|message of|rows")
 
 
 def test_dictionaries_stand_for_a_bounded_number_of_bytes() -> None:
-    """Story: a column of places in a dictionary of one long value was decoded to as many copies as it had rows."""
+    """Story: a column of indices into a dictionary of one long value was decoded to one copy for each row."""
     rows = 4_000
     for value in ("x" * (1 << 20), b"x" * (1 << 20)):
         words = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int8()), pa.array([value, type(value)()]))
@@ -135,11 +135,11 @@ def test_dictionaries_stand_for_a_bounded_number_of_bytes() -> None:
     refused(stream_of(pa.record_batch([wide], names=["x"])), "stand for more than")
     long = pa.DictionaryArray.from_arrays(pa.array([1]), pa.array(["x" * (1 << 20), ""]))
     shared = pa.record_batch([long], names=["x"])
-    refused(stream_of(*[shared] * 1_100), "stand for more than")  # validated once for each batch
+    refused(stream_of(*[shared] * 1_100), "stand for more than")  # each batch would validate it once more
 
 
 def test_dictionary_in_parts_is_refused() -> None:
-    """Each part would be joined with all before it, again for every batch."""
+    """Each part would be joined with all parts before it, again for every batch."""
     one = pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["a"]))
     two = pa.DictionaryArray.from_arrays(pa.array([1]), pa.array(["a", "b"]))
     batches = [pa.record_batch([each], names=["x"]) for each in (one, two)]
@@ -153,7 +153,7 @@ def changed(data: bytes, find: bytes, put: bytes) -> bytes:
 
 
 def test_batch_whose_buffers_are_more_than_its_bytes_is_refused() -> None:
-    """Columns may name the same bytes: a thousand of them a thousand times."""
+    """Columns may refer to the same bytes: a thousand columns a thousand times."""
     data = stream_of(pa.table({"a": np.arange(100), "b": np.ones(100, np.int32), "c": np.ones(100, np.int16)}))
     assert read(data).num_rows == 100
     for size in (408, 1_400, 1 << 40, -8):
@@ -162,7 +162,7 @@ def test_batch_whose_buffers_are_more_than_its_bytes_is_refused() -> None:
 
 
 def test_rows_that_take_no_bytes_are_bounded() -> None:
-    """A column of NULLs has no buffers, whatever number of rows it says it has."""
+    """A column of NULLs has no buffers, whatever number of rows it claims."""
     refused(stream_of(pa.record_batch([pa.nulls(1 << 28)], names=["x"])), "rows")
     refused(stream_of(*[pa.record_batch([pa.nulls(60_000)], names=["x"])] * 30), "rows")
     data = stream_of(pa.table({"x": np.arange(4_321)}))
@@ -222,5 +222,5 @@ def test_altered_streams_are_refused_or_tables(seed: int) -> None:
         except FrameRejected:
             continue
         read_whole += 1
-        stream_of(table.combine_chunks())  # every value is looked at
+        stream_of(table.combine_chunks())  # this reads every value
     assert read_whole < 400

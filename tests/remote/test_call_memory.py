@@ -1,4 +1,4 @@
-"""Memory of calls: what all links of a server hold together is bounded, and each message by itself, at both ends."""
+"""Memory of calls: the total over all links of a server is bounded, and each message by itself, at both ends."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ MIB = 1 << 20
 
 
 class Echo:
-    """Answers with what it is given, or what `answers` makes of it, and counts how often it was closed."""
+    """An executor that answers with its argument, or `answers` of it, and counts how often it was closed."""
 
     def __init__(self) -> None:
         self.closed = 0
         self.answers: Callable[[Any], Any] = lambda what: what
 
     def answer(self, what: Any) -> Any:
-        """What comes of it."""
+        """Return the answer."""
         return self.answers(what)
 
     def close(self) -> None:
-        """Its transaction ends."""
+        """End its transaction."""
         self.closed += 1
 
 
@@ -77,14 +77,14 @@ def other(server: CallServer) -> CallLink:
 
 
 def send(link: CallLink, data: bytes, pieces: int | None = None) -> None:
-    """The first pieces of a message, all if None."""
+    """Send the first pieces of a message, all if None."""
     wire = link.met.wire
     for frame in islice(frames_of(wire.writer, FRAME_CALL, [data], PIECE_BYTES), pieces):
         wire.send(frame)
 
 
 def answer_of(link: CallLink) -> Any:
-    """What comes for what was sent."""
+    """Return the answer to what was sent."""
     wire, answer = link.met.wire, bytearray()
     while True:
         for frame in wire.reader.feed(wire.receive()):
@@ -99,7 +99,7 @@ def answer_of(link: CallLink) -> Any:
 def test_half_sent_messages_of_many_links_hold_no_more_than_all_may(
     server: CallServer, link: CallLink, echo: Echo
 ) -> None:
-    """Story: each link might hold 256 MiB of a message that never ended, and a server takes a thousand links."""
+    """Story: each link could hold 256 MiB of an unfinished message, and a server accepts a thousand links."""
     server.memory.most_bytes = 2 * MIB
     holders = [other(server) for _ in range(4)]
     for holder in holders:
@@ -133,7 +133,7 @@ def test_rest_of_a_message_without_room_is_not_kept() -> None:
     assert pieces.take(one) is None and pieces.take(last) == bytearray(300_000)
     for _ in range(26):
         assert pieces.take(one) is None
-    with pytest.raises(FrameRejected, match="longer than 8 MiB"):  # what is not kept is bounded too
+    with pytest.raises(FrameRejected, match="longer than 8 MiB"):  # the discarded part is bounded too
         for _ in range(10):
             pieces.take(one)
 
@@ -152,7 +152,7 @@ def test_what_is_built_of_a_message_counts(server: CallServer, link: CallLink, e
 def test_answers_count_and_those_of_calls_that_changed_something_always_fit(
     server: CallServer, link: CallLink, echo: Echo
 ) -> None:
-    """A call that was carried out is never called rolled back for want of memory."""
+    """A call that was carried out must not be reported as rolled back for lack of memory."""
     server.memory.most_bytes = 2 * MIB
     share = Share(server.memory)
 
@@ -173,7 +173,7 @@ def test_answers_count_and_those_of_calls_that_changed_something_always_fit(
 def test_link_that_stops_in_the_middle_of_a_message_is_ended(
     server: CallServer, echo: Echo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others need what it holds; one that is silent between calls may be so for ever."""
+    """Other links need the memory it holds; a link that is silent between calls may be so for ever."""
     monkeypatch.setattr(conversation, "STALL_SECONDS", 0.05)
     stopped, silent = other(server), other(server)
     assert silent.ask(1) == 1
@@ -189,7 +189,7 @@ def test_link_that_stops_in_the_middle_of_a_message_is_ended(
 
 
 def test_frames_of_calls_are_short(server: CallServer, link: CallLink, echo: Echo) -> None:
-    """What is kept of a frame that has not come to its end is not counted."""
+    """The memory of an incomplete frame is not counted."""
     wire = link.met.wire
     wire.send(wire.writer.frame(FRAME_CALL, b"\x01", bytes(PIECE_BYTES + 1)))
     wait_until(lambda: echo.closed == 1)
@@ -253,7 +253,7 @@ def test_hostile_call_is_refused_and_the_link_goes_on(server: CallServer, link: 
     [*HOSTILE, *(pack(each) for each in (None, [], [True], [True, 1, 2], [1, 1], [False, "no"], {"a": 1}))],
 )
 def test_hostile_answer_is_refused_and_the_link_is_ended(data: bytes) -> None:
-    """A client is as safe from a server as a server from clients."""
+    """A client is as safe from a server as a server is from clients."""
 
     def serve(met: Met, wake: Wake) -> None:
         met.wire.wait_long()
@@ -285,8 +285,8 @@ def test_hostile_answer_is_refused_and_the_link_is_ended(data: bytes) -> None:
     ids=range(8),
 )
 def test_answer_that_names_no_nodes_is_refused(server: CallServer, echo: Echo, told: Any) -> None:
-    """Story: the client had a tenth of a second, in which a busy machine answered nothing. Pauses of a clock driven by
-    hand take no time: each attempt has seconds, and the test none to wait for.
+    """Story: the client had a tenth of a second, in which a busy machine answered nothing. Pauses of a manual clock
+    take no time: each attempt has seconds, and the test does not wait.
     """
     echo.answers = lambda what: told
     with pytest.raises(PeerError, match="which nodes"):
@@ -295,7 +295,7 @@ def test_answer_that_names_no_nodes_is_refused(server: CallServer, echo: Echo, t
 
 
 def test_error_that_is_too_much_to_send_comes_without_its_evidence(link: CallLink, echo: Echo) -> None:
-    """Story: an error that could not be sent ended the thread of the link with another one."""
+    """Story: an error that could not be sent raised another one, which ended the thread of the link."""
     deep: list[Any] = []
     for _ in range(31):
         deep = [deep]
@@ -313,7 +313,7 @@ def test_error_that_is_too_much_to_send_comes_without_its_evidence(link: CallLin
 
 
 def test_condition_of_many_equalities_is_asked_from_outside(tmp_path: Any) -> None:
-    """Story: this innocent scan ended the store's process by SIGSEGV."""
+    """Story: this harmless scan ended the store's process by SIGSEGV."""
     with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="8 MiB") as db:
         db.create_table("test.account", ACCOUNT, "id")
         db["test.account"].insert_many([(number, "ann", 1.0, None) for number in range(3_000)])

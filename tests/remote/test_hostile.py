@@ -1,5 +1,5 @@
-"""Messages and calls that no client sends: each is refused or carried out, and the store goes on. What `judge` and
-`cases` of `hostile_values.py` and `hostile_calls.py` say is for any number of cases from any seed.
+"""Messages and calls that no client sends: each is refused or carried out, and the store goes on. The checks `judge` of
+`hostile_values.py` and `hostile_calls.py` hold for any number of their `cases`, from any seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built
 
 
 def test_making_messages_does_not_change_the_values_they_are_made_of() -> None:
-    """Story: a part was exchanged inside a list that all messages share. After many cases that list contained itself,
+    """Story: a part was replaced inside a list that all messages share. After many cases that list contained itself,
     and msgpack failed: recursion limit exceeded (seed 1036903955).
     """
     rng = random.Random(1036903955)
@@ -44,7 +44,7 @@ def test_making_messages_does_not_change_the_values_they_are_made_of() -> None:
 def test_calls_with_parts_of_other_types_are_answered_or_refused_and_the_store_is_sound(
     seed: int, tmp_path: Any
 ) -> None:
-    """Story: a call whose arguments raised an error that was not thought of ended the thread of its link."""
+    """Story: a call with arguments that raised an unexpected error ended the thread of its link."""
     print("seed", seed)
     rng = random.Random(seed)
     told: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def test_calls_with_parts_of_other_types_are_answered_or_refused_and_the_store_i
 
 
 def test_number_that_cannot_be_compared_is_refused(tmp_path: Any) -> None:
-    """Story: so was `outcome(Decimal("NaN"))`, by an ArithmeticError, and the client was told that the link broke."""
+    """Story: `outcome(Decimal("NaN"))` raised an ArithmeticError, and the client's error was that the link broke."""
     with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="8 MiB") as db:
         executor = Executor(Alone(db))
         for method in ("outcome", "final_outcome"):

@@ -1,4 +1,4 @@
-"""Whom a client asks: `Links` over links that are told what to answer."""
+"""Which nodes a client asks: `Links` over links with given answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VIEW = {"view": 1, "primary": A, "members": [A, B]}
 
 
 class SaidLink:
-    """A link of one node."""
+    """A link to one node."""
 
     is_broken = False
 
@@ -24,29 +24,31 @@ class SaidLink:
         self._answer = answer
 
     def ask(self, what: Any, silent_s: float | None = None) -> Any:
-        """What the node says. Raises: what it raises."""
+        """Return what the node answers. Raises: what it raises."""
         return self._answer(what)
 
     def close(self) -> None:
-        """It has no end."""
+        """Do nothing."""
 
 
 class SaidLinks(Links):
-    """Nodes by their addresses; one that is missing is dead."""
+    """Nodes by address; an address without node is dead."""
 
     def __init__(self, **nodes: Callable[[Any], Any]) -> None:
         super().__init__([A], b"", None, ManualClock(), 1_000)
         self.nodes = nodes
 
     def take(self, address: Address) -> Any:
-        """A link, unless the node is dead."""
+        """Return a link, unless the node is dead."""
         if address[0] not in self.nodes:
             raise PeerError("no link; connect again")
         return SaidLink(self.nodes[address[0]])
 
 
 def test_node_that_does_not_lead_yet_is_asked_again_when_the_others_are_dead() -> None:
-    """It was forgotten when it said so, and only the dead one, which the client was given, was asked from then on."""
+    """Story: the node was forgotten when it answered so, and the client then asked only the dead one, its first
+    address.
+    """
     links = SaidLinks(a=lambda what: VIEW if what == ["where"] else "a")
     assert links.ask_primary(["call"]) == "a"
     said: list[Any] = []

@@ -1,4 +1,4 @@
-"""A store of another process, called over TCP: the calls of a Database, transactions that end with their link."""
+"""A store of another process, called over TCP: the calls of a Database; transactions that end with their link."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_commit_whose_answer_is_lost_is_found_out(
 
 
 def test_commit_of_unknown_outcome_says_so(serving: tm.CallServing) -> None:
-    # Its pauses take no time, so that the calls before may take as much as they need.
+    # The client's pauses take no time, so the calls before may take as long as they need.
     with RemoteDatabase([serving.address], SECRET, None, 60_000, ManualClock()) as remote:
         txn = remote.transaction()
         txn.insert("test.account", (1, "ann", 1.0, None))
@@ -291,7 +291,7 @@ def test_call_or_answer_that_is_too_long_is_refused_and_the_link_goes_on(
 
 def test_scan_that_is_refused_or_only_asked_for_its_schema_gives_its_link_back(remote: tm.RemoteDatabase) -> None:
     table = remote["test.account"]
-    for _ in range(20):  # more than scans that may be open on a link
+    for _ in range(20):  # more than the limit of open scans on a link
         with pytest.raises(tm.NoSuchColumn):
             list(table.scan(columns=["none"]))
         assert table.scan().schema().names[0] == "id"
@@ -318,8 +318,8 @@ def test_commit_that_its_node_may_not_make_any_more_leaves_no_lock(db: tm.Databa
 
 
 def test_threads_share_a_connection(tmp_path: Any) -> None:
-    """Story: locks were waited for 300 ms, which a thread of a busy machine may need for its next step: attempts were
-    counted that only the time had ended. Deadlocks alone end one now.
+    """Story: locks were waited for 300 ms, and a thread of a busy machine may need that for its next step: the count
+    had attempts that only the timeout had ended. Now only deadlocks end one.
     """
     options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "8 MiB", "lock_timeout_ms": 60_000}
     with tm.open(tmp_path / "store", **options) as db, tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving:
@@ -367,8 +367,8 @@ def test_more_links_than_replicas_may_have_are_served(remote: tm.RemoteDatabase)
 def test_connect_gives_up_in_time_whatever_takes_the_link(
     is_silent_after_proof: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`connect(timeout_ms=3000)` took ten seconds, and for ever where the store was stopped after the handshake:
-    here a handshake has all the time there is, and the test ends all the same."""
+    """Story: `connect(timeout_ms=3000)` took ten seconds, and for ever if the store was stopped after the handshake.
+    Here a handshake has unlimited time, and the test ends all the same."""
     monkeypatch.setattr("tidemark.remote.links.HANDSHAKE_SECONDS", 1e6)
     monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
     stopped = threading.Event()

@@ -1,4 +1,4 @@
-"""Values as bytes: what goes out comes back; what cannot be is refused."""
+"""Values as bytes: what goes out comes back; invalid bytes and values are refused."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def _wrapped(times: int, code: int, inner: bytes = b"\x90") -> bytes:
 
 @pytest.mark.parametrize("name", [name for name, (is_nested, *_) in KINDS.items() if is_nested])
 def test_nested_types_are_refused_by_their_depth(name: str) -> None:
-    """Story: 200 tuples in each other, a call of 9.9 KB, ended the server by SIGSEGV: each is unpacked by a call of the
-    unpacker inside the last one, which takes 40 KiB of the stack of C, and Python's recursion limit saw nothing of it.
+    """Story: 200 nested tuples, a call of 9.9 KB, ended the server by SIGSEGV. Each level is a call of the unpacker
+    inside the last one, takes 40 KiB of the C stack, and escapes Python's recursion limit.
     """
     for times in (NESTING_MAX, 200, 5_000):
         with pytest.raises(FrameRejected, match="nests deeper than|contradicts itself"):
@@ -194,7 +194,7 @@ def test_nested_types_are_refused_by_their_depth(name: str) -> None:
 
 
 def test_values_nest_as_deep_as_they_may_in_threads_of_small_stacks() -> None:
-    """The deepest value takes a quarter of the stack a thread has at least."""
+    """The deepest value takes a quarter of the smallest stack of a thread."""
     deepest = _wrapped(NESTING_MAX - 1, EXTENSIONS.index("tuple"))
     found: list[object] = []
     before = threading.stack_size(2 << 20)
@@ -232,16 +232,16 @@ def test_sender_refuses_what_the_other_side_would() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), "too much memory"),  # 16 MiB, of which lists take 1.5 GiB
-        (b"\xdd\xff\xff\xff\xff" * 16, "too much memory"),  # places for lists that never come
+        (b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), "too much memory"),  # 16 MiB that make lists of 1.5 GiB
+        (b"\xdd\xff\xff\xff\xff" * 16, "too much memory"),  # room for lists that never come
         (b"\xdd\x00\x10\x00\x00" * 16 + b"\xc0" * 1_000, "contradicts itself"),
         (b"\xdf\x00\x10\x00\x00" * 2, "contradicts itself"),
         (b"\xc6\xff\xff\xff\xff", "too much memory|contradicts itself"),
         (b"\xdb\x00\x00\x00\x05abc", "contradicts itself"),
-        (b"\x81\x01\x02", "contradicts itself"),  # a key that is a number
+        (b"\x81\x01\x02", "contradicts itself"),  # a number as key
         (b"\x81\xc4\x01k\x02", "contradicts itself"),
-        (b"\xd6\xff\x00\x00\x00\x00", "contradicts itself"),  # MessagePack's own time
-        (b"\x92\xc7\x02\x00\x90\xc0", "contradicts itself"),  # a payload that is longer than its value
+        (b"\xd6\xff\x00\x00\x00\x00", "contradicts itself"),  # MessagePack's own timestamp
+        (b"\x92\xc7\x02\x00\x90\xc0", "contradicts itself"),  # a payload longer than its value
         (b"\x91" * NESTING_MAX + b"\x80", "nests deeper"),
         (b"\x91" * NESTING_MAX + b"\x90", "nests deeper"),
         (b"\xc1", "contradicts itself"),
@@ -255,10 +255,10 @@ def test_sender_refuses_what_the_other_side_would() -> None:
     ],
 )
 def test_value_is_measured_before_it_is_built(data: bytes, why: str) -> None:
-    """Story: a byte made a list of 56, and a header of five bytes places for four thousand million values: a message of
-    some kilobytes took all memory there was. Keys that are numbers can be made to collide in a dict.
+    """Story: one byte made a list of 56, and a header of five bytes reserved room for four billion values: a message of
+    a few kilobytes took all memory. And keys that are numbers can be made to collide in a dict.
     """
-    assert unpack(b"\xc0") is None  # what is loaded once is loaded
+    assert unpack(b"\xc0") is None  # loads what is loaded only once
     tracemalloc.start()
     try:
         with pytest.raises(FrameRejected, match=why):
@@ -269,8 +269,8 @@ def test_value_is_measured_before_it_is_built(data: bytes, why: str) -> None:
 
 
 def test_rows_of_many_kinds_are_refused_before_their_classes_are_made() -> None:
-    """Story: each row that came made a class of its names, compiled from text: a message of rows that all have other
-    names took hours, and the last 256 classes stayed.
+    """Story: each received row made a class with its column names, compiled from text. A message of rows that all have
+    other names took hours, and the last 256 classes stayed.
     """
 
     def row(*names: str) -> bytes:
@@ -302,7 +302,7 @@ def test_errors_that_are_none_are_refused() -> None:
 
 
 def _drawn(draw: random.Random, depth: int) -> object:
-    """A value of any kind that may travel."""
+    """Return a random value of any kind that may be sent."""
     texts = ["", "a", "é", "名", "🜚", "a" * draw.randrange(300), "é" * 40, "名a" * 30, "a" * 99 + "🜚"]
     plain: list[object] = [None, True, draw.randrange(-(1 << 63), 1 << 64), draw.random(), draw.choice(texts)]
     plain += [b"x" * draw.randrange(300), 1 << draw.randrange(200), decimal.Decimal(draw.random()), tm.Int64]
@@ -329,7 +329,7 @@ def test_values_take_no_more_memory_than_was_measured(seed: int) -> None:
     for _ in range(60):
         data = pack(_drawn(draw, 3))
         counted: list[int] = []
-        unpack(data)  # what is made once for all is made
+        unpack(data)  # creates what is created only once
         tracemalloc.start()
         try:
             unpack(data, room=counted.append)

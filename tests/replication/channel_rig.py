@@ -1,4 +1,4 @@
-"""A source with a binlog in memory, and a replica that remembers what its applier was given."""
+"""A source with a binlog in memory, and a replica that records what its applier received."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPLICA = Site(2, "cd" * 16, 5)
 
 
 class Source:
-    """A binlog writer and what it tells its readers; `crash` loses what is not synced."""
+    """A binlog writer, and the end and rows that its readers use; `crash` loses what is not synced."""
 
     def __init__(self, files=None, file_bytes=4_000, sync_binlog=1, keeps_rows=True) -> None:
         self.files = files or MemoryFiles()
@@ -38,33 +38,33 @@ class Source:
         self.clock = ManualClock()
 
     def write(self, *epochs: int, rows: int = 3, size: int = 100) -> None:
-        """Epoch transactions of some rows."""
+        """Write epoch transactions of some rows."""
         for epoch in epochs:
             written = write_epoch(self.writer, epoch, rows_of(epoch, rows, size))
             self.epochs.append((epoch, written.end))
             self.rows.append(IndexRow(epoch, *written.start, *written.end))
 
     def end(self) -> BinlogEnd:
-        """The newest epoch that is synced, and the end that is."""
+        """Return the newest synced epoch, and the synced end."""
         synced = self.writer.synced
         return BinlogEnd(max((epoch for epoch, end in self.epochs if end <= synced), default=0), synced)
 
     def of_epoch(self, epoch: int) -> list[IndexRow]:
-        """As `IndexRows`."""
+        """See `IndexRows`."""
         return [row for row in self.rows if row.epoch == epoch]
 
     def of_origin(self, server_id: int, epoch: int) -> list[IndexRow]:
-        """As `IndexRows`."""
+        """See `IndexRows`."""
         return [row for row in self.rows if row.orig_server_id == server_id and row.orig_epoch >= epoch]
 
     def binlog(self) -> SourceBinlog:
-        """For one replica."""
+        """Return the binlog for one replica."""
         return SourceBinlog(
             self.files, SOURCE.server_id, self.end, index_rows=self if self.keeps_rows else None, closed_epoch=None
         )
 
     def crash(self, rng: random.Random) -> None:
-        """The process dies, and the machine with it."""
+        """Crash the process and the machine."""
         self.files = self.files.crash(rng)
         self.writer = writer_on(self.files, **self.options)
         synced = self.writer.recovered
@@ -73,7 +73,7 @@ class Source:
 
 
 class Store:
-    """What a replica's store remembers: rows and positions, together."""
+    """What a replica's store keeps: rows and positions, together."""
 
     def __init__(self) -> None:
         self.status: dict[int, StatusRow] = {}
@@ -82,7 +82,7 @@ class Store:
         self.starts = 0
         self.fails_with: Error | None = None
 
-    # As `ApplyStatus`.
+    # The methods of `ApplyStatus`.
     def rows(self) -> list[StatusRow]:
         return list(self.status.values())
 
@@ -96,9 +96,9 @@ class Store:
         self.status.pop(server_id, None)
 
     def make_durable(self) -> None:
-        """Everything is."""
+        """Do nothing: everything is durable."""
 
-    # As `Applier`.
+    # The methods of `Applier`.
     def start(self) -> None:
         self.starts += 1
 
@@ -127,7 +127,7 @@ class Store:
 
 
 def content_of(transaction: RelayTransaction) -> tuple[int, list[int]]:
-    """(epoch, ids of the rows of d.t) of a transaction."""
+    """Return (epoch, ids of the rows of d.t) of a transaction."""
     maps = StatementMaps()
     epoch, ids = 0, []
     for read in transaction.events():
@@ -155,15 +155,15 @@ class Replica:
         return ReplicaChannel(self.files, ManualClock(), REPLICA, self.store, self.store, self.options)
 
     def receiver(self, source: Source) -> LocalReceiver:
-        """Begins anew."""
+        """Return a new receiver."""
         return LocalReceiver(self.channel, SOURCE, source.binlog(), source.clock)
 
     def crash(self, rng: random.Random) -> None:
-        """The process dies, and the machine with it."""
+        """Crash the process and the machine."""
         self.restart(self.files.crash(rng))
 
     def restart(self, files) -> None:
-        """Another process on these files."""
+        """Start another process on these files."""
         self.files = files
         self.channel = self.new_channel()
 
@@ -178,7 +178,7 @@ def run(source: Source, replica: Replica) -> None:
 
 
 def pieces(source: Source, size: int, start: Position | None = None) -> Iterator[Events]:
-    """The binlog's bytes in pieces of at most so many."""
+    """Yield the binlog's bytes in pieces of at most `size`."""
     binlog = source.binlog()
     at = start or Position(source.writer.index.names[0], 4)
     while (found := binlog.read(at, size)) is not None:

@@ -1,4 +1,4 @@
-"""A binlog and a relay log in memory, as sessions see them."""
+"""A binlog and a relay log in memory, with the methods that sessions use."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ REPLICA = Site(2, "cd" * 16, 5)
 
 
 class MemoryBinlog:
-    """Files of bytes, in order; epoch n ends with byte n * 100 of all of them together."""
+    """Files of bytes, in order; epoch n ends at byte n * 100 of all files joined."""
 
     def __init__(self, *files: bytes) -> None:
         self.files = {f"log.{number:06}": each for number, each in enumerate(files, 1)}
 
     def locate(self, start: Start) -> Position:
-        """Where to begin."""
+        """Return the position to begin at."""
         file = start.file or next(iter(self.files))
         if file not in self.files:
             raise PositionLost(f"{file} was purged")
         return Position(file, start.position or FIRST_POSITION)
 
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """The next bytes."""
+        """Return the next bytes."""
         if at.file not in self.files:
             raise PositionLost(f"{at.file} was purged")
         rest = self.files[at.file][at.position - FIRST_POSITION :]
@@ -37,24 +37,24 @@ class MemoryBinlog:
         return self.read(Position(later[0], FIRST_POSITION), bytes_max) if later else None
 
     def newest(self) -> tuple[int, Position]:
-        """Newest epoch and the end."""
+        """Return the newest epoch, and the end."""
         name, data = list(self.files.items())[-1]
         return sum(map(len, self.files.values())) // 100, Position(name, FIRST_POSITION + len(data))
 
     def settings(self) -> Settings:
-        """No functions."""
+        """Return settings without functions."""
         return Settings(())
 
     def copy(self, request: bytes) -> Iterator[bytes]:
-        """There is none."""
+        """Raise: there is no copy."""
         raise PeerError("no copy")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class MemoryRelay:
-    """What came, by file; safe with each sync."""
+    """The received bytes, by file; safe after each sync."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -68,7 +68,7 @@ class MemoryRelay:
         self.files[events.at.file] = held + events.data
 
     def sync(self) -> int:
-        """All of it is safe."""
+        """Count a sync, after which everything is safe."""
         self.syncs += 1
         return sum(map(len, self.files.values())) // 100
 
@@ -76,8 +76,8 @@ class MemoryRelay:
     onward = ()
 
     def learn(self, settings: Settings) -> None:
-        """Nothing is applied here."""
+        """Do nothing: nothing is applied here."""
 
     def heard(self, heartbeat: Heartbeat) -> None:
-        """Remember it."""
+        """Record a heartbeat."""
         self.heartbeats.append(heartbeat)

@@ -1,4 +1,4 @@
-"""Random transactions on a store, and what they did to each row, by epoch: what its binlog must say."""
+"""Random transactions on a store, and their changes of each row by epoch, as the binlog must have them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tidemark as tm
 from tidemark.replication.settings.binlog_type import binlog_type
 
 Row = dict[str, Any]
-# (epoch, table, row before, row after), one a row and transaction, in the order of commits.
+# (epoch, table, row before, row after), one for each row and transaction, in commit order.
 Net = tuple[int, str, Row | None, Row | None]
 
 COLUMNS = [
@@ -28,7 +28,7 @@ KEYS = 12
 
 
 class History:
-    """A store driven by a seed. `tables` have what is committed; `nets` what each transaction did."""
+    """A store driven by a seed. `tables` have the committed rows, `nets` the changes of each transaction."""
 
     def __init__(self, db: Any, rng: random.Random, with_disk: bool = False) -> None:
         self.db, self.rng = db, rng
@@ -65,7 +65,7 @@ class History:
         return name, key
 
     def commit(self, most: int = 4) -> None:
-        """One transaction, which may change a row several times, or roll back."""
+        """Run one transaction, which may change a row several times, or roll back."""
         now = copy.deepcopy(self.tables)
         touched: dict[tuple[str, int], None] = {}
         txn = self.db.transaction()
@@ -83,7 +83,7 @@ class History:
         self.tables = now
 
     def run(self, transactions: int) -> None:
-        """So many transactions, epochs closed now and then, and at the end."""
+        """Run transactions; close epochs now and then, and at the end."""
         for _ in range(transactions):
             self.commit()
             if self.rng.random() < 0.3:
@@ -91,7 +91,7 @@ class History:
         self.db.sync()
 
     def expected(self, number: int) -> list[tuple[Any, ...]]:
-        """(epoch, table, event, image before, image after) of every row event there must be."""
+        """Return (epoch, table, event, image before, image after) of every row event that must be logged."""
         kind = binlog_type(number)[0]
         found: list[tuple[Any, ...]] = []
         for epoch, name, before, after in self.nets:

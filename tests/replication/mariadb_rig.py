@@ -1,6 +1,6 @@
-"""MariaDB for tests: found, or unpacked from Debian's packages into a cache directory; nothing is installed.
+"""MariaDB for tests: an installed server, or Debian's packages unpacked into a cache directory; nothing is installed.
 
-`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it an installed server is taken, or the
+`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it an installed server is used, or the
 cache, which is filled by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and
 end with their test.
 """
@@ -36,7 +36,7 @@ def _is_whole(root: Path) -> bool:
 
 
 def _unpack(root: Path) -> str | None:
-    """Fill the cache; returns why it cannot be."""
+    """Fill the cache; return why it cannot be filled, None if it was."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         return "MariaDB is not there, and neither are apt-get and dpkg"
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def _unpack(root: Path) -> str | None:
 
 @functools.cache
 def _find() -> tuple[Path, str]:
-    """(root of the packages, why there is none)."""
+    """Return the root of the packages, and the reason if there are none."""
     named = os.environ.get("TIDEMARK_MARIADB")
     root = Path(named) if named else cache_folder()
     for each in (root,) if named else (Path("/"), root):
@@ -79,7 +79,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def need_mariadb() -> Path:
-    """The root of MariaDB's packages; skips the test without them."""
+    """Return the root of MariaDB's packages; skip the test without them."""
     root, reason = _find()
     if reason:
         pytest.skip(reason)
@@ -87,7 +87,7 @@ def need_mariadb() -> Path:
 
 
 def mysqlbinlog(*arguments: str | Path) -> str:
-    """What mysqlbinlog says; fails the test if it complains."""
+    """Return the output of mysqlbinlog; fail the test if it complains."""
     root = need_mariadb()
     done = subprocess.run(
         [root / "usr/bin/mariadb-binlog", "--no-defaults", *arguments],
@@ -100,7 +100,9 @@ def mysqlbinlog(*arguments: str | Path) -> str:
 
 
 class Server:
-    """A running server; its binlogs lie in `data` as `master.NNNNNN`. `options` come behind the rig's and win."""
+    """A running server; its binlogs are in `data` as `master.NNNNNN`. `options` follow those of the rig and override
+    them.
+    """
 
     options: tuple[str, ...] = ()
 
@@ -110,8 +112,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def environment(self) -> dict[str, str]:
-        """A server that starts removes the temporary tables of every server from its temporary folder: one that was
-        beside it died of that.
+        """Give each server a temporary folder of its own: a server that starts removes the temporary tables of all
+        servers in its folder, and another running server died of that.
         """
         return {**environment(self.root), "TMPDIR": str(self.folder)}
 
@@ -171,7 +173,7 @@ class Server:
             self._process.wait(_LIMIT_S)
 
     def sql(self, text: str) -> str:
-        """Run statements; rows come back tab-separated, raw."""
+        """Run statements; return rows tab-separated, raw."""
         return self._call(
             self.root / "usr/bin/mariadb",
             "--no-defaults",
@@ -186,15 +188,15 @@ class Server:
         )
 
     def binlogs(self) -> list[Path]:
-        """The server's own files, oldest first."""
+        """Return the server's own files, oldest first."""
         return sorted(self.data.glob("master.[0-9]*"))
 
 
 @contextmanager
 def running_server() -> Iterator[Server]:
-    """A server for a block; skips the test without MariaDB."""
+    """Run a server for a block; skip the test without MariaDB."""
     root = need_mariadb()
-    # A socket's name is short.
+    # The path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as folder:
         server = Server(root, Path(folder))
         try:

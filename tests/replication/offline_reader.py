@@ -1,6 +1,6 @@
-"""PyPI's mysql-replication on files: it reads servers only, so each event is handed to it as the packet of one.
+"""PyPI's mysql-replication on files: it reads from servers only, so each event is passed to it as a server's packet.
 
-Its inner constructor is used, which may change with any release: the version is pinned in pyproject.toml.
+This uses an internal constructor, which may change with any release: the version is pinned in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 
 class _Connection:
-    """What the reader asks a connection for."""
+    """What the reader asks of a connection."""
 
     charset = "utf8mb4"
 
@@ -27,7 +27,7 @@ class _Connection:
 
 
 def events_of(content: bytes) -> Iterator[Any]:
-    """The events of a file's bytes that the library knows; skips the test without it."""
+    """Yield the events of a file's bytes that the library knows; skip the test without the library."""
     pytest.importorskip("pymysqlreplication", reason="mysql-replication is not installed")
     from pymysql.protocol import MysqlPacket
     from pymysqlreplication import event as e

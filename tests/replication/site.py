@@ -1,4 +1,4 @@
-"""A store with a binlog over files in memory, and what its binlog says, as plain values."""
+"""A store with a binlog over files in memory, and the content of its binlog as plain values."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ KINDS = {e.WRITE: "WRITE_ROW", e.UPDATE: "UPDATE_ROW", e.DELETE: "DELETE_ROW"}
 
 
 def open_site(files: Any = None, through: int | None = None, clock: Any = None, **options: Any) -> Database:
-    """A database on simulated files, driven by hand, with a binlog unless `log_bin` is None."""
+    """Open a database on simulated files, driven by hand, with a binlog unless `log_bin` is None."""
     given = {**SMALL, "server_id": 1, "log_bin": "binlog", **options}
     parsed, replication = divided(given)
-    clock = clock or ManualClock(seed=given["server_id"])  # from which a new store has its UUID
+    clock = clock or ManualClock(seed=given["server_id"])  # a new store gets its UUID from it
     return Database(files or MemoryFiles(), parsed, clock, None, through, None, replication)
 
 
 def account_site(files: Any = None, **options: Any) -> tuple[Database, Any]:
-    """A site that logs whole images, with a table of accounts: (database, table)."""
+    """Open a site that logs whole images, with a table of accounts; return (database, table)."""
     db = open_site(files, **{**WHOLE, **options})
     if "test.account" not in db:
         db.create_table("test.account", ACCOUNT, "id")
@@ -39,7 +39,7 @@ def account_site(files: Any = None, **options: Any) -> tuple[Database, Any]:
 
 @dataclass
 class Row:
-    """A row event's row: `before` and `after` by column name, None if there is no such image."""
+    """A row of a row event: `before` and `after` by column name, None if there is no such image."""
 
     table: str
     kind: str
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass
 class Epoch:
-    """A transaction of the binlog; `epoch` 0 and `statement` for a statement, `incident` likewise."""
+    """A transaction of the binlog. A statement or an incident has `epoch` 0, and `statement` or `incident`."""
 
     epoch: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Epoch:
 
 
 def transactions_in(files: Any, start: Any = None, end: Any = None, base: str = "binlog") -> list[Epoch]:
-    """Everything a binlog says, in order."""
+    """Return everything in a binlog, in order."""
     reader = BinlogReader(files, base=base, start=start)
     maps = StatementMaps()
     found: list[Epoch] = []
@@ -114,12 +114,12 @@ def _rows(maps, read):
 
 
 def epochs_in(files: Any) -> list[Epoch]:
-    """The epoch transactions of a binlog."""
+    """Return the epoch transactions of a binlog."""
     return [each for each in transactions_in(files) if each.epoch]
 
 
 def replayed(files: Any) -> dict[str, dict[Any, dict[str, Any]]]:
-    """The tables as strict application of whole images makes them, by name and key (`id`)."""
+    """Return the tables that result if whole images are applied strictly, by name and key (`id`)."""
     tables: dict[str, dict[Any, dict[str, Any]]] = {}
     for each in epochs_in(files):
         for row in each.rows:
@@ -134,6 +134,6 @@ def replayed(files: Any) -> dict[str, dict[Any, dict[str, Any]]]:
 
 
 def index_rows(db: Database) -> list[dict[str, Any]]:
-    """Rows of `ndb_binlog_index`, by epoch."""
+    """Return the rows of `ndb_binlog_index`, by epoch."""
     rows = [row._asdict() for row in db["mysql.ndb_binlog_index"].scan()]
     return sorted(rows, key=lambda row: (row["epoch"], row["orig_server_id"], row["orig_epoch"]))

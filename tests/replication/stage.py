@@ -46,7 +46,7 @@ TABLE = TablePlans(
 
 
 def batch_of(plans, kind, old=None, new=None, binlog_type=7, as_called=False, **marks) -> RowBatch:
-    """Rows before and after as Python tuples."""
+    """Return a batch; `old` and `new` are Python tuples."""
     rows = [*(old or ()), *(new or ())]
     words, starts = entries_of(plans.row_format, rows)
     count = len(old or ())
@@ -67,7 +67,7 @@ def writer_on(files, **options) -> BinlogWriter:
 
 
 def write_epoch(writer, epoch, rows):
-    """One epoch transaction that inserts rows into d.t."""
+    """Write one epoch transaction that inserts rows into d.t."""
     writer.begin([TABLE], status_of(epoch))
     if rows:
         writer.append(batch_of(TABLE, e.WRITE, new=rows))
@@ -79,7 +79,7 @@ def rows_of(epoch, count=3, size=10):
 
 
 def epochs_in(files, end=None, start=None) -> list[tuple[int, list[int]]]:
-    """(epoch, ids) of every epoch transaction; statements are (0, text)."""
+    """Return (epoch, ids) of every epoch transaction; statements are (0, text)."""
     reader = BinlogReader(files, start=start)
     maps = StatementMaps()
     found, current, ids = [], None, []
@@ -106,6 +106,6 @@ def epochs_in(files, end=None, start=None) -> list[tuple[int, list[int]]]:
 
 
 def end_of(files) -> Position:
-    """The end of the newest file, as found on disk."""
+    """Return the end of the newest file on disk."""
     names = [name for name in files.list("binlog") if name[-1].isdigit()]
     return Position(names[-1], files.size(f"binlog/{names[-1]}"))

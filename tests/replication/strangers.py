@@ -1,13 +1,13 @@
 """`python -m tests.replication.strangers DIR --seconds 600 --strangers 10000`: strangers at every port of a process.
 
-A child process has a node with clients and replicas, and its arbitrator: four ports. Another child is the strangers:
-idle, dripping a byte a second, lying (a hello with a wrong proof, rubbish, lengths that lie); whichever is shut out
-comes again some seconds later. Here a client commits, one row at a time, before they come and while they are there.
-Between these they visit another process, with ports alike: what a commit takes then is what the strangers themselves
-take of this machine, and not what their visit costs.
+One child process has a node with clients and replicas, and its arbitrator: four ports. Another child is the strangers:
+idle ones, ones that drip a byte a second, and malicious ones (a hello with a wrong proof, rubbish, false lengths). A
+stranger that is shut out comes again some seconds later. In this process a client commits one row at a time, before the
+strangers come and while they are there. In between the strangers visit another process with similar ports: the time of
+a commit then shows what they take of this machine by themselves, apart from the cost of their visit.
 
-Judged: every commit is acknowledged, peers that connect anew get in at each port, memory of the process grows by less
-than 64 MiB, its descriptors stay within the quota, and after the end every port lives. Told: what a commit took.
+Checked: every commit is acknowledged, peers that connect anew get in at each port, memory of the process grows by less
+than 64 MiB, its descriptors stay within the quota, and every port still works at the end. Reported: commit times.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from tidemark.replication.wire.wire import call
 HOST = "127.0.0.1"
 CLOCK = SystemClock()
 MEMORY_BYTES_MAX = 64 << 20
-_NODE = NodeParty("0" * 32, 2, 1, MESSAGES, others=frozenset((0, 1)))  # of no group here: refused after its proof
+_NODE = NodeParty("0" * 32, 2, 1, MESSAGES, others=frozenset((0, 1)))  # of another group: refused after its proof
 PORTS: dict[str, Party] = {
     "calls": Client(),
     "replicas": Site(2, "cd" * 16, 1),
     "node": _NODE,
     "arbitrator": _NODE,
 }
-# Besides strangers a port has the peers of this run and their wake-ups.
+# Besides strangers, a port has the peers of this run and their wake-ups.
 PEERS_MAX = 64
-# A peer that made room for strangers calls again, as channels, nodes and clients do.
+# A peer that was evicted for strangers calls again, as channels, nodes and clients do.
 ATTEMPTS_MAX = 10
 PAUSE_SECONDS = (5.0, 10.0)
 ADDRESSES = [HOST, *(f"127.0.1.{number}" for number in range(1, 200))]
@@ -95,17 +95,17 @@ class Crowd:
         self._draw = random.Random(seed)
         self._poll = select.epoll()
         self._sockets: dict[int, tuple[socket.socket, int]] = {}
-        self._due: list[tuple[float, int, int]] = []  # when, which stranger, in which of its connections
+        self._due: list[tuple[float, int, int]] = []  # time, stranger, number of its connection
         self._lives = [0] * count
         self._who = [(ports[number % len(ports)], KINDS[number // len(ports) % len(KINDS)]) for number in range(count)]
         self.counts = dict.fromkeys(("connected", "shut_out", "refused"), 0)
         now = CLOCK.monotonic()
         for number in range(count):
             heapq.heappush(self._due, (now + self._draw.uniform(0, PAUSE_SECONDS[1]), number, 0))
-        self._open: dict[int, int] = {}  # descriptor by stranger
+        self._open: dict[int, int] = {}  # descriptors by stranger
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Be there until it is over."""
+        """Visit the ports until the end."""
         while not is_over():
             now = CLOCK.monotonic()
             while self._due and self._due[0][0] <= now:
@@ -192,7 +192,7 @@ def _strangers(ports: list[int], count: int, seed: int, told: Connection) -> Non
 
 @contextmanager
 def _crowd(ports: list[int], count: int, seed: int) -> Iterator[dict[str, int]]:
-    """They come; after the block they have gone, and what they have counted is there."""
+    """Let the strangers come; after the block they are gone, and the dict has their counts."""
     counts: dict[str, int] = {}
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_strangers, args=(ports, count, seed, theirs), daemon=True)
@@ -206,7 +206,7 @@ def _crowd(ports: list[int], count: int, seed: int) -> Iterator[dict[str, int]]:
 
 @contextmanager
 def _elsewhere(count: int) -> Iterator[list[int]]:
-    """The ports of another process."""
+    """Yield the ports of another process."""
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_visited_elsewhere, args=(count, theirs), daemon=True)
     process.start()
@@ -227,7 +227,7 @@ def _descriptors(pid: int) -> int:
 
 
 def _commits(db: Any, seconds: float, look: Callable[[], None]) -> np.ndarray:
-    """What each of some commits took, in seconds: one row each, one after the other."""
+    """Return the seconds that each commit took: one row each, one after the other."""
     took = []
     end = CLOCK.monotonic() + seconds
     table = db["t"]
@@ -240,8 +240,8 @@ def _commits(db: Any, seconds: float, look: Callable[[], None]) -> np.ndarray:
 
 
 def let_in(port: int, own: Party) -> int:
-    """How often a peer that knows the secret calls a port until it has proved it; one that is of no group here is
-    refused after that. Raises: PeerError if it is kept out each time.
+    """Return how many calls a peer that knows the secret needs at a port until it has proved it; a peer of another
+    group is refused only after that. Raises: PeerError if it is kept out each time.
     """
     for attempt in range(1, ATTEMPTS_MAX):
         try:
@@ -255,7 +255,7 @@ def let_in(port: int, own: Party) -> int:
 
 
 def visit(folder: Path, seconds: float, count: int, seed: int) -> dict[str, Any]:
-    """Run it; figures. Raises: AssertionError for what is judged."""
+    """Run it and return the figures. Raises: AssertionError if a check fails."""
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     ours, theirs = FORKS.Pipe()
     visited = FORKS.Process(target=_visited, args=(str(folder), ports, theirs), daemon=True)

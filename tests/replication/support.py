@@ -1,4 +1,4 @@
-"""Rows of any table as images in one array of words, each behind header words, as entries have them."""
+"""Rows of any table as images in one array of words, each after header words, as in entries."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ EXTREMES = {
 
 
 def every_type(storage="memory", name="d.every") -> TableDefinition:
-    """A table with a nullable column of every type."""
+    """Return a table with a nullable column of every type."""
     columns = [Column("id", t.Int64)]
     columns += [Column(f"c{place}", kind, True, storage=storage) for place, kind in enumerate(EXTREMES)]
     return TableDefinition(7, 1, name, tuple(columns), ("id",), tablespace="main" if storage == "disk" else None)
 
 
 def extreme_rows() -> list[tuple]:
-    """Rows of `every_type` that have each value of `EXTREMES` somewhere, and each NULL."""
+    """Return rows of `every_type` with each value of `EXTREMES` somewhere, and with each NULL."""
     most = max(map(len, EXTREMES.values()))
     rows = [(number, *(values[number % len(values)] for values in EXTREMES.values())) for number in range(most)]
     rows.append((most, *([None] * len(EXTREMES))))
@@ -81,7 +81,7 @@ def extreme_rows() -> list[tuple]:
 
 
 def entries_of(row_format: RowFormat, rows) -> tuple[np.ndarray, np.ndarray]:
-    """(words, word position of each image)."""
+    """Return the words, and the word position of each image."""
     pieces, starts, at = [], [], 0
     for number, row in enumerate(rows):
         image = row_format.encode_row(tuple(row))

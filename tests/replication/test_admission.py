@@ -1,6 +1,6 @@
-"""Connections that have proved nothing: they take no place of a peer, keep no other waiting, and end no port (F105).
+"""Unauthenticated connections take no place of a peer, keep no other connection waiting, and end no port (F105).
 
-Each story was seen on a server that gave every connection a thread, three descriptors and a place of the peers.
+Each story happened on a server that gave every connection a thread, three descriptors and a place of the peers.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers stay until a test is over. On a busy machine it took longer than handshakes may."""
+    """Let strangers stay until a test is over: on a busy machine the tests took longer than the handshake timeout."""
     monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
 
 
 def wait_counted(server: Server, **counts: int) -> None:
-    """Until these are the numbers of connections, at one moment: one is evicted before another one has its place."""
+    """Wait until the numbers of connections are these at one moment: one is evicted before another gets its place."""
     wait_until(lambda: server.status().items() >= counts.items())
 
 
 @contextmanager
 def served(tls: TlsContext | None = None, callers_max: int = 64, clock: Clock = CLOCK) -> Iterator[Server]:
-    """A server whose callers stay until they leave."""
+    """Run a server with callers that stay until they leave."""
 
     def serve(one: Met, wake: Wake) -> None:
         while not server.is_closed:
@@ -66,12 +66,12 @@ def served(tls: TlsContext | None = None, callers_max: int = 64, clock: Clock = 
 
 
 def stranger(address: tuple[str, int], source: str = HOST) -> socket.socket:
-    """A connection that says nothing, from an address of this machine."""
+    """Open a silent connection from an address of this machine."""
     return socket.create_connection(address, PATIENCE_SECONDS, (source, 0))
 
 
 def peer(address: tuple[str, int], tls: TlsContext | None = None, site: Site = REPLICA) -> Wire:
-    """A link of a replica that knows the secret."""
+    """Connect as a replica that knows the secret."""
     return call(address, site, SECRET, tls, CLOCK, PATIENCE_SECONDS).wire
 
 
@@ -87,13 +87,13 @@ def is_shut(connection: socket.socket) -> bool:
 
 
 def hello() -> bytes:
-    """What a replica says first."""
+    """Return the first frame of a replica."""
     return CallerHandshake(REPLICA, SECRET, bytes(32), FrameReader(), FrameWriter()).begin()
 
 
 # --- places ---------------------------------------------------------------------------------------
 def test_idle_strangers_take_no_place_of_replicas() -> None:
-    """Eighty idle connections held all places of replicas: 85 of 88 replicas were refused for ten seconds."""
+    """Story: 80 idle connections held all places of replicas: 85 of 88 replicas were refused for ten seconds."""
     with served() as server, ExitStack() as stack:
         for _ in range(80):
             stack.enter_context(stranger(server.address))
@@ -113,7 +113,7 @@ def test_strangers_above_their_quota_make_room_the_oldest_first() -> None:
 
 
 def test_stranger_that_says_nothing_makes_room_before_one_that_has_said_hello() -> None:
-    """A peer on a slow machine was shut out in the middle of its handshake by strangers that came after it."""
+    """Story: strangers that came later shut out a peer on a slow machine in the middle of its handshake."""
     with served() as server, ExitStack() as stack:
         slow = stack.enter_context(stranger(server.address))
         slow.sendall(hello())
@@ -138,7 +138,7 @@ def test_peer_above_the_places_is_told_so_after_its_proof() -> None:
     with served(callers_max=1) as server, closing(peer(server.address)):
         with pytest.raises(PeerError, match="1 replicas are served already") as told:
             peer(server.address)
-        assert type(told.value) is PeerError  # it passes: a place becomes free
+        assert type(told.value) is PeerError  # retryable: a place becomes free
 
 
 def test_stranger_that_stops_in_the_middle_of_tls_keeps_no_other_waiting(tmp_path: Path) -> None:
@@ -179,16 +179,16 @@ def test_frames_that_come_with_the_proof_reach_the_session() -> None:
 
 @pytest.mark.parametrize("seed", fresh_seeds(1))
 def test_strangers_at_every_port_of_a_node_keep_no_client_and_no_peer_out(seed: int, tmp_path: Path) -> None:
-    """Of each kind at the ports of clients, replicas, nodes and arbitrator; the soak has 10,000."""
+    """Strangers of each kind at the ports of clients, replicas, nodes and arbitrator; the soak has 10,000."""
     shown = visit(tmp_path, 2.0, 800, seed)
     assert shown["peers_let_in"] >= 2 * len(PORTS) and shown["connected"] >= 64
 
 
 # --- the system gives nothing more -----------------------------------------------------------------
 def _without_descriptors(address: Connection, spare: int) -> None:
-    """A server in a process that may open few files; it ends with its end of the pipe."""
+    """Run a server in a process that may open few files; it ends with its end of the pipe."""
     with served() as server:
-        here = len(os.listdir("/proc/self/fd")) - 1  # that of the listing itself
+        here = len(os.listdir("/proc/self/fd")) - 1  # without that of the listing itself
         resource.setrlimit(resource.RLIMIT_NOFILE, (here + spare, here + spare))
         address.send(server.address)
         while address.recv():
@@ -197,8 +197,9 @@ def _without_descriptors(address: Connection, spare: int) -> None:
 
 @pytest.mark.parametrize("spare", [1, 2, 12])
 def test_port_lives_when_the_process_is_out_of_descriptors(spare: int) -> None:
-    """Four hundred idle connections under `ulimit -n 1024`: the wake-up pair of the next one could not be made, and
-    the thread that accepts ended for ever."""
+    """Story: four hundred idle connections under `ulimit -n 1024`. The wake-up pair for the next one could not be made,
+    and the thread that accepts connections ended for good.
+    """
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_without_descriptors, args=(theirs, spare), daemon=True)
     process.start()
@@ -207,7 +208,7 @@ def test_port_lives_when_the_process_is_out_of_descriptors(spare: int) -> None:
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(stranger(address))
-        # Both the link and its wake-up take a descriptor, and the oldest strangers make room for the first.
+        # The link and its wake-up take a descriptor each; the oldest strangers make room for the first of the two.
         if spare > 1:
             with closing(peer(address)):
                 ours.send(True)
@@ -223,7 +224,7 @@ def test_port_lives_when_the_process_is_out_of_descriptors(spare: int) -> None:
 
 
 class _Broken(SystemClock):
-    """A clock that has a defect when `is_broken`, in the thread of admission, where a new connection needs a nonce."""
+    """A clock that, while `is_broken`, fails in the admission thread, where a new connection needs a nonce."""
 
     def __init__(self) -> None:
         self.is_broken = threading.Event()
@@ -236,10 +237,10 @@ class _Broken(SystemClock):
 
 
 def test_port_outlives_a_defect_of_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Errors of the system were survived in a turn, and any other ended the thread and with it the port.
+    """Story: a turn of the thread survived errors of the system; any other error ended the thread and with it the port.
 
-    Story of the test: the time was the defect. The thread, slow on a busy machine, asked for the time once more after
-    the connection before, and the one that was to meet the defect was served.
+    Story of the test: asking for the time was the defect. The thread, slow on a busy machine, asked for the time again
+    for the connection before, and the connection that was to meet the defect was served.
     """
     clock = _Broken()
     with served(clock=clock) as server, closing(peer(server.address)), stranger(server.address):
@@ -256,7 +257,7 @@ def test_port_outlives_a_defect_of_ours(caplog: pytest.LogCaptureFixture) -> Non
 # --- what a stranger may say ------------------------------------------------------------------------
 @contextmanager
 def lying(answer: Callable[[Wire], None]) -> Iterator[tuple[str, int]]:
-    """Something on the path that answers one caller in the place of the source."""
+    """Listen as an attacker on the path, which answers one caller in place of the source."""
     with socket.create_server((HOST, 0)) as listener:
 
         def run() -> None:
@@ -278,7 +279,7 @@ def refuse(handshake: CalledHandshake, wire: Wire, error: PeerError) -> None:
 @pytest.mark.parametrize("after_proof", [False, True], ids=["at once", "after the proof"])
 @pytest.mark.parametrize("error", [PositionLost("gone"), PeerRefused("no"), PeerError("later")], ids=repr)
 def test_refusal_that_nobody_has_sealed_ends_no_channel(error: PeerError, after_proof: bool) -> None:
-    """An unsealed PositionLost was believed before any proof, and ended a channel for good."""
+    """Story: an unsealed PositionLost was believed before any proof, and ended a channel for good."""
 
     def answer(wire: Wire) -> None:
         handshake = CalledHandshake(SOURCE, b"another secret than theirs", bytes(32), wire.reader, wire.writer)
@@ -293,7 +294,7 @@ def test_refusal_that_nobody_has_sealed_ends_no_channel(error: PeerError, after_
 
 
 def test_site_that_is_only_claimed_is_not_judged() -> None:
-    """A challenge with the caller's own store was believed: PeerRefused, and the channel had ended."""
+    """Story: a challenge with the caller's own store was believed: PeerRefused, and the channel ended."""
 
     def answer(wire: Wire) -> None:
         mirror = CalledHandshake(REPLICA, b"another secret than theirs", bytes(32), wire.reader, wire.writer)
@@ -308,7 +309,7 @@ def test_peer_with_the_secret_is_refused_in_a_sealed_frame() -> None:
     with served() as server:
         for same in (Site(1, "cd" * 16, 5), Site(2, SOURCE.store, 5)):
             with pytest.raises(PeerRefused, match="the other side says"):
-                # It judges itself by another identity, so that only the source refuses.
+                # The caller presents another identity and refuses none, so that only the source refuses.
                 call(server.address, _Lenient(same.server_id, same.store, 5), SECRET, None, CLOCK, PATIENCE_SECONDS)
         assert server.status()["served"] == 0
 
@@ -322,7 +323,7 @@ class _Lenient(Site):
 
 # --- lines in the log --------------------------------------------------------------------------------
 def test_strangers_write_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    """Each stranger wrote a line: a port scan filled the log."""
+    """Story: each stranger wrote a line, and a port scan filled the log."""
     clock = ManualClock()
     limited = LimitedLog(logging.getLogger("tidemark.test"), clock)
     for number in range(1_000):
@@ -337,7 +338,7 @@ def test_strangers_write_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixtur
 
 # --- waking ------------------------------------------------------------------------------------------
 def test_wake_that_is_closed_touches_no_other_file(tmp_path: Path) -> None:
-    """A number that was a wake-up's may be a data file's a moment later."""
+    """The descriptor of a closed wake-up may be that of a data file a moment later."""
     wake = Wake()
     number = wake.descriptor
     wake()
@@ -347,7 +348,7 @@ def test_wake_that_is_closed_touches_no_other_file(tmp_path: Path) -> None:
     os.dup2(file, number)
     wake()
     wake.close()
-    assert os.fstat(number).st_size == 0  # open, and nothing was written
+    assert os.fstat(number).st_size == 0  # it is open, and nothing was written
     for each in {file, number}:
         os.close(each)
 

@@ -1,7 +1,7 @@
-"""Damage to the row that says where a replica stands (F69): found, mended or refused, never guessed.
+"""Damage to the row with a replica's position (F69): it is found, repaired or refused, never guessed.
 
-Story: nothing showed it. A position that is behind its rows has changes applied twice, one that is ahead leaves some
-out; the table has NDB$OLD, so either leaves rows in the exceptions table.
+Story: no test showed it. A position before its rows applies changes twice, one past them leaves some out; the table has
+NDB$OLD, so either leaves rows in the exceptions table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = 69_000
 
 @dataclass
 class Killed:
-    """A replica that was killed: its files, its source, the rows as of each epoch, and where its parts lie."""
+    """A replica that was killed: its files, its source, the rows at each epoch, and the places of its parts."""
 
     contents: dict[str, bytes]
     source: Any
@@ -48,7 +48,7 @@ def killed() -> Killed:
         for turn in range(9):
             note(source, rng, states)
             channel.apply_all()
-            if turn in (1, 3, 5):  # of the first one nothing is left, nor of the log before the second
+            if turn in (1, 3, 5):  # nothing of the first one remains, nor of the log before the second one
                 lcp_ids.append(db.checkpoint()["lcp_id"])
     table_id = db["mysql.ndb_apply_status"].definition.table_id
     end = db.parts.store.log.head_lsn
@@ -57,7 +57,7 @@ def killed() -> Killed:
 
 
 def data_files(killed: Killed, lcp_id: int) -> list[str]:
-    """Of the table of positions in a local checkpoint, those that hold a row."""
+    """Return the files with rows, of the position table in a local checkpoint."""
     return [
         name
         for name, content in killed.contents.items()
@@ -66,7 +66,7 @@ def data_files(killed: Killed, lcp_id: int) -> list[str]:
 
 
 def middle(content: bytes) -> int:
-    """Where the name of a file of the source's binlog stands: inside a row of a position."""
+    """Return the offset of a name of the source's binlog files: it is inside a row with a position."""
     return content.index(b"binlog.0") + 3
 
 
@@ -87,7 +87,7 @@ def test_position_damaged_in_both_local_checkpoints_is_refused(killed: Killed) -
 
 
 def test_position_damaged_in_the_log_is_refused_or_goes_back_together_with_its_rows(killed: Killed) -> None:
-    """The log behind the local checkpoints has three epochs. A bad last group is a tail: the epoch comes again."""
+    """The log after the local checkpoints has three epochs. A bad last group is a tail: its epoch comes again."""
     name = "redo/0000.redo"
     log = killed.contents[name]
     groups = [at for at in range(0, killed.end, GROUP_ALIGN_BYTES) if b"binlog.0" in log[at : at + GROUP_ALIGN_BYTES]]

@@ -1,4 +1,4 @@
-"""The binlog of an open store: what it says, and what openings, full disks and purges make of it."""
+"""The binlog of an open store: its content, and the effect of openings, full disks and purges on it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def quiet(caplog):
 
 
 def again(db, **options):
-    """The store opened anew after its process died."""
+    """Open the store again after its process died."""
     return open_site(db.parts.files.kill(), **{**WHOLE, **options})
 
 
@@ -76,7 +76,7 @@ def test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_opening
         history.run(12)
         if turn % 2:
             db.checkpoint()
-        history.commit()  # of an epoch the crash closes
+        history.commit()  # in an epoch that the crash closes
         if turn == 3:
             db.close()
         history.db = db = again(db)
@@ -218,7 +218,7 @@ def test_index_rows_a_crash_took_are_made_from_the_files():
         table.insert((number, "a", 1.0, None))
         db.sync()
     whole = index_rows(db)
-    # Nothing has synced the transactions of the last rows.
+    # The transactions of the last rows are not synced.
     left = open_site(db.parts.files.crash(random.Random(1), "drop"), **WHOLE)
     assert index_rows(left) == whole
     txn = left.transaction()

@@ -1,4 +1,4 @@
-"""A store that is older than its binlog: cut with `through=`, or an old copy of its files beside a newer binlog."""
+"""A store that is older than its binlog: cut with `through=`, or an old copy of its files next to a newer binlog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quiet(caplog):
 
 
 def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
-    """Files of a store as they were, beside its binlog of some epochs and GCIs later; (files, last epoch in it)."""
+    """Return old files of a store next to its binlog from some epochs and GCIs later, and the last epoch in it."""
     db = open_site(**WHOLE, **options)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
     db.sync()
@@ -44,7 +44,7 @@ def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
 
 
 def judged(db, last, incidents=1, has_index=True):
-    """Behind what the binlog had: an incident, an epoch that says where it is whole again, and new numbers."""
+    """After the old binlog: an incident, an epoch that marks where it is whole again, and new epoch numbers."""
     said = transactions_in(db.parts.files)
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
@@ -66,7 +66,9 @@ def opened(files, **options):
 @pytest.mark.parametrize("log_binlog_index", [True, False])
 @pytest.mark.parametrize(("gcis", "checkpoints"), [(0, 0), (0, 2), (1, 0), (5, 1)])
 def test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(gcis, checkpoints, log_binlog_index):
-    """The epochs of such a store had numbers its binlog had already: they were passed over and lost to all replicas."""
+    """Story: epochs of such a store had numbers that its binlog had already, so they were skipped, lost to all
+    replicas.
+    """
     options = {"log_binlog_index": log_binlog_index}
     files, last = older_store_newer_binlog(gcis, checkpoints, **options)
     db = opened(files, **options)
@@ -150,7 +152,7 @@ def test_power_lost_while_a_store_is_cut_back_never_goes_on_without_an_incident(
 
 @pytest.mark.parametrize("epoch", [(1 << 63) - 5, (1 << 64) - 1])
 def test_binlog_with_an_epoch_that_cannot_be_is_refused_and_the_store_stays(epoch):
-    """F112: intact events with impossible content. The store would have taken the last GCI there is, for good."""
+    """F112: intact events with impossible content. The store would have taken the highest possible GCI, for good."""
     files = MemoryFiles()
     db = open_site(files, **WHOLE)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))

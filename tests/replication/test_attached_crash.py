@@ -1,4 +1,4 @@
-"""Power loss at every write of a store with a binlog: the next opening's binlog is what the store did."""
+"""Power loss at every write of a store with a binlog: after the next opening the binlog matches the store's history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def quiet(caplog):
 
 
 def play(files, seed, acknowledge=lambda tables: None, sync_binlog=1):
-    """A short history with epochs, local checkpoints, a change of the schema and a second opening."""
+    """Run a short history with epochs, local checkpoints, a schema change and a second opening."""
     db = open_site(files, **SMALL, sync_binlog=sync_binlog)
     history = History(db, random.Random(seed))
     acknowledge(history.tables)
@@ -55,7 +55,7 @@ def play(files, seed, acknowledge=lambda tables: None, sync_binlog=1):
 
 
 def judged(left):
-    """Open what is left and hold the binlog against the store; the rows there are, and the epochs."""
+    """Open what is left and compare the binlog with the store; return the rows and the epochs."""
     db = open_site(left, **SMALL)
     shown = {}
     if "d.memory" in db:
@@ -85,7 +85,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
     states, seen = 0, set()
     for number, (disk, _, event) in enumerate(crash_points(trace.events)):
         if event is not None and not event.name.startswith("binlog") and number % 2:
-            continue  # the store's own writes are enumerated by its own tests
+            continue  # tests of the store enumerate its own writes
         if rng.random() >= share(0.35):
             continue
         place = len(trace.events) if event is None else calls[id(event)]
@@ -99,7 +99,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
             assert shown in known[durable:], f"before {event}: what was acknowledged is gone"
             states += 1
             if states % 7 == 0:
-                # What this opening wrote stays, and the next one adds nothing.
+                # What this opening wrote stays, and the next opening adds nothing.
                 after = judged(db.parts.files.crash(rng, "drop"))
                 assert (after[0], after[1]) == (shown, epochs)
     print("states", states)
@@ -108,7 +108,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 6))
 def test_openings_that_break_off_lose_and_double_nothing(seed):
-    """The power goes while a store whose binlog lacks epochs is opened, again and again."""
+    """The power fails while a store with missing epochs in its binlog is opened, again and again."""
     rng = random.Random(seed)
     files = MemoryFiles()
     db = open_site(files, **SMALL)
@@ -116,7 +116,7 @@ def test_openings_that_break_off_lose_and_double_nothing(seed):
     history.run(6)
     for _ in range(4):
         history.commit()
-        db.parts.clockwork.binlog = None  # the log goes on, the binlog does not
+        db.parts.clockwork.binlog = None  # the log continues, the binlog does not
         db.sync()
         db.parts.clockwork.binlog = db.binlog
     left = db.parts.files.crash(rng, "drop")
@@ -133,9 +133,9 @@ def test_openings_that_break_off_lose_and_double_nothing(seed):
 
 
 def test_epoch_whose_sync_failed_survives_a_kill_and_a_power_loss():
-    """A sync of the binlog failed, which fails the store. The next process was shown the epoch, took it for written and
-    synced again, which writes nothing of what the system holds for clean; a power loss took the epoch out of the middle
-    of the binlog, for ever, and replicas never heard of it (simulation, seed 11007).
+    """Story: a sync of the binlog failed, which fails the store. The next process saw the epoch, took it for written
+    and synced again; that writes nothing, because the system holds the pages for clean. A power loss then removed the
+    epoch from the middle of the binlog, for good, and replicas never received it (simulation, seed 11007).
     """
     disk = MemoryFiles()
     files = FaultFiles(disk)

@@ -1,4 +1,4 @@
-"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, and it goes on."""
+"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, and writes go on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows_of(db):
 
 
 def full_disk_under_the_binlog(**options):
-    """A store whose binlog folder takes nothing while the plan is not over; (disk, plan, store)."""
+    """Return (disk, plan, store): while the plan is not over, the store's binlog folder has no space."""
     disk = MemoryFiles()
     plan = Plan([Rule("pwrite", "binlog/binlog.0*", once=False, error=errno.ENOSPC)])
     plan.is_over = True
@@ -47,7 +47,7 @@ def full_disk_under_the_binlog(**options):
 
 
 def fill(db):
-    """Commit until the log is full; what refused."""
+    """Commit until the log is full; return the error of the refusal."""
     number = len(db[NAME])
     while True:
         try:
@@ -59,7 +59,7 @@ def fill(db):
 
 
 def test_commits_go_on_without_room_for_the_binlog_until_the_log_is_full_and_nothing_is_lost():
-    """Told as a full log, for which local checkpoints would have been to blame, whoever met it made the log larger."""
+    """Story: the error named a full log, which blames local checkpoints, and users only made the log larger."""
     disk, plan, db = full_disk_under_the_binlog()
     assert isinstance(fill(db), RedoOverloaded), (
         "no local checkpoint was tried: it is not the binlog that is waited for"
@@ -83,7 +83,7 @@ def test_commits_go_on_without_room_for_the_binlog_until_the_log_is_full_and_not
     plan.is_over = True
     db.checkpoint()
     assert not db.status()["binlog"]["holds_log"]
-    db.checkpoint()  # the log is cut behind the older one of two
+    db.checkpoint()  # the log is cut up to the older one of two
     after = rows_of(db)
     assert after.items() >= before.items()
     assert replayed(disk)[NAME] == after
@@ -139,7 +139,7 @@ def test_disk_that_is_full_for_store_and_binlog_alike_refuses_and_goes_on_with_r
 
 
 def test_rows_of_the_index_wait_for_room_in_the_log_without_holding_up_epochs(monkeypatch):
-    """They waited for a local checkpoint with the turn it needs to reach its epoch: both ended by their timeouts."""
+    """Story: they waited for a local checkpoint while they held the turn it needs for its epoch: both timed out."""
     db = open_site(**TIGHT)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
     index, free = db.binlog.rows.index, []
@@ -169,7 +169,7 @@ def test_rows_of_the_index_wait_for_room_in_the_log_without_holding_up_epochs(mo
 
 @pytest.mark.parametrize("call", ["pwrite", "create", "fdatasync"])
 def test_full_disk_at_any_call_of_the_binlog_folder_leaves_out_and_doubles_nothing(call):
-    """Each call that may find no room fails, and all behind it, until there is room again."""
+    """Each call that can run out of space fails, and all calls after it, until there is space again."""
     places = 0
     for nth in range(1, 100):
         disk = MemoryFiles()
@@ -202,8 +202,8 @@ def test_full_disk_at_any_call_of_the_binlog_folder_leaves_out_and_doubles_nothi
 
 
 def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowledged_is_logged(tmp_path):
-    """The binlog is held up by hand while four threads write: they are refused with BinlogOverloaded, and go on when it
-    is let go.
+    """The binlog is held while four threads write: they are refused with BinlogOverloaded, and continue when it is
+    released.
     """
     options = {**TIGHT, "data_memory": "32 MiB", "lock_timeout_ms": 300, "server_id": 1, "log_bin": "binlog"}
     with tm.open(tmp_path / "s", durability="epoch", **options) as db:
@@ -222,7 +222,7 @@ def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowl
                 except BinlogOverloaded as error:
                     refusals.append(error)
                 except RedoOverloaded:
-                    pass  # before the first local checkpoint had come to the binlog
+                    pass  # before the first local checkpoint had reached the binlog
 
         threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
         with db.binlog.turn:

@@ -1,4 +1,4 @@
-"""The binlog a store writes by itself, in the hands of others: mysqlbinlog, and a MariaDB server fed through it."""
+"""The binlog that a store writes, read by other tools: mysqlbinlog, and a MariaDB server fed through it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server():
 
 @pytest.mark.parametrize("number", [0, 7])
 def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_path, number, caplog):
-    """Schema statements included: the server makes tables, columns and indexes by them."""
+    """This includes schema statements: the server makes tables, columns and indexes from them."""
     caplog.set_level(logging.CRITICAL)
     print("seed", SEED + number)
     db = open_site(**LARGE, log_apply_status=True)

@@ -1,8 +1,8 @@
-"""Damaged bytes under a store's binlog (F67, F112): refused, or cut where the damage begins; nothing damaged is served.
+"""Damaged bytes in a store's binlog (F67, F112): refused, or cut where the damage begins; no damaged byte is served.
 
-A small store with three binlog files, dead or closed, has each byte of its binlog folder flipped, its files cut at
-each place, their sectors filled, and is opened. It opens and its binlog says what it said before, or an incident stands
-where something is missing; or what was damaged is refused with its place, and the rows are there all the same.
+A small store with three binlog files, killed or closed, has each byte of its binlog folder flipped, its files cut at
+each place, their sectors overwritten, and is opened. It opens and its binlog has the same content, or an incident where
+something is missing; or the damage is refused with its place, and the rows are there all the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 SEED = 670_112
 NAME = "test.account"
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
-# One place of so many, by chance.
+# One place of so many, at random.
 STRIDE = few(97, 1)
 
 
@@ -40,7 +40,7 @@ def quiet(caplog):
 
 @functools.cache
 def history(is_closed):
-    """(files of a store, what its binlog says, its rows)."""
+    """Return the files of a store, the content of its binlog, and its rows."""
     db = open_site(**WHOLE)
     table = db.create_table(NAME, ACCOUNT, "id")
     table.insert((1, "ann", 1.0, None))
@@ -63,7 +63,7 @@ def history(is_closed):
 
 
 def told(files):
-    """What a binlog says, and the error it ends with."""
+    """Return the content of a binlog, and the error that ends it."""
     found = []
     try:
         for each in transactions_in(files):
@@ -74,7 +74,7 @@ def told(files):
 
 
 def prefix_until_damage(files):
-    """Transactions up to the first damage, read one after the other."""
+    """Return the transactions before the first damage, read one after the other."""
     from tests.replication.stage import end_of
     from tidemark.replication.binlog.errors import Origin
     from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
@@ -101,7 +101,7 @@ def prefix_until_damage(files):
 
 
 def judge(contents, truth, rows):
-    """Open a store with a damaged binlog; "refused", "same", "incident" or "cut off for readers"."""
+    """Open a store with a damaged binlog; return "refused", "same", "incident" or "cut off for readers"."""
     files = MemoryFiles.from_snapshot(contents)
     try:
         db = open_site(files, **WHOLE)
@@ -128,7 +128,7 @@ def judge(contents, truth, rows):
 
 
 def states(contents, stride, rng):
-    """(what was done, contents) for flips, cuts and zeroed sectors of every file of the binlog."""
+    """Yield (what was done, contents) for flips, cuts and zeroed sectors of every binlog file."""
     for name in sorted(contents):
         if not name.startswith("binlog/") or name.endswith("/"):
             continue
@@ -169,17 +169,17 @@ def test_f67_store_with_a_damaged_binlog_says_so_or_says_what_it_said_before(is_
     counts = sweep(is_closed, STRIDE, SEED)
     assert sum(counts.values()) > 50
     assert counts["refused"] and counts["damage for readers"]
-    # Of the file in use what is damaged is cut off and written again from the log.
+    # In the file in use, damage is cut off and written again from the log.
     assert is_closed or counts["same"] > 4
 
 
 def sealed(event):
-    """Bytes of an event with a right checksum."""
+    """Return an event with a correct checksum."""
     return bytes(event) + struct.pack("<I", zlib.crc32(event))
 
 
 def read_through(files):
-    """Every event and every row of a binlog, as a replica reads them. Raises: Damaged, Rejected."""
+    """Read every event and row of a binlog as a replica does. Raises: Damaged, Rejected."""
     reader, maps = BinlogReader(files), StatementMaps()
     for read in reader.events(end_of(files)):
         maps.step(read.event)
@@ -191,7 +191,7 @@ def read_through(files):
 
 
 def test_f112_events_with_right_checksums_and_any_content_are_refused_or_read_and_harm_nothing():
-    """Bytes of events are changed and their checksums made right: counts, lengths, names, positions, row bodies."""
+    """Bytes of events are changed and their checksums corrected: counts, lengths, names, positions, row bodies."""
     contents, (truth, _), rows = history(False)
     name = "binlog/binlog.000003"
     data = contents[name]
@@ -244,7 +244,7 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
 
 
 def test_f67_file_cut_between_two_transactions_is_not_read_over():
-    """A file that lost whole transactions at its end had nothing torn in it: readers went on with the next one."""
+    """Story: a file that lost whole transactions at its end has nothing torn; readers continued with the next file."""
     contents, (truth, _), rows = history(False)
     for number, kept in (("1", 157), ("2", 157)):
         name = f"binlog/binlog.00000{number}"

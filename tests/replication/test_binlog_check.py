@@ -1,4 +1,4 @@
-"""`db.check_binlog`: a binlog that lacks a change, or says another, is found; whatever else happened is not."""
+"""`db.check_binlog` finds a change that the binlog lacks or has otherwise, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def site(files=None, **options):
 
 
 def unlogged(db, work):
-    """A change that no binlog takes."""
+    """Make a change that no binlog logs."""
     txn = db.parts.store.begin(UNLOGGED)
     work(txn, db["test.account"].table)
     txn.commit(True)
@@ -83,7 +83,7 @@ def test_change_that_is_not_in_the_binlog_is_found_whatever_it_was():
 
 def test_other_values_and_rows_that_should_be_gone_are_found_with_their_columns():
     db = site()
-    # In one epoch: what the binlog says of it last is not what was done last.
+    # In one epoch: the binlog's last change of the row is not the last change in the store.
     db["test.account"].update(5, {"balance": 55.0})
     unlogged(db, lambda txn, table: row_operations.update(txn, table, 5, {"balance": 56.0, "note": "x"}))
     db["test.account"].delete(6)
@@ -132,7 +132,7 @@ def test_epochs_without_binlog_are_not_asked_for_and_what_follows_is():
     unlogged(db, lambda txn, table: row_operations.update(txn, table, 3, {"balance": 1.0}))
     unlogged(db, lambda txn, table: row_operations.update(txn, table, 4, {"balance": 1.0}))
     report = db.check_binlog()
-    # Of the other row it cannot be told whether it changed, or was updated without a change.
+    # For the other row it is unknown whether it changed, or was updated without a change.
     assert report["problems"] == ["test.account, key 3 differs from the binlog in balance"]
     assert report["unjudged"] == 1
     db.close()

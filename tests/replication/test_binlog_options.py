@@ -35,7 +35,7 @@ def site(files=None, **options):
 
 
 def applied(db, *rows, server=3, table=NAME, any_value=None):
-    """Rows inserted as an applier would: the server that made them is their author."""
+    """Insert rows as an applier would, with the server that made them as their author."""
     txn = db.parts.store.begin(server if any_value is None else any_value, server)
     for row in rows:
         row_operations.write(txn, db.parts.store.table(table), row)
@@ -85,7 +85,7 @@ def test_log_updated_only_as_write_and_minimal_say_what_images_hold(given):
 
 
 def test_images_given_at_run_time_count_for_tables_made_from_then_on():
-    """They were read once, when the store was opened, though the table of options says: when a table is set up."""
+    """Story: options were read once at opening, but the document says that they are read when a table is set up."""
     db, table = site()
     db.binlog.set_option("log_update_as_write", False)
     db.create_table("test.other", ACCOUNT, "id").insert(row(1))
@@ -172,7 +172,7 @@ def test_positions_of_a_source_are_logged_with_log_apply_status_as_the_own_serve
     applied(db, (3, 100, "x", 0, 0), table="mysql.ndb_apply_status")
     db.sync()
     assert [each.table for epoch in epochs_in(db.parts.files) for each in epoch.rows] == [NAME]
-    # How that table is logged was found when the store was opened: given at run time, the option did nothing.
+    # Story: how this table is logged was decided at opening, so the option had no effect at run time.
     db.binlog.set_option("log_apply_status", True)
     db.sync()
     applied(db, row(2))
@@ -277,7 +277,7 @@ def test_row_events_have_version_1_from_the_next_file_with_the_option():
 
 
 def test_epoch_beyond_binlog_cache_size_goes_to_the_file_while_it_is_read():
-    """A small one is held, so that its statement names all tables first."""
+    """A small epoch is held back, so that its statement names all tables first."""
 
     def events(**options):
         from tests.replication.stage import end_of

@@ -1,7 +1,7 @@
-"""What is small on its way and large when it is read (F108): refused before it is, in links and in files.
+"""Data that is small when sent and large when read (F108): refused before it is read, in links and in files.
 
-Story: rows of first copies and tables in calls are Arrow streams, and Arrow decompresses what says it is compressed and
-believes lengths that no byte stands for: 3 kB became 80 MB, and 256 MiB, what a call may have, would have become
+Story: rows of first copies and tables in calls are Arrow streams. Arrow decompresses streams that declare a
+compression, and believes lengths without bytes: 3 kB became 80 MB, and 256 MiB, the limit of a call, would have become
 terabytes.
 """
 
@@ -36,13 +36,13 @@ def stream_of(table: pa.Table, **options: Any) -> bytes:
 
 
 def as_call(data: bytes) -> bytes:
-    """A value of a call that holds a stream."""
+    """Return a value of a call that holds a stream."""
     packed: bytes = msgpack.packb(msgpack.ExtType(EXTENSIONS.index("arrow table"), data))
     return packed
 
 
 def refused(data: bytes, match: str) -> None:
-    """By each reader of such streams, and without memory for what it says it is."""
+    """Check that each reader of such streams refuses it, without memory for its claimed size."""
     name = b"d.t"
     copied = struct.pack("<BBH", 2, 1, len(name)) + name + data
     for read in (
@@ -72,7 +72,7 @@ def test_compressed_stream_is_refused_before_it_is_decompressed(codec: str, what
 
 
 def test_dictionary_that_alone_is_compressed_is_refused() -> None:
-    """Seen to be missing by a mutant that looked at batches of rows alone."""
+    """Story: a mutant that checked only batches of rows showed that this test was missing."""
     table = pa.table({"id": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([0] * MIB))})
     plain, squeezed = stream_of(table), stream_of(table, compression="zstd")
     parts = [list(pa.ipc.MessageReader.open_stream(pa.BufferReader(data))) for data in (plain, squeezed)]
@@ -104,7 +104,7 @@ BOMBS = {
 
 
 def views(rows: int, size: int) -> pa.Array:
-    """Of a string, each row the whole of the same bytes."""
+    """Return a string column; each row is a view of the same bytes."""
     entry = np.frombuffer(struct.pack("<i4sii", size, b"xxxx", 0, 0), dtype=np.int32)
     buffers = [None, pa.py_buffer(np.tile(entry, rows).tobytes()), pa.py_buffer(b"x" * size)]
     return pa.Array.from_buffers(pa.string_view(), rows, buffers)

@@ -1,4 +1,4 @@
-"""`db.changes`: epochs out of the binlog, in the types of the store, from any epoch on, while the store goes on."""
+"""`db.changes`: epochs from the binlog, in the types of the store, from any epoch on, while the store works."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quiet(caplog):
 
 
 def images_in(epoch):
-    """(epoch, table, operation, image before, image after) with the columns that were logged."""
+    """Yield (epoch, table, operation, image before, image after) with the columns that were logged."""
     for batch in epoch.batches():
         before, after = (None if each is None else each.to_pylist() for each in (batch.before, batch.after))
         for row in range(batch.rows):
@@ -42,7 +42,7 @@ def images_in(epoch):
 
 
 def all_images(db, since=0, most=None):
-    """Images of at most so many epochs, and where to go on."""
+    """Return images of at most `most` epochs, and the epoch to continue from."""
     found = []
     with db.changes(since) as changes:
         for epoch in changes:
@@ -80,7 +80,7 @@ def test_changes_are_what_transactions_did_over_restarts_whatever_the_type(numbe
         if turn == 2:
             db = open_site(db.parts.files.kill(), **DISK)
             history.db = db
-        # Some epochs now, and the rest when more have come.
+        # Read some epochs now, and the rest when more have come.
         some, since = all_images(db, since, most=rng.randint(1, 6))
         found += some
     rest, _ = all_images(db, since)
@@ -241,7 +241,7 @@ def test_transaction_larger_than_memory_comes_in_many_batches():
         assert large.to_arrow("test.account").column("after").combine_chunks().field("id").to_pylist() == list(
             range(9_000)
         )
-        # Half of the one, all of the other, and the rest of the one.
+        # Read half of the one, all of the other, and the rest of the one.
         begun = large.rows()
         first = [next(begun).after.id for _ in range(10)]
         assert [(each.operation, each.before.id) for each in small] == [("delete", 5)]

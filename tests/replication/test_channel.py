@@ -1,4 +1,4 @@
-"""Channels: every epoch once and in order, whatever the link, the disks and the processes do between."""
+"""Channels: every epoch once and in order, whatever the link, the disks and the processes do meanwhile."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_replica_without_relay_log_goes_on_behind_what_is_applied():
 
 
 def test_relay_log_behind_what_is_applied_is_fetched_anew():
-    """The store is durable, the relay log lost its end: what is applied lies behind all it has."""
+    """The store is durable, the relay log lost its end: the applied position is past everything in the relay log."""
     source, replica = Source(), Replica()
     source.write(*range(1, 4))
     run(source, replica)
@@ -213,7 +213,7 @@ def test_patterns_that_cannot_be_are_refused(pattern):
         Replica(replicate_do=(pattern,))
 
 
-# --- who may replicate ----------------------------------------------------------------------------
+# --- allowed sources ------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "peer", [Site(2, "ef" * 16, 1), Site(0, "ef" * 16, 1), Site(9, REPLICA.store, 1)], ids=["same id", "zero", "itself"]
 )
@@ -257,7 +257,7 @@ def test_channels_of_one_store_have_relay_logs_of_their_own():
 
 
 class Store2:
-    """Takes everything and remembers nothing."""
+    """A store that takes everything and remembers nothing."""
 
     def start(self):
         pass
@@ -269,9 +269,9 @@ class Store2:
         return []
 
 
-# --- where to go on -------------------------------------------------------------------------------
+# --- start positions ------------------------------------------------------------------------------
 def test_failed_middle_of_a_chain_is_left_out():
-    """A→B→C becomes A→C: C knows from B what of A it has, and A's binlog where that ends."""
+    """A→B→C becomes A→C: C knows from B what it has of A, and where that ends in A's binlog."""
     source, replica = Source(), Replica()
     source.write(*range(1, 8))
     replica.store.status = {3: StatusRow(3, 900, "b.000001", 4, 900), 1: StatusRow(1, 5)}
@@ -281,7 +281,7 @@ def test_failed_middle_of_a_chain_is_left_out():
 
 
 def test_failed_source_of_the_new_one_tells_where_to_go_on():
-    """C came from B (server 3), which failed; A (server 1) has B's changes too, and says so in its binlog index."""
+    """C followed B (server 3), which failed; A (server 1) has B's changes too, as its binlog index shows."""
     source, replica = Source(), Replica(failed_source=3)
     source.write(*range(1, 8))
     for row in list(source.rows):
@@ -310,7 +310,7 @@ def test_source_that_purged_what_is_needed_is_told_apart():
 
 
 def test_source_that_went_back_is_a_gap_and_nothing_of_it_is_applied():
-    """F88: the source is restored from an older copy and goes on with other epochs under the same numbers."""
+    """F88: the source is restored from an older copy and gives the same numbers to other epochs."""
     source, replica = Source(file_bytes=1 << 20), Replica()
     source.write(1, 2)
     older = source.files.snapshot()
@@ -362,7 +362,9 @@ def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
 
 
 def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_told_as_lost():
-    """F68. Story: damage to the newest file was cut and fetched again from a source that had it still."""
+    """F68. Story: only damage in the newest file was tested: it was cut, and fetched again from a source that had
+    it.
+    """
     source, replica = Source(), Replica(relay_file_bytes=1 << 20)
     source.write(*range(1, 12))
     receiver = replica.receiver(source)
@@ -382,11 +384,11 @@ def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_told_as_lost()
     assert replica.store.epochs == list(range(1, 11)), "what was whole before the damage"
 
 
-# --- what a crash takes of what was applied ---------------------------------------------------------
+# --- applied changes that a crash takes back ---------------------------------------------------------
 def test_statements_are_executed_once_and_their_relay_files_go_when_a_row_says_so():
-    """Statements left no row in ndb_apply_status: a restart executed all of them again that no epoch followed, and what
-    they had made by then was in the way. A relay file of an epoch and statements behind it was purged all the same;
-    behind a restart the row named a place before the relay log, and the applier stopped with EpochGap.
+    """Story: statements left no row in ndb_apply_status. A restart executed all statements again that no epoch
+    followed, and what they had made was in the way. And a relay file with an epoch and later statements was purged all
+    the same; after a restart the row named a place before the relay log, and the applier stopped with EpochGap.
     """
     source, replica = Source(), Replica(relay_file_bytes=1_000)
     source.write(1)
@@ -402,7 +404,7 @@ def test_statements_are_executed_once_and_their_relay_files_go_when_a_row_says_s
 
 
 class Forgetting(Store):
-    """A store whose positions are durable when it is told so."""
+    """A store with positions that become durable only on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -416,8 +418,9 @@ class Forgetting(Store):
 
 
 def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
-    """A replica whose commits are durable with their epoch had no relay log, fetched from behind a row that was not
-    durable, and lost power: epochs between the row it was back at and the new relay log were nowhere.
+    """Story: a replica with commits that are durable with their epoch had no relay log, fetched from the place after a
+    row that was not durable, and lost power. Epochs between the row it came back with and the new relay log were
+    missing.
     """
     source, replica = Source(), Replica()
     replica.store = Forgetting()

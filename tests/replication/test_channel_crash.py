@@ -1,6 +1,6 @@
-"""Power loss on the replica's side of a channel, at every write of a real store: nothing is lost, nothing done twice.
+"""Power loss on the replica's side of a channel, at every write of a real store: nothing is lost or done twice.
 
-The table has NDB$OLD, and every update names the value it was made of, so whatever is applied twice, or left out, is a
+The table has NDB$OLD, and every update names the value it started from. So anything applied twice or left out is a
 conflict, and conflicts leave rows in the exceptions table.
 """
 
@@ -44,7 +44,7 @@ def replica(files, **options):
 
 
 def make_source():
-    """A store with a table whose rows change, epoch by epoch; its states by epoch."""
+    """Return a store with a table; its rows will change epoch by epoch."""
     db = open_site(MemoryFiles(), server_id=1, **SMALL, max_binlog_size="6 KiB")
     db.create_replication_table()
     db["mysql.ndb_replication"].insert((b"d", b"t", 0, 7, b"NDB$OLD(stamp)"))
@@ -53,7 +53,7 @@ def make_source():
 
 
 def change(db, rng, keys=6):
-    """An epoch of changes; every update raises the stamp by one."""
+    """Commit an epoch of changes; every update raises the stamp by one."""
     with db.transaction() as txn:
         for key in rng.sample(range(keys), 3):
             row = txn.get("d.t", key, lock="exclusive")
@@ -68,13 +68,13 @@ def change(db, rng, keys=6):
 
 
 def note(source, rng, states):
-    """An epoch of changes, and the state behind it."""
+    """Commit an epoch of changes, and record the state after it."""
     epoch = change(source, rng)
     states[epoch] = rows(source)
 
 
 def set_up(db):
-    """What the replica's user makes before it replicates."""
+    """Make the tables that a user of the replica makes before replication."""
     db.create_replication_table()
     db["mysql.ndb_replication"].insert((b"d", b"t", 0, 7, b"NDB$OLD(stamp)"))
     db.create_table("d.t$EX", EXCEPTIONS, primary_key=[each.name for each in EXCEPTIONS[:4]])
@@ -90,7 +90,7 @@ def position(db):
 
 
 def judge(left, source, states, least):
-    """Open what is left: the state is that of an applied epoch, none before `least`; then go on to the end."""
+    """Open what is left: the state is that of an applied epoch, `least` or later; then replicate to the end."""
     db = replica(left)
     reached = position(db)
     assert reached >= least, "what was applied and durable is gone"
@@ -177,7 +177,7 @@ def test_rig_sees_what_is_applied_twice():
     with tm.Channel(source, db, **CHANNEL) as channel:
         channel.apply_all()
         assert not [*db["d.t$EX"].scan()]
-        channel.reset()  # and with it the positions
+        channel.reset()  # this also clears the positions
         channel.apply_all()
     assert [*db["d.t$EX"].scan()]
     source.close()

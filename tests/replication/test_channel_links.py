@@ -22,7 +22,7 @@ SEED = 9_210_533
 
 # --- links, crashes -------------------------------------------------------------------------------
 class Talk:
-    """Two sessions with frames carried by hand: lost, doubled, exchanged, cut, as a seed says."""
+    """Two sessions with frames carried by hand: lost, doubled, reordered or cut, as a seed decides."""
 
     def __init__(self, source: Source, replica: Replica, rng: random.Random, window_bytes: int = 64 << 10) -> None:
         self.now = 50.0
@@ -45,7 +45,7 @@ class Talk:
                 self.source.receive(frame, self.now)
 
     def turn(self) -> bool:
-        """Some frames over, through a bad link, and the answer back."""
+        """Carry some frames over a bad link, and the answer back."""
         frames = [data for _ in range(3) for data in self.source.pump(self.now, 0).frames]
         draw = self.rng.random()
         sent = bool(frames)
@@ -99,8 +99,8 @@ def test_bad_links_and_crashes_of_both_sides_lose_and_double_nothing(seed, monke
 
 
 def test_replica_that_dies_at_any_write_applies_every_epoch_once():
-    """Every power loss of a history of receiving, applying and purging; the store has what it committed, as its own
-    log would bring it back, and the relay log whatever the disk kept.
+    """Power is lost at every write of a history of receiving, applying and purging. The store has what it committed, as
+    its own log would restore it, and the relay log has whatever the disk kept.
     """
     print("seed", SEED)
     rng = random.Random(SEED)
@@ -138,7 +138,7 @@ def test_slow_replica_costs_the_source_its_window_and_no_more(monkeypatch):
     talk = Talk(source, replica, random.Random(1))
     held = [frame for _ in range(100) for frame in talk.source.pump(talk.now, 0).frames]
     assert sum(map(len, held)) <= (64 << 10) + 2 * (16 << 10) and talk.source.is_full
-    source.write(40)  # commits go on
+    source.write(40)  # commits continue
     talk.to_replica(held)
     talk.to_source(talk.replica.pump(talk.now).frames)
     assert not talk.source.is_full and talk.source.pump(talk.now, 0).frames

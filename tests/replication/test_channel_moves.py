@@ -1,5 +1,5 @@
-"""A channel goes on with another server where a function compares epochs: what the old peer confirmed is not taken for
-what the new one has.
+"""A channel goes on with another server where a function compares epochs: epochs that the old peer confirmed do not
+count as confirmed by the new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def confirmed(db: Any) -> int:
 
 
 def third_site(function: str) -> Any:
-    """A second secondary of the primary of a pair."""
+    """Make a second secondary of the primary of a pair."""
     role = Role.SECONDARY if "EPOCH2" in function else Role.NONE
     db = site(3, log_apply_status=True, log_transaction_id=True, conflict_role=role)
     spec = function.encode() if role is Role.SECONDARY else None
@@ -37,7 +37,7 @@ def third_site(function: str) -> Any:
 
 
 def behind(pair: Pair, third: Any) -> tm.Channel:
-    """The third site has the first note of row 1 and has changed it; the secondary has confirmed the second one."""
+    """Let the third site change row 1 when it has the first note; the secondary has confirmed the second note."""
     to_third = tm.Channel(pair.primary, third)
     pair.primary["shop.item"].insert((1, "u1", "first"))
     pair.turn(2)
@@ -61,9 +61,9 @@ def meet(pair: Pair, third: Any, to_third: tm.Channel) -> list[dict[int, tuple[A
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, function: str) -> None:  # noqa: F811
-    """Story: the primary went on with another secondary, which had changed a row before it had the primary's newer one.
-    The old peer had confirmed that, so the change passed for one made behind it: the primary's row was overwritten in
-    silence, and the sites differed from then on.
+    """Story: the primary went on with another secondary, which had changed a row before it received the primary's newer
+    change. The old peer had confirmed that change, so the other was taken for a later one: the primary's row was
+    overwritten in silence, and the sites differed from then on.
     """
     pair = pair_of(function, 7)
     third = third_site(function)
@@ -73,7 +73,7 @@ def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, fun
     assert confirmed(pair.primary) == 0 and applied(pair.primary)[1] == 0
     assert meet(pair, third, to_third) == [{1: ("u1", "second")}] * 3
     assert pair.conflicts()[0] == 1 and confirmed(pair.primary) > 0
-    # It has confirmed all by now: what it changes is no conflict.
+    # It has confirmed everything by now, so its changes are no conflict.
     third["shop.item"].update(1, {"note": "fourth"})
     assert meet(pair, third, to_third)[::2] == [{1: ("u1", "fourth")}] * 2
     assert pair.conflicts()[0] == 1
@@ -95,7 +95,7 @@ def test_same_server_met_again_has_confirmed_what_it_had(pair_of: Any, function:
 
 
 def test_server_at_an_address_is_known_when_it_is_met(pair_of: Any) -> None:  # noqa: F811
-    """Story: at an address another server answers, or the same one."""
+    """Story: the channel meets another server at an address, or the same one."""
     for is_other in (False, True):
         pair = pair_of(EPOCH_FUNCTIONS[0], 7)
         third = third_site(EPOCH_FUNCTIONS[0])
@@ -113,10 +113,10 @@ def test_server_at_an_address_is_known_when_it_is_met(pair_of: Any) -> None:  # 
 
 
 def test_source_of_a_fail_over_has_not_confirmed_what_the_one_before_has(net: Net) -> None:  # noqa: F811
-    """Story: as above, where the channel goes over by itself."""
+    """Story: as above, for a channel that fails over by itself."""
     put(net.stores["a"], 1)
     net.beat("b", "c")
-    net.d["mysql.ndb_apply_status"].insert((4, 77, "", 0, 0))  # told by b
+    net.d["mysql.ndb_apply_status"].insert((4, 77, "", 0, 0))  # as reported by b
     put(net.stores["a"], 2)
     net.beat("c")
     assert net.wait(5.0) and net.at == 2

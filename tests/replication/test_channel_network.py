@@ -1,4 +1,4 @@
-"""Stores served and followed over TCP and TLS: threads, restarts of either side, strangers, who is refused."""
+"""Stores served and followed over TCP and TLS: threads, restarts of either side, strangers, refused peers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_MS = 60_000
 
 
 def site(server_id, files=None, **options):
-    """A store whose links have a clock that goes by itself."""
+    """Open a store with a real clock."""
     return open_site(files or MemoryFiles(), server_id=server_id, clock=SystemClock(), **options)
 
 
@@ -41,7 +41,7 @@ def follow(serving, replica, **options):
 
 
 def ended(worker):
-    """The error a thread has ended with."""
+    """Return the error that has ended a thread."""
     worker.thread.join(60)
     assert not worker.is_running
     return worker.error
@@ -87,7 +87,7 @@ def test_circle_of_two_over_the_network_ends_equal_and_confirms_epochs():
             put(b, 2)
             b.wait_applied(b.sync(), WAIT_MS, at=[1])
             a.wait_applied(a.sync(), WAIT_MS, at=[2])
-            # What b has applied is an epoch of its own, which it closes; a hears of its own epoch by it.
+            # b applies changes in an epoch of its own, and closes it; by that epoch a learns of its own one.
             while a.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"] < epoch:
                 b.wait_applied(b.sync(), WAIT_MS, at=[1])
         assert rows(a) == rows(b) == {1: "x", 2: "x"}
@@ -161,13 +161,13 @@ def test_both_sides_killed_over_and_over_lose_and_double_nothing(monkeypatch):
         each.close()
 
 
-# --- who is refused -------------------------------------------------------------------------------
+# --- refused peers --------------------------------------------------------------------------------
 def test_wrong_secret_equal_ids_and_missing_tls_end_the_receiver_with_their_error(pair):
     a, b = pair
     same = site(1)
     with tm.serve(a, f"{HOST}:0", SECRET) as serving:
         with tm.Channel(serving.address, b, secret=b"x" * 16, skip_start=False) as channel:
-            # Any host on the path can refuse like this, so the receiver goes on trying and says why.
+            # Any host on the path can forge such a refusal, so the receiver keeps trying and reports the reason.
             wait_until(lambda: "does not know the secret" in str(channel.status()["receiver"]["error"]))
             assert channel.status()["receiver"]["state"] == "running"
             channel.check_running()
@@ -220,7 +220,7 @@ def test_epoch_functions_are_on_at_most_one_channel(pair):
 
 # --- strangers ------------------------------------------------------------------------------------
 def frames(seed):
-    """What a stranger may send: nothing of a protocol, frames of it in the wrong place, lengths that cannot be."""
+    """Yield what a stranger may send: no frame at all, frames in the wrong place, invalid lengths."""
     draw = random.Random(seed)
     yield b"GET / HTTP/1.1\r\n\r\n"
     yield b"\xff" * 200
@@ -292,7 +292,7 @@ def test_first_copy_over_the_network_and_a_source_that_goes_in_its_middle(pair, 
             a.wait_applied(a.sync(), WAIT_MS, at=[2])
             assert rows(b) == {1: "x", 2: "x"}
         assert not a.snapshot().close() and a.status()["snapshots"]["open"] == 0
-    with tm.Channel(serving.address, b, secret=SECRET, copy=True):  # has its copy; nobody is asked
+    with tm.Channel(serving.address, b, secret=SECRET, copy=True):  # it has its copy and asks no source
         assert rows(b) == {1: "x", 2: "x"}
 
 
@@ -349,7 +349,7 @@ def test_heartbeat_row_travels_and_tells_the_lag_of_the_whole_way(pair):
 
 
 class ClockAhead(SystemClock):
-    """The system's clock, and what a test adds to it."""
+    """The system's clock plus an offset that a test sets."""
 
     def __init__(self):
         self.ahead_s = 0.0
@@ -359,8 +359,8 @@ class ClockAhead(SystemClock):
 
 
 def test_replica_of_a_site_that_falls_silent_goes_on_with_the_origin_by_itself():
-    # A source had 300 ms in this test. A busy machine needs longer to connect, and the replica left the source before
-    # it had brought anything.
+    # Story of the test: a source had 300 ms. A busy machine needs longer to connect, and the replica left the source
+    # before it had brought anything.
     clock = ClockAhead()
     a, b, d = site(1), site(2, **PASSES_ON), open_site(MemoryFiles(), server_id=4, clock=clock)
     make_table(a)
@@ -370,7 +370,7 @@ def test_replica_of_a_site_that_falls_silent_goes_on_with_the_origin_by_itself()
             patience = {"failover_after_ms": 3_600_000, "heartbeat_from": 1, "heartbeat_ms": 100}
             channel = follow(middle, d, other_sources=[origin.address], **patience)
         b.wait_applied(b.sync(), WAIT_MS, at=[4])
-        epoch = put(a, 2)  # b is connected to nobody, and well
+        epoch = put(a, 2)  # b follows no source now, and is well
         assert not channel.check_failover(), "the newest heartbeat row counts from here"
         clock.ahead_s += 3_600.0
         wait_until(lambda: channel.status()["failover"]["moves"])

@@ -1,4 +1,4 @@
-"""A channel is reset where a function compares epochs: nothing that was judged once is applied a second time."""
+"""A channel is reset where a function compares epochs: no change that was judged once is applied a second time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
 
 
 def lived(pair: Pair) -> None:
-    """Both sites have changed, deleted and made rows that the other one had changed, and have heard of it."""
+    """Let both sites change, delete and insert rows that the other site had changed, and exchange these changes."""
     pair.primary["shop.item"].insert_many([(each, f"u{each}", "first") for each in range(6)])
     pair.secondary["shop.item"].insert((10, "u10", "first"))
     pair.turn(2)
@@ -30,8 +30,8 @@ def lived(pair: Pair) -> None:
 @pytest.mark.parametrize("which", ["primary", "secondary"])
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_reset_lets_no_change_through_a_second_time(pair_of: Any, function: str, which: str) -> None:  # noqa: F811
-    """Story: the positions were cleared and the max replicated epoch was not: old changes of the secondary came again,
-    passed for changes made behind what it had confirmed, and replaced the primary's newer rows in silence.
+    """Story: the reset cleared the positions but not the max replicated epoch. Old changes of the secondary came again,
+    were taken for changes after what it had confirmed, and replaced the primary's newer rows in silence.
     """
     pair = pair_of(function, 7)
     lived(pair)
@@ -53,7 +53,7 @@ def test_reset_of_a_channel_that_has_not_heard_of_its_source_forgets_nothing(
     pair_of: Any,  # noqa: F811
     function: str,
 ) -> None:
-    """Story: whether the source has a function that compares epochs is told by the source, and by nobody else."""
+    """Story: only the source itself reports whether it has a function that compares epochs."""
     pair = pair_of(function, 7)
     lived(pair)
     wanted = pair.rows()[0]
@@ -72,8 +72,8 @@ def test_reset_of_a_channel_that_has_not_heard_of_its_source_forgets_nothing(
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_max_replicated_epoch_goes_with_the_rows_it_is_read_from(pair_of: Any, function: str) -> None:  # noqa: F811
-    """Story: rows deleted by hand let the whole binlog come again, beside an epoch the secondary was to have confirmed:
-    changes from before the primary's were taken for changes behind them.
+    """Story: after rows were deleted by hand the whole binlog came again, while the secondary still counted as having
+    confirmed an epoch: changes from before the primary's were taken for later ones.
     """
     pair = pair_of(function, 7)
     pair.secondary["shop.item"].insert((1, "u1", "secondary"))

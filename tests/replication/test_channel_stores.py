@@ -1,4 +1,6 @@
-"""Channels between real stores of one process: what reaches a replica, once, in order; circles, chains, fail-over."""
+"""Channels between real stores of one process: a change reaches a replica once, in order; circles, chains,
+fail-over.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from tests.replication.site import open_site
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]
-# What a site in a chain or a circle is opened with.
+# Options of a site in a chain or a circle.
 PASSES_ON = {"log_replica_updates": True, "log_apply_status": True, "log_orig": True}
 
 
 def site(server_id, files=None, **options):
-    """A store with a binlog of the site of this id."""
+    """Open a store with a binlog for the site of this id."""
     return open_site(files or MemoryFiles(), server_id=server_id, **options)
 
 
@@ -24,7 +26,7 @@ def make_table(db, name="shop.item"):
 
 
 def put(db, *ids, v="x", name="shop.item"):
-    """Rows, and the end of their epoch."""
+    """Write rows and end their epoch."""
     db[name].write_many([{"id": each, "v": v} for each in ids])
     return db.advance_epoch()
 
@@ -34,7 +36,7 @@ def rows(db, name="shop.item"):
 
 
 def applied(db):
-    """Epochs by server id."""
+    """Return applied epochs by server id."""
     return {row.server_id: row.epoch for row in db["mysql.ndb_apply_status"].scan()}
 
 
@@ -66,8 +68,9 @@ def test_what_is_committed_reaches_the_replica_with_its_schema_and_position(pair
 
 
 def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_on(pair):
-    """Statements left no position: a channel that went on behind them executed them again. A table that had got a new
-    name, while another one had got the old one, was to be renamed onto itself, and the applier stopped.
+    """Story: statements left no position, so a channel that continued after them executed them again. A table had been
+    renamed, and another table had got its old name: that one was to be renamed onto an existing table, and the applier
+    stopped.
     """
     a, b = pair
     make_table(a)
@@ -86,8 +89,8 @@ def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_o
 
 @pytest.mark.parametrize(("dropped", "kept"), [("middle", {21, 22}), ("high", {11, 13})])
 def test_rows_that_went_with_a_dropped_partition_reach_no_replica(pair, dropped, kept):
-    """The records of a transaction that commits after the drop were told after it: the replica put the row into the
-    range above, and stopped with NoPartition at one that no range takes any more.
+    """Story: a transaction committed after the drop, and its records were logged after it. The replica put the row into
+    the next range, or stopped with NoPartition where no range takes the row any more.
     """
     a, b = pair
     ranges = tm.RangePartition("id", [("low", 10), ("middle", 20), ("high", 30)])
@@ -102,7 +105,7 @@ def test_rows_that_went_with_a_dropped_partition_reach_no_replica(pair, dropped,
             txn.delete("shop.item", key)
         a.drop_partition("shop.item", dropped)
         if dropped == "middle":
-            put(a, 11)  # a new row, in the range above
+            put(a, 11)  # a new row, in the next range
     put(a, 3)
     with tm.Channel(a, b) as channel:
         channel.apply_all()
@@ -227,7 +230,7 @@ def test_role_changes_only_while_no_applier_runs_and_through_none(pair):
 
 
 def test_replica_before_a_gap_serves_its_last_epoch_and_takes_writes_of_its_own():
-    """F91. Story: the applier was seen to stop, and no store to go on behind it."""
+    """F91. Story: a test showed that the applier stops, but none that the store continues without it."""
     files = MemoryFiles()
     a, b = site(1, files), site(2)
     make_table(a)
@@ -252,7 +255,7 @@ def test_replica_before_a_gap_serves_its_last_epoch_and_takes_writes_of_its_own(
     b.close()
 
 
-# --- who may replicate with whom ------------------------------------------------------------------
+# --- pairs of sites -------------------------------------------------------------------------------
 def test_sites_that_cannot_be_told_apart_are_refused():
     nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
     bare = site(4, log_bin=None)
@@ -278,7 +281,7 @@ def test_two_channels_of_one_name_are_refused(pair):
 
 # --- circles and chains ---------------------------------------------------------------------------
 def circle(*sites):
-    """A channel from each site to the next, and from the last to the first."""
+    """Make a channel from each site to the next, and from the last to the first."""
     return [tm.Channel(one, other) for one, other in zip(sites, sites[1:] + sites[:1], strict=True)]
 
 
@@ -320,7 +323,7 @@ def test_chain_becomes_a_shorter_one_at_the_right_position():
     assert rows(c) == {1: "x"}
     reached = applied(c)[1]
     put(a, 2)
-    first.apply_all()  # b has it, c does not
+    first.apply_all()  # b has the row, c does not
     put(a, 3)
     b.close()
     second.change_source(a)
@@ -360,7 +363,7 @@ def test_first_copy_brings_all_tables_as_at_one_epoch_and_the_channel_goes_on_be
     a["shop.part"].insert_many([{"id": each, "k": str(each), "note": "n" * each} for each in range(300)])
     a.sync()
     a.binlog.rotate()
-    a.binlog.purge(to=a.status()["binlog"]["file"])  # what the copy brings cannot be fetched any more
+    a.binlog.purge(to=a.status()["binlog"]["file"])  # what the copy has cannot be fetched any more
     seen = []
     with tm.Channel(a, b, copy=True, progress=lambda *step: seen.append(step)) as channel:
         assert seen[-1] == (800, 800, "rows")
@@ -393,7 +396,7 @@ def test_first_copy_into_tables_that_are_there_is_refused_and_changes_nothing(pa
 
 
 def test_copy_that_nothing_follows_has_caught_up(pair):
-    """`replicate --copy --once` waited for ever: a relay log that is empty was taken for one that has not begun."""
+    """Story: `replicate --copy --once` waited for ever: an empty relay log was taken for one that has not begun."""
     a, b = pair
     make_table(a)
     put(a, 1)

@@ -1,4 +1,4 @@
-"""Circles of three stores: what two sites did is applied in one transaction at the third, and passed on one by one."""
+"""Circles of three stores: the third site applies the changes of two sites in one transaction, and passes each on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FUNCTIONS = (None, "NDB$OLD(stamp)", "NDB$MAX(stamp)", "NDB$MAX_INS(stamp)", "ND
 
 
 class Circle:
-    """A, B and C: each hears of the one before it, A of C."""
+    """A, B and C: each follows the one before it, and A follows C."""
 
     def __init__(self, function):
         self.sites = [site(each, **PASSES_ON) for each in (1, 2, 3)]
@@ -25,7 +25,7 @@ class Circle:
         turn(self.sites, self.channels)
 
     def go(self, source):
-        """The epoch of a site goes to the next one."""
+        """Send the epoch of a site to the next one."""
         self.sites[source].advance_epoch()
         self.channels[source].apply_all()
 
@@ -52,8 +52,8 @@ def make():
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_row_that_one_site_inserts_and_the_next_deletes_in_one_epoch_is_gone_everywhere(make, function):
-    """The third site applied both in one transaction, to which nothing had happened in the end, and passed on nothing:
-    the site that had inserted the row kept it, without a conflict anywhere. (Simulation, seed 11459.)
+    """Story: the third site applied both in one transaction, whose net effect was nothing, and passed nothing on: the
+    site that had inserted the row kept it, without a conflict anywhere. (Simulation, seed 11459.)
     """
     ring = make(function)
     a, b, c = ring.sites
@@ -70,7 +70,7 @@ def test_row_that_one_site_inserts_and_the_next_deletes_in_one_epoch_is_gone_eve
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_row_that_one_site_deletes_and_the_next_inserts_again_in_one_epoch_is_there_everywhere(make, function):
-    """They went on as one update under the id of the last: a row the deleting site had not to update."""
+    """Story: both were passed on as one update with the id of the last site, and the deleting site had no such row."""
     ring = make(function)
     a, b, c = ring.sites
     b["shop.item"].insert((1, 10, "b"))

@@ -1,4 +1,4 @@
-"""Small state machines of a channel: epochs verified, MRE, last conflict, passes, roles, any-values, counters."""
+"""Small state machines of a channel: verified epochs, MRE, last conflict, passes, roles, any-values, counters."""
 
 from __future__ import annotations
 

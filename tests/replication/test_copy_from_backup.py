@@ -23,7 +23,7 @@ def put(db: tm.Database, first: int, count: int) -> None:
 
 @pytest.mark.parametrize("logs", [False, True], ids=["no binlog", "binlog of its own"])
 def test_replica_restored_from_a_backup_goes_on_behind_its_epoch(tmp_path: Path, logs: bool) -> None:
-    """With a binlog of its own the replica had the index rows of the source's files, which it does not have."""
+    """Story: a replica with its own binlog had the index rows for the source's files, which it does not have."""
     with tm.open(tmp_path / "a", server_id=1, log_bin="binlog", **SMALL) as source:
         source.create_table("shop.item", COLUMNS, primary_key="id")
         put(source, 0, 50)

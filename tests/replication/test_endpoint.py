@@ -1,4 +1,4 @@
-"""An open store as other sites meet it. Stories: mutants of each of these were seen by no test."""
+"""An open store as other sites see it. Story of each: no test noticed a mutant of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A binlog as a stream of bytes cut anywhere: where transactions end, and that nothing damaged passes."""
+"""A binlog as a stream of bytes cut anywhere: the ends of transactions are found, and no damaged byte passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEED = 7_300_411
 
 
 def history(files=None, epochs=(3, 5, 9)):
-    """(bytes of one file, [(start, end, epoch)] of its transactions)."""
+    """Return the bytes of one file, and [(start, end, epoch)] of its transactions."""
     files = files or MemoryFiles()
     writer = writer_on(files)
     written = []
@@ -71,8 +71,8 @@ def test_epoch_is_that_of_the_server_asked_for():
 
 
 def test_no_damaged_byte_passes_a_boundary():
-    """Every byte of a file, one bit of it flipped: the boundary behind it is never reached. The in-use flag of the
-    format description, which changes in place, is the one bit whose checksum leaves it out.
+    """One bit of every byte of a file is flipped: the boundary after it is never reached. The one exception is the
+    in-use flag of the format description, which changes in place and is not part of the checksum.
     """
     print("seed", SEED)
     rng = random.Random(SEED)
@@ -88,7 +88,7 @@ def test_no_damaged_byte_passes_a_boundary():
             assert error.evidence["file"] == "binlog.000001"
             assert stream.whole <= at
             continue
-        # A length that grew swallows what follows, and waits for more.
+            # A length that grew swallows the bytes after it, and the stream waits for more.
         if stream.is_within and stream.whole <= at:
             continue
         passed.append(at)

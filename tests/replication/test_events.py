@@ -1,4 +1,4 @@
-"""Events to bytes and back; bytes that nobody vouches for."""
+"""Events to bytes and back; untrusted bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_event_with_any_bit_flipped_is_refused(event, seed):
     place = int(random.integers(len(raw)))
     raw[place] ^= 1 << int(random.integers(8))
     if event.type == b.FORMAT_DESCRIPTION_EVENT and place == b.FLAGS_OFFSET:
-        return  # the one flag that is changed in place
+        return  # the one flag that changes in place
     with pytest.raises(BinlogDamaged) as caught:
         e.parse(bytes(raw), ORIGIN)
     assert (caught.value.file, caught.value.position) == ORIGIN

@@ -12,7 +12,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 
 def printed(script: str, folder: Path) -> str:
-    """Standard output of a script that ends well."""
+    """Return the standard output of a script, which must succeed."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(EXAMPLES / script), str(folder)]
     ran = subprocess.run(
@@ -23,7 +23,7 @@ def printed(script: str, folder: Path) -> str:
 
 
 def shown(heading: str) -> str:
-    """The first block of what is printed under a heading of the page."""
+    """Return the first output block under a heading of the page."""
     _, _, section = (EXAMPLES / "README.md").read_text(encoding="utf-8").partition(f"## {heading}")
     return section.split("```")[1].strip()
 
@@ -31,7 +31,7 @@ def shown(heading: str) -> str:
 def test_read_tracking_of_the_manual_prints_what_its_page_says(tmp_path: Path) -> None:
     output = printed("read_tracking.py", tmp_path / "stores").strip()
     assert output == shown("Read tracking")
-    # As the manual prints them.
+    # As printed in the manual.
     parts = output.split("--- ")[1:]
     assert [part.count("READ_ROW") for part in parts] == [0, 1, 0, 3]
     assert "| 999 | READ_ROW    | TRANS_IN_CONFLICT |" in parts[1]

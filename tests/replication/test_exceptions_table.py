@@ -1,4 +1,4 @@
-"""Exceptions tables: the ones the manual prints, every fault, and the rows that are made."""
+"""Exceptions tables: those printed in the manual, every fault, and the rows that are written."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_batch_makes_the_rows_that_are_made_one_by_one(
 ) -> None:
     plan, _, _ = plan_exceptions(T2, exceptions)
     assert plan is not None
-    old |= {0, 1}  # keys are in one image at least
+    old |= {0, 1}  # at least one image has the keys
 
     def image(at: int, places: set[int]) -> dict[int, np.ndarray]:
         return {place: np.array([each[at][place] for each in conflicts], dtype=object) for place in places}

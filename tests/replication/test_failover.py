@@ -1,4 +1,4 @@
-"""Channels with several sources: the heartbeat row of the origin says when to go on with the next, and where."""
+"""Channels with several sources: the heartbeat row of the origin decides when to change to the next, and where."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_MS = 60_000
 
 
 class Net:
-    """A is replicated to B and to C; D follows one of them, or A."""
+    """A replicates to B and to C; D follows B, C or A."""
 
     def __init__(self, first=("b", "c", "a"), **options):
         self.clock = ManualClock(seed=4)
@@ -36,7 +36,7 @@ class Net:
         return tm.Channel(first, self.d, **wanted)
 
     def beat(self, *through):
-        """A writes its row, and these get it."""
+        """Let A write its heartbeat row, and these sites receive it."""
         self.stores["a"].parts.store.clock.advance(0.5)
         self.stores["a"].endpoint.beat()
         self.stores["a"].advance_epoch()
@@ -77,7 +77,7 @@ def test_source_whose_heartbeat_stands_still_is_left_for_the_next_at_the_right_p
     assert rows(net.d) == {1: "x"} and not net.wait(4.9)
     reached = applied(net.d)[1]
     put(net.stores["a"], 2)
-    net.beat("c")  # b is cut off; it beats on itself
+    net.beat("c")  # b is cut off; it writes heartbeat rows itself
     net.stores["b"].endpoint.beat()
     net.stores["b"].advance_epoch()
     net.apply()
@@ -101,7 +101,7 @@ def test_each_source_has_its_time_and_the_origin_itself_is_one(net):
     put(net.stores["a"], 1)
     net.beat("b", "c")
     put(net.stores["a"], 2)
-    net.beat()  # nobody passes it on
+    net.beat()  # no site passes the row on
     assert net.wait(5.0) and net.at == 2
     assert not net.wait(4.9) and net.wait(0.2) and net.at == 3
     steps = net.apply()
@@ -110,7 +110,7 @@ def test_each_source_has_its_time_and_the_origin_itself_is_one(net):
 
 
 def test_source_left_and_taken_again_goes_on_where_the_others_have_got_to(net):
-    """Its own row of ndb_apply_status is old by then: everything the others had brought since would come again."""
+    """By then its own row of ndb_apply_status is old: everything that the others have brought would come again."""
     put(net.stores["a"], 1)
     net.beat("b", "c")
     for number in range(2, 12):
@@ -145,7 +145,7 @@ def test_store_opened_again_begins_with_the_first_source_wherever_it_was(net):
 
 @pytest.mark.parametrize("is_relay_gone", [False, True])
 def test_move_that_a_crash_broke_off_is_made_again_from_where_the_origin_is_applied(net, is_relay_gone):
-    """The old row of the source goes first, then the other's relay log, and only then does the new one begin."""
+    """First the old row of the source goes, then the relay log, and only then does the new one begin."""
     put(net.stores["a"], 1)
     net.beat("b", "c")
     put(net.stores["a"], 2)
@@ -168,7 +168,7 @@ def test_move_that_a_crash_broke_off_is_made_again_from_where_the_origin_is_appl
 
 
 def test_source_that_passes_no_positions_on_is_not_left_for_one_nobody_knows_the_place_at(net):
-    """Its whole binlog would come, over rows that are newer."""
+    """Otherwise its whole binlog would come, over newer rows."""
     net.channel.close()
     quiet = site(5, log_replica_updates=True)
     net.stores["e"] = quiet
@@ -229,7 +229,7 @@ def test_threads_move_by_themselves_and_status_counts_it():
             b, d, other_sources=[a], failover_after_ms=40, heartbeat_from=1, skip_start=False, heartbeat_ms=100
         )
         b.wait_applied(b.sync(), WAIT_MS, at=[4])
-        a.wait_applied(put(a, 2), WAIT_MS, at=[4])  # b does not pass it on
+        a.wait_applied(put(a, 2), WAIT_MS, at=[4])  # b does not pass this on
     assert epoch and rows(d) == {1: "x", 2: "x"}
     shown = channel.status()["failover"]
     assert shown["moves"] >= 1 and shown["heartbeat_from"] == 1 and len(shown["sources"]) == 2

@@ -1,4 +1,4 @@
-"""Every fault a disk has, under the files of a binlog."""
+"""Every disk fault, under the files of a binlog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED = 5_310_877
 
 
 def history(files, acknowledge, sync_binlog=2):
-    """Epochs of growing size with rotations, a rollback and a purge between."""
+    """Write epochs of growing size with rotations, a rollback and a purge in between."""
     writer = writer_on(files, file_bytes=4_000, sync_binlog=sync_binlog)
     for epoch in range(1, 9):
         if epoch == 4:
@@ -84,7 +84,7 @@ def test_power_loss_in_a_recovery_is_recovered_from():
 
 
 def disks_of(trace, start):
-    """The disk before every change of a trace, and at its end."""
+    """Yield the disk before every change of a trace, and at its end."""
     replay = Replay(MemoryFiles.from_snapshot(start))
     for event in trace.events:
         if event.operation in CHANGES and not event.error:

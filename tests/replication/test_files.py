@@ -1,4 +1,4 @@
-"""Files of a binlog: written, read, rotated, purged, recovered; and every fault a disk has."""
+"""Files of a binlog: written, read, rotated, purged, recovered; and every disk fault."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_reader_follows_a_file_that_grows_and_the_next_ones():
         assert list(reader.events(writer.end)) == []
     whole = events_of(files)
     assert [read.at for read in seen] == [read.at for read in whole]
-    # The mark that a file is being written is the only thing that changes.
+    # Only the mark that a file is being written changes.
     assert [read.event for read in seen] == [read.event for read in whole]
 
 
@@ -339,7 +339,7 @@ def test_maps_of_a_statement_end_with_it():
 
 
 def test_files_have_the_bytes_they_always_had():
-    # MySQL's format is fixed: a change of these bytes is a mistake, or a decision about what is written.
+    # MySQL's format is fixed: a change of these bytes is a mistake, or a decision about the content.
     files = MemoryFiles()
     writer = writer_on(files, images=BinlogOptions(transaction_id=True))
     write_epoch(writer, 5, rows_of(5))
@@ -383,7 +383,7 @@ def test_purge_by_age_keeps_what_is_needed_and_the_newest():
     assert expired(files, index, now_s - 1_000, keep=writer.end.file) == names[0]
     assert expired(files, index, now_s + 1_000, keep=writer.end.file) == names[-1]
     assert expired(files, index, now_s + 1_000, keep=names[1]) == names[1]
-    # The second file was ended when the third was begun.
+    # The second file was ended when the third one was begun.
     file = files.open(f"binlog/{names[2]}")
     begun_s = read_format(files, file, names[2])[0].timestamp_s
     assert expired(files, index, begun_s + 1, keep=names[-1]) == names[2]
@@ -432,7 +432,7 @@ def test_file_cut_at_any_byte_ends_at_the_transaction_before_or_is_damage(is_clo
     for size in sorted({*range(ends[0], len(whole), 3), *ends}):
         left = MemoryFiles.from_snapshot({**content, "binlog/binlog.000001": whole[:size]})
         if is_closed:
-            # At an end of a transaction too, which was taken for the file's own: it ends with its STOP.
+            # Story: a cut at the end of a transaction was taken for the end of the file, which has a STOP there.
             with pytest.raises(BinlogDamaged):
                 writer_on(left)
             assert left.snapshot()["binlog/binlog.000001"] == whole[:size], "a refusal changes nothing"

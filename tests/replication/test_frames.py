@@ -1,4 +1,4 @@
-"""Frames and the handshake: what is altered, repeated, too long or from a stranger never gets through."""
+"""Frames and the handshake: an altered, repeated, overlong or foreign frame never gets through."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_frame_with_any_byte_altered_is_refused(position: int) -> None:
         got = list(reader.feed(bytes(frame)))
     except FrameRejected:
         return
-    # Only a length that grew can still wait for bytes; nothing was given out.
+    # Only a frame with a length that grew can still wait for bytes; no frame was returned.
     assert got == [] and 8 <= position < 12
 
 
@@ -161,7 +161,7 @@ def test_frame_that_is_no_piece_is_refused(frame: Frame) -> None:
 
 # --- handshake ----------------------------------------------------------------------------------
 class Meeting:
-    """Both sides of a handshake, with what travels between them."""
+    """Both sides of a handshake, and the frames between them."""
 
     def __init__(self, replica: Site = REPLICA, source: Site = SOURCE, secrets: tuple[bytes, bytes] = (SECRET, SECRET)):
         self.to_source, self.to_replica = FrameReader(), FrameReader()
@@ -170,7 +170,7 @@ class Meeting:
         self.source = CalledHandshake(source, secrets[1], bytes([7] * 32), self.to_source, self.source_writer)
 
     def frames(self, alter: int | None = None) -> Iterator[bytes]:
-        """Run it, giving out every frame that travels; frame `alter` has a byte of its payload changed."""
+        """Run it and yield every frame sent; frame `alter` has one byte of its payload changed."""
         data, sender = self.replica.begin(), "replica"
         number = 0
         while data:
@@ -212,7 +212,7 @@ def test_replica_without_the_secret_is_refused_and_told_so() -> None:
 
 
 def test_source_without_the_secret_cannot_welcome() -> None:
-    """It could let the proof pass unseen; the first sealed frame shows that it has no key."""
+    """It could accept the proof unchecked; its first sealed frame shows that it has no key."""
     meeting = Meeting()
     frames = meeting.frames()
     for _ in range(3):
@@ -230,7 +230,7 @@ def test_handshake_altered_on_the_way_comes_to_nothing(alter: int) -> None:
     meeting = Meeting()
     with pytest.raises(PeerError):
         list(meeting.frames(alter))
-        # The welcome has no payload: its altered byte lies in the seal.
+    # The welcome has no payload: its altered byte is in the seal.
     assert not (meeting.replica.is_done and meeting.source.is_done)
 
 

@@ -1,4 +1,4 @@
-"""The table of decisions against a second telling of it, and the programs against plain words in the machine."""
+"""The decision table against a second formulation of it, and the programs against plain Python."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Rows:
 @pytest.mark.parametrize("kind", [t.UInt32, t.UInt64], ids=repr)
 @given(st.integers(0, 2**32))
 def test_programs_of_values_compare_without_sign_and_take_null_for_zero(kind: Any, seed: int) -> None:
-    """In NDB values from 2**63 on lost against every smaller one."""
+    """In NDB, values of 2**63 and above lost against every smaller one."""
     rows = Rows(kind, seed, 40)
     given_values = [rows.r.choice([each for each in VALUES if each <= kind.maximum]) for _ in range(rows.count)]
     pairs = [(new, old or 0) for new, old in zip(given_values, rows.values, strict=True)]
@@ -121,7 +121,7 @@ def test_programs_take_as_many_parameters_as_they_say() -> None:
 
 
 def row_outcome(name: str, kind: Kind, is_there: bool, is_fine: bool) -> str:
-    """Apply, or the cause, for a function of values: the table of the rules, told once more row by row."""
+    """Return "apply" or the cause for a function of values: the table of rules, formulated row by row."""
     upserts = name in ("NDB$MAX_INS", "NDB$MAX_DEL_WIN_INS", "TM$GREATEST")
     deletes = name in ("NDB$MAX_DELETE_WIN", "NDB$MAX_DEL_WIN_INS", "TM$GREATEST")
     if kind is Kind.WRITE:
@@ -134,7 +134,7 @@ def row_outcome(name: str, kind: Kind, is_there: bool, is_fine: bool) -> str:
 
 
 def outcome(name: str, role: Role, is_reflected: bool, kind: Kind, is_there: bool, is_fine: bool) -> tuple[str, Any]:
-    """What the decision leads to for a row that is there or not and that the program would accept or not."""
+    """Return the outcome of the decision for a row that exists or not, and that the program would accept or not."""
     decision = decide(BY_NAME.get(name), role, is_reflected, kind)
     failure = None
     if not is_there and decision.operation in (Operation.UPDATE, Operation.DELETE):
@@ -204,7 +204,7 @@ def test_roles_none_and_pass_stop_and_apply_plainly() -> None:
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 2), st.none() | st.binary(max_size=2)), min_size=3, max_size=3))
 def test_order_of_images_is_total_and_equal_on_both_sites(rows: list[Any]) -> None:
-    """Without a total order two sites with equal stamps could each keep what the other one threw away."""
+    """Without a total order two sites with equal stamps could each keep what the other site discarded."""
     a, b, c = rows
     assert image_order(a, b) == -image_order(b, a)
     assert (image_order(a, b) == 0) == (a == b)

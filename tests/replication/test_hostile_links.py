@@ -1,8 +1,8 @@
-"""Links of sites with a replica that is stuck, half there, or nobody's: what it costs the source is counted in bytes
-(F97, F105, F106).
+"""Links of sites with a replica that is stuck, half-open or forged: its cost for the source is counted in bytes (F97,
+F105, F106).
 
-Story: slow replicas were shown by sessions without sockets alone, strangers by what they hear and not by what they
-reach. Nothing here is judged by time; the source is asked what it has read and who was let in.
+Story: slow replicas were tested only by sessions without sockets, and strangers only by what they receive, not by what
+they reach. No test here judges by time; each asks the source what it has read and which caller it let in.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ WINDOW_BYTES, CHUNK_BYTES = 64 << 10, 16 << 10
 LONG_MS = 3_600_000
 
 
-# --- stuck, slow, half there ----------------------------------------------------------------------
+# --- stuck, slow, half-open -----------------------------------------------------------------------
 def begun(address: tuple[str, int], secret: bytes, heartbeat_ms: int) -> tuple[wire.Wire, ReplicaSession, MemoryRelay]:
-    """A replica that has said where it begins, and reads nothing."""
+    """Connect a replica that has sent its start position and reads nothing."""
     met = wire.call(address, STUCK, secret, None, CLOCK)
     relay = MemoryRelay()
     start = Start(window_bytes=WINDOW_BYTES, heartbeat_ms=heartbeat_ms)
@@ -70,7 +70,7 @@ def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_
         connection, session, relay = begun(serving.address, SITES_SECRET, LONG_MS)
 
         def ahead() -> int:
-            """Of the one that has taken nothing."""
+            """Bytes ahead for the replica that has taken nothing."""
             replicas = [each for each in serving.status()["replicas"] if not each["acknowledged_epoch"]]
             return max((each["bytes_ahead"] for each in replicas), default=0)
 
@@ -82,7 +82,7 @@ def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_
                 source.wait_applied(source.sync(), WAIT_MS, at=[2])
             assert rows(healthy) == rows(source)
         assert WINDOW_BYTES <= ahead() < WINDOW_BYTES + CHUNK_BYTES, "it was read ahead of"
-        # It goes on where it was, and gets all of it.
+        # It continues where it was, and receives all of it.
         name = "binlog.000001"
         while not relay.heartbeats or relay.heartbeats[-1].end.position > FIRST_POSITION + len(
             relay.files.get(name, b"")
@@ -98,7 +98,7 @@ def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_
 
 
 def test_replica_that_is_half_there_is_shut_out_by_its_heartbeats_and_its_binlog_let_go() -> None:
-    """Its machine answers, its process says nothing: as when a cable is out, but for the machine."""
+    """Its machine answers, but its process is silent, as with an unplugged cable except that the machine lives."""
     closed = []
 
     class Watched(MemoryBinlog):
@@ -123,7 +123,7 @@ KEY = bytes(range(32))
 
 
 class Half:
-    """One side of a session, the other side being this test."""
+    """One side of a session; the test plays the other side."""
 
     def __init__(self, side: str) -> None:
         self.reader, self.writer, self.own = FrameReader(), FrameWriter(), FrameWriter()
@@ -151,7 +151,7 @@ class Half:
 
 
 class CountedBinlog(MemoryBinlog):
-    """Counts what is asked of it."""
+    """A binlog that counts its calls."""
 
     asked = 0
 
@@ -204,9 +204,9 @@ def test_message_in_pieces_without_an_end_is_refused_before_it_is_longer_than_an
     assert peak < 3 * most
 
 
-# --- who does not know the secret, and what was said before -----------------------------------------
+# --- unknown secrets, replayed sessions --------------------------------------------------------------
 def recorded() -> list[bytes]:
-    """What a replica says in a whole session, handshake and all, for the nonces of `Meeting`."""
+    """Return what a replica sends in a whole session with its handshake, for the nonces of `Meeting`."""
     meeting = Meeting()
     said = list(meeting.frames())
     session = ReplicaSession(MemoryRelay(), meeting.replica_writer, Start(), 100.0)
@@ -216,7 +216,7 @@ def recorded() -> list[bytes]:
 
 
 def served(said: list[bytes], nonce: bytes) -> tuple[CountedBinlog, bool, PeerError | None]:
-    """A source with this nonce hears these bytes: its binlog, whether it let the caller in, and the error."""
+    """Give these bytes to a source with this nonce; return its binlog, whether it let the caller in, and the error."""
     reader, writer, binlog = FrameReader(), FrameWriter(), CountedBinlog(b"x" * 500)
     handshake = CalledHandshake(SOURCE, SECRET, nonce, reader, writer)
     session = None
@@ -255,7 +255,7 @@ def test_byte_altered_anywhere_in_a_session_ends_it_before_its_frame_is_used() -
         altered[at] ^= 0x41
         binlog, is_in, error = served([*said[:number], bytes(altered), *said[number + 1 :]], bytes([7] * 32))
         what = f"frame {number}, byte {at}"
-        waiting += error is None  # of a length that grew more bytes are waited for
+        waiting += error is None  # after a length that grew, more bytes are awaited
         assert error is not None or 8 <= at < 12, what
         assert is_in == (number > 1), what
         assert (binlog.asked > 0) == (number > 2), what

@@ -1,4 +1,4 @@
-"""Which columns each binlog_type logs, and how rows share events."""
+"""The columns that each binlog_type logs, and how rows share events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY, ALL = (1,), (0, 1, 2, 3)
 
 
 def shape(run):
-    """(kind, columns before, columns after, first row, rows)."""
+    """Return (kind, columns before, columns after, first row, rows)."""
     before = None if run.before is None else run.before.positions
     after = None if run.after is None else run.after.positions
     return run.kind, before, after, run.first, run.rows

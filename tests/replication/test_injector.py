@@ -1,4 +1,4 @@
-"""From changes of an epoch, made by hand, to the epoch transaction that says them."""
+"""From the changes of an epoch, made by hand, to its epoch transaction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATUS = RowFormat(replace(NDB_APPLY_STATUS_TABLE, table_id=2))
 
 
 class Changes:
-    """An epoch as the follower yields it."""
+    """An epoch in the form that the follower yields."""
 
     def __init__(self, epoch, *changes, wall_us=1_700_000_000_000_000):
         self.epoch, self.wall_us, self._changes = epoch, wall_us, changes
@@ -44,7 +44,7 @@ class Changes:
 
 
 def changes(kind, rows_before, rows_after, any_values=0, row_format=T, txid=1):
-    """Row changes of Python rows; images of one kind are None."""
+    """Return row changes of Python rows; images that a kind does not have are None."""
     before, after = rows_before or [], rows_after or []
     words, starts = entries_of(row_format, [*before, *after])
     count = max(len(before), len(after))
@@ -167,7 +167,7 @@ def test_tracked_read_is_an_update_of_its_key(options):
     assert (row.kind, row.before, row.after, row.flags) == ("UPDATE_ROW", {"id": 9}, {"id": 9}, 4)
 
 
-# --- which epochs are written ---------------------------------------------------------------------
+# --- epochs that are written ----------------------------------------------------------------------
 def test_epoch_without_logged_rows_is_written_only_if_empty_epochs_are():
     part = inserts(1, any_values=3)
     stage = Stage()
@@ -219,7 +219,7 @@ def test_positions_are_not_logged_without_the_option():
 
 
 def test_index_rows_of_epoch_209_with_origin_13_are_those_of_the_manual():
-    """The example of RonDB's documentation: epoch 13 of cluster A (server 1), applied in B (server 7) in epoch 209."""
+    """Example in RonDB's documentation: epoch 13 of cluster A (server 1), applied in B (server 7) in epoch 209."""
     stage = Stage(log_apply_status=True, log_orig=True, log_replica_updates=True)
     written = stage.write(
         209, positions((1, 13), any_values=1), inserts(1, 2, any_values=1), updates(3, any_values=1), updates(4)
@@ -228,7 +228,7 @@ def test_index_rows_of_epoch_209_with_origin_13_are_those_of_the_manual():
     assert stage.index_rows(written, log_orig=False) == [(209, 0, 0, 2, 2, 0, 0)]
     (found,) = epochs_between(stage.files, "binlog", "binlog", Position("binlog.000001", 4), stage.writer.end, OWN)
     assert (found.epoch, found.start, found.end) == (209, written.start, written.end)
-    # The file does not say which writes were updates.
+    # The file does not show which writes were updates.
     assert stage.index_rows(found) == [(209, OWN, 209, 1, 0, 0, 0), (209, 1, 13, 3, 0, 0, 0)]
 
 

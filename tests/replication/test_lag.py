@@ -1,4 +1,4 @@
-"""Lag, epochs on their way, and the status variables: what is counted where, and what is 0."""
+"""Lag, epochs in flight, and the status variables: what is counted where, and what is 0."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STATIONS = ("received", "applied", "returned", "confirmed")
 
 
 def test_circle_of_the_manual_has_its_epochs_where_the_figure_shows_them() -> None:
-    """Current epoch 40, max replicated epoch 22. The figure has 26 and 27 twice, in the queue of cluster 2 and on the
-    way back: here they are on the way back.
+    """Current epoch 40, max replicated epoch 22. The figure shows 26 and 27 both in the queue of cluster 2 and on the
+    way back; here they are on the way back.
     """
     trail = EpochTrail(STATIONS)
     for epoch in range(20, 40):

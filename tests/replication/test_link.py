@@ -23,7 +23,7 @@ CLOCK = SystemClock()
 
 
 class WaitingRelay(MemoryRelay):
-    """Says when so many bytes have come."""
+    """A relay log that signals when this many bytes have come."""
 
     def __init__(self, wanted_bytes: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def listener(both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog
 
 
 class Running:
-    """A caller in a thread, and how it ended."""
+    """A caller in a thread, and the error that ended it."""
 
     def __init__(self, caller: Caller, relay: MemoryRelay, start: Start) -> None:
         self.caller = caller
@@ -162,7 +162,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
             stranger.shutdown(socket.SHUT_WR)
             while stranger.recv(4_096):
                 pass
-        except OSError as error:  # shut out before it has said all, or while it listens
+        except OSError as error:  # shut out before it has sent everything, or while it receives
             assert not isinstance(error, TimeoutError)
     relay = WaitingRelay(1)
     running = Running(Caller(listener.address, both_options[1], CLOCK), relay, Start())

@@ -1,4 +1,4 @@
-"""`log_load_rows` off: a mark stands for the rows of a bulk load, and nobody passes over it without knowing."""
+"""`log_load_rows` off: a mark stands for the rows of a bulk load, and no reader can overlook it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def site(server_id=1, files=None, **options):
 
 
 def adopted(db, keys, v="loaded"):
-    """A load of some rows, taken in; its report."""
+    """Adopt a load of some rows; return its report."""
     job = db.plan_load(NAME)
     place = Directory(db.parts.files, FOLDER)
     batch = pa.record_batch({"id": pa.array(list(keys), pa.int64()), "v": [v] * len(keys)})
@@ -52,7 +52,7 @@ def rows(db):
 
 
 def told(db):
-    """What the binlog says of rows: epochs with the keys of their events, and incidents."""
+    """Return the rows in the binlog: epochs with the keys of their events, and incidents."""
     db.sync()
     db.binlog.write_closed_epochs()
     return [
@@ -69,7 +69,7 @@ def test_text_of_a_mark_is_read_back_and_other_incidents_are_none():
 
 
 def test_mark_stands_before_everything_else_of_its_epoch():
-    """What was done to a key before the load has an epoch of its own; what was done to its rows comes behind."""
+    """Changes of a key before the load are in an epoch of their own; changes of loaded rows come after the mark."""
     db = site()
     db[NAME].delete(3)
     report = adopted(db, [3, *range(10, 26)])
@@ -78,7 +78,7 @@ def test_mark_stands_before_everything_else_of_its_epoch():
     assert load_mark(mark) == LoadMark(report.job, 17, epoch[0], NAME) and epoch[1] == [12]
     assert told(db)[-3][1] == [3]
     assert db.status()["binlog"]["load_marks"] == 1 and db.status()["binlog"]["incidents"] == 0
-    # Every other load is logged as its option says at its epoch.
+    # A load without a mark is logged as the option says at its epoch.
     db.binlog.set_option("log_load_rows", True)
     adopted(db, range(50, 60))
     assert sorted(told(db)[-1][1]) == list(range(50, 60))
@@ -159,7 +159,7 @@ def test_check_of_the_binlog_judges_all_but_the_rows_of_the_load():
     db.sync()
     assert db.check_binlog()["problems"] == []
     for name, key in ((NAME, 11), ("shop.other", 1)):
-        txn = db.parts.store.begin(0x8000_007F)  # which no binlog takes
+        txn = db.parts.store.begin(0x8000_007F)  # an author that no binlog logs
         row_operations.update(txn, db[name].table, key, {"v": "unlogged"})
         txn.commit(True)
     found = db.check_binlog()["problems"]
@@ -199,7 +199,7 @@ def test_epoch_that_finds_no_room_behind_its_mark_has_one_mark_when_there_is_som
 
 
 def test_load_behind_rows_of_its_epoch_is_logged_by_its_rows():
-    """As in the log of a store nobody followed: a mark before these rows would say that they came later."""
+    """As in the log of a store without followers: a mark before these rows would claim that they came later."""
     db = site()
     db.parts.store.follows_log = False
     db[NAME].delete(3)
@@ -229,7 +229,7 @@ def test_other_readers_of_binlogs_see_an_incident(tmp_path):
     told(db)
     (name,) = db.binlog.writer.index.names
     content = db.parts.files.snapshot()[f"binlog/{name}"]
-    assert len(list(events_of(content))) > 3  # PyPI's mysql-replication reads all of it
+    assert len(list(events_of(content))) > 3  # mysql-replication of PyPI reads all of it
     path = tmp_path / name
     path.write_bytes(content)
     text = mysqlbinlog("--verify-binlog-checksum", path)

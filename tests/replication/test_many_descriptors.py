@@ -1,7 +1,7 @@
-"""A process with more than 1,024 descriptors open: calls, channels and nodes wait for links all the same.
+"""A process with more than 1,024 open descriptors: calls, channels and nodes still wait for their links.
 
-They waited in `select`, which knows none above 1,023: the call server and every channel of a busy process ended in a
-ValueError with the first link that got a higher one.
+Story: they waited in `select`, which takes none above 1,023. The call server and every channel of a busy process ended
+with a ValueError at the first link that got a higher descriptor.
 """
 
 from __future__ import annotations

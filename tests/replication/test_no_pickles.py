@@ -1,7 +1,7 @@
-"""A payload that is a pickle is bytes to everything that reads it (F107): refused or kept, never carried out.
+"""A pickle as payload is plain bytes to every reader (F107): refused or kept, never executed.
 
-Story: the rule that no module imports a pickle was all there was. It says nothing of libraries that unpickle for their
-callers, as Arrow once did for a type that a stream names.
+Story: the only check was the rule that no module imports pickle. It does not cover libraries that unpickle for their
+callers, as Arrow once did for a type named in a stream.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ EXECUTED: list[str] = []
 
 
 def carry_out(what: str) -> str:
-    """What the pickles call."""
+    """Record a call from a pickle."""
     EXECUTED.append(what)
     return what
 
 
 class Payload:
-    """Unpickling one calls `carry_out`."""
+    """Unpickling it calls `carry_out`."""
 
     def __reduce__(self) -> tuple[Callable[[str], str], tuple[str]]:
         return carry_out, ("a pickle was carried out",)
@@ -64,7 +64,7 @@ def _nothing_is_carried_out() -> Any:
 
 
 def of_session(data: bytes) -> list[Callable[[], object]]:
-    """Everything that reads a payload of a frame."""
+    """Return every function that reads the payload of a frame."""
     reader, writer = FrameReader(), FrameWriter()
     called = CalledHandshake(SOURCE, SECRET, bytes(32), reader, writer)
     caller = CallerHandshake(REPLICA, SECRET, bytes(32), reader, writer)
@@ -118,7 +118,7 @@ def test_pickle_as_a_message_of_nodes_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["arrow.py_extension_type", "arrow.opaque", "pandas.extension"])
 def test_type_of_an_arrow_stream_that_holds_a_pickle_is_not_made(name: str) -> None:
-    """Of a stream that says its column is of an extension type made by a pickle."""
+    """A stream claims that its column has an extension type made by a pickle."""
     for data in PICKLES:
         field = pa.field("a", pa.int64(), metadata={"ARROW:extension:name": name, "ARROW:extension:metadata": data})
         schema = pa.schema([field], metadata={b"pandas": data, b"pickle": base64.b64encode(data)})
@@ -127,7 +127,7 @@ def test_type_of_an_arrow_stream_that_holds_a_pickle_is_not_made(name: str) -> N
             writer.write_batch(pa.record_batch([pa.array([1, 2])], schema=schema))
         with suppress(FrameRejected):
             table = arrow_table(sink.getvalue().to_pybytes(), no_limit)
-            with suppress(ValueError):  # of its metadata
+            with suppress(ValueError):  # because of the metadata
                 table.to_pandas()
             assert table.column("a").to_pylist() == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Relay logs: what came stands in them verbatim and whole; cut, rotated, purged, damaged, reset."""
+"""Relay logs: they hold received bytes verbatim and whole; cut, rotated, purged, damaged, reset."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def epochs_of(files, relay, start=None):
 
 
 def damage(files, name, at):
-    """The same disk with one bit of a relay file flipped."""
+    """Return the same disk with one bit of a relay file flipped."""
     disk = files.snapshot()
     data = bytearray(disk[f"relay/{name}"])
     data[at] ^= 4
@@ -184,7 +184,7 @@ def test_epochs_out_of_order_are_refused(epochs):
 
 
 def test_damaged_bytes_are_refused_and_what_was_whole_stays():
-    """What a source with a damaged binlog sends, or one that does not mean well: every byte, one bit."""
+    """The source has a damaged binlog, or is malicious: one bit of every byte is flipped."""
     print("seed", SEED)
     rng = random.Random(SEED)
     source = Source(file_bytes=1 << 20)
@@ -384,8 +384,8 @@ def test_reader_begins_wherever_a_transaction_ends():
 
 
 def test_file_that_is_purged_under_its_reader_is_followed_by_the_next():
-    """A reader stood at the end of a file of which everything was applied; it was purged, and the reader, which looked
-    for its own file to find the next one, found nothing any more and waited for ever.
+    """Story: a reader was at the end of a file of which everything was applied. The file was purged, and the reader,
+    which looked up the next file by its own, did not find its own any more and waited for ever.
     """
     source, files = Source(), MemoryFiles()
     source.write(*range(1, 15))

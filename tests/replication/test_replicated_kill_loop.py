@@ -1,4 +1,4 @@
-"""SIGKILL of sites that replicate: short loops, and proofs that the judge sees what it is there for."""
+"""SIGKILL of sites that replicate: short loops, and proofs that the judge finds what it must find."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE, REPLICA = 1, 2
 
 
 def looped(folder: Path, mode: str, kills: int, seed: int) -> dict[str, Any]:
-    """The figures of a loop in a process of its own, which forks the sites."""
+    """Return the figures of a loop in a process of its own, which forks the sites."""
     command = [sys.executable, "-m", "tests.kills.sites", str(folder), "--mode", mode, "--kills", str(kills)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
@@ -42,7 +42,7 @@ def test_kills_of_two_sites_lose_and_double_nothing(tmp_path: Path, mode: str) -
     assert found["acknowledged"] > 10 and found["epochs_applied"] > 3
 
 
-# --- what the judge sees ----------------------------------------------------------------------------
+# --- what the judge finds ---------------------------------------------------------------------------
 KEY = (SOURCE, ACCOUNT, (5,))
 
 
@@ -97,7 +97,7 @@ def test_audit_reads_a_real_binlog() -> None:
 
 
 def states_of(*paid: tuple[int, int, int], balance: int = START_BALANCE, back: Any = ()) -> dict[int, dict[str, Any]]:
-    """Two sites that are equal and have read their binlogs."""
+    """Return two equal sites with everything in their binlogs read."""
     accounts = [(each, 4, balance, 0) for each in range(ACCOUNTS)]
     journal = [(*each, 1, 2, 3) for each in paid]
     exceptions = [(1, 2, 3, number, 0, 0, 0, *each) for number, each in enumerate(back)]
@@ -107,7 +107,7 @@ def states_of(*paid: tuple[int, int, int], balance: int = START_BALANCE, back: A
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Judge states of a mode without binlogs."""
+    """Return a function that judges states of a mode without binlogs."""
     monkeypatch.setattr(Judge, "compare_binlogs", lambda self, states: [])
 
     def judge(mode: str, states: Any, *lines: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `check --replication` tells: wrong system tables, functions that are not active, rows that are about nothing."""
+"""What `check --replication` reports: wrong system tables, inactive functions, rows that match nothing."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_open_store_is_looked_at_with_its_own_rows_and_given_options() -> None:
 
 
 def test_open_store_is_looked_at_with_its_own_options(tmp_path: Path) -> None:
-    """Story: a store opened with server_id=1 was told that its server_id is 0."""
+    """Story: a store opened with server_id=1 was reported to have server_id 0."""
     with tm.open(tmp_path / "a", server_id=1, data_memory="16 MiB") as db:
         fill(db)
         found = db.check_replication()

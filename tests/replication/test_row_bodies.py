@@ -1,4 +1,4 @@
-"""Row images and MySQL's row bodies: kernels against the naive twin, there and back, and hostile bytes."""
+"""Row images and MySQL's row bodies: kernels against the naive twin, in both directions, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def types_of(plans):
 
 
 def written(plans, rows, before, after):
-    """All rows of a batch as one body."""
+    """Return all rows of a batch as one body."""
     return b"".join(
         bytes(octets) for octets, _ in BodyWriter().bodies(plans.definition.name, rows, before, after, 0, rows.count)
     )
 
 
 def decoded(definition, row_format, reader, body):
-    """Rows of the after image as Python values, through Arrow and the batch encoder."""
+    """Return rows of the after-image as Python values, through Arrow and the batch encoder."""
     found = []
     for chunk in reader.chunks(body, ORIGIN):
         names = [definition.columns[position].name for position in chunk.after]
@@ -69,7 +69,7 @@ def decoded(definition, row_format, reader, body):
 
 
 def normal(definition, rows):
-    """Rows with the values they come back with (Binary padded, float keys without -0.0)."""
+    """Return rows with the values they come back with (Binary padded, float keys without -0.0)."""
     row_format = RowFormat(definition)
     return [tuple(row_format.decode_row(row_format.encode_row(tuple(row)), 0)) for row in rows]
 

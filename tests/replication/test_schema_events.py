@@ -1,4 +1,4 @@
-"""Schema changes as they travel: every change has a statement, and a site that executes it has the same definition."""
+"""Schema changes as they are replicated: each has a statement, and a site that executes it gets the same definition."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from tidemark.replication.injector.schema_events import (
 from tidemark.replication.settings.system_tables import make_missing
 from tidemark.replication.sql.parse import parse
 
-# NaN and a value of each type that text must not lose.
-# Definitions stand in the log whole: no defaults of 70,000 characters.
+# NaN, and a value of each type that text must not lose.
+# The log has whole definitions: no defaults of 70,000 characters.
 DEFAULTS = [
     (kind, value if not kind.is_lob else value[:99])
     for kind, values in EXTREMES.items()
@@ -51,7 +51,7 @@ DEFAULTS += [(tm.Float64, float("nan")), (tm.VarChar(60), "/* tidemark */ '*/ \\
 
 @dataclass
 class Logged:
-    """A schema record, as the follower of the log yields it."""
+    """A schema record as the log follower yields it."""
 
     change: dict[str, Any]
     before: TableDefinition | None
@@ -59,7 +59,7 @@ class Logged:
 
 
 class Recorder:
-    """Every schema change of a store, in the order of its log."""
+    """Records every schema change of a store, in the order of its log."""
 
     def __init__(self, db: tm.Database) -> None:
         self.changes: list[Logged] = []
@@ -86,7 +86,7 @@ class Recorder:
 
 
 def said(definition: TableDefinition) -> Any:
-    """All that two sites with the same table agree on."""
+    """Return everything in which two sites with the same table agree."""
     names = sorted((index.name, index.columns, index.is_unique) for index in definition.indexes)
     return as_new(definition).to_json(), names
 
@@ -103,7 +103,7 @@ def two_sites() -> Iterator[tuple[tm.Database, Recorder, tm.Database]]:
 
 
 def replicate(recorder: Recorder, replica: tm.Database) -> list[str]:
-    """Execute everything, each statement twice: a crash may come before its position is kept."""
+    """Execute all changes, each statement twice: a crash may come before its position is durable."""
     texts = []
     for logged in recorder.changes:
         for database, text in statements_of(logged):
@@ -184,7 +184,7 @@ def test_partitions_of_every_kind_arrive_the_same_and_so_do_their_changes(partit
         if isinstance(partition, tm.ListPartition):
             source.add_partition("t", "r", [9, 8] if len(partition.columns) == 1 else [(9, 9), (8, 8)])
             source.drop_partition("t", "p")
-        # A server cannot have this index and the partitions: from here on it keeps the table in one piece.
+        # A server cannot have both this index and the partitions: from here on it keeps the table unpartitioned.
         source.create_index("t", "one", "name", unique=True)
         if isinstance(partition, (tm.RangePartition, tm.ListPartition)):
             many = len(partition.columns) > 1
@@ -258,7 +258,7 @@ def test_random_history_arrives_the_same_also_when_every_statement_comes_twice()
             assert definitions(replica) == definitions(source), number
 
 
-# --- what travels -----------------------------------------------------------------------------------
+# --- what is sent -----------------------------------------------------------------------------------
 def test_what_is_a_sites_own_does_not_travel() -> None:
     with two_sites() as (source, recorder, _):
         make_missing(source.parts.store)
@@ -366,7 +366,7 @@ def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, e
         "drop table nobody",
         "alter table t drop column nothing",
         "alter table t drop index nothing",
-        "alter table t modify a varchar(5)",  # takes more already
+        "alter table t modify a varchar(5)",  # the column takes more already
         "create database x",
         "drop table mysql.ndb_apply_status",
         "create table mysql.anything (id int primary key)",

@@ -1,4 +1,4 @@
-"""Statements of schema changes through a real MariaDB: it executes them, and then has the tables they speak of."""
+"""Statements of schema changes in a real MariaDB: it executes them, and then has the tables that they define."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def site() -> Iterator[tuple[tm.Database, Recorder]]:
 
 
 def execute(server: Server, recorder: Recorder, folder: Path) -> None:
-    """Through a binlog of ours and mysqlbinlog, as a server would be fed."""
+    """Execute the changes through a binlog of ours and mysqlbinlog, as a server is fed."""
     folder.mkdir(exist_ok=True)
     files = PosixFiles(folder)
     if not files.exists("binlog"):
@@ -56,9 +56,9 @@ def execute(server: Server, recorder: Recorder, folder: Path) -> None:
 
 
 def shown(server: Server, name: str) -> TableDefinition:
-    """The table as the server has it, read by our own parser."""
+    """Return a table as the server has it, read by our own parser."""
     text = server.sql(f"SHOW CREATE TABLE {table_name(name)}").split("\t", 1)[1]
-    # The client's batch mode writes one line.
+    # The batch mode of the client writes it in one line.
     text = re.sub(r"\\(.)", lambda each: {"n": "\n", "t": "\t", "0": "\0"}.get(each[1], each[1]), text)
     (made,) = parse(text, name.partition(".")[0])
     assert isinstance(made, CreateTable)
@@ -66,7 +66,9 @@ def shown(server: Server, name: str) -> TableDefinition:
 
 
 def as_server_has(column: Column) -> tuple[Any, ...]:
-    """A Timestamp is a DATETIME there, a nullable column without a default has NULL, and LOBs have none."""
+    """Return a column as the server has it: a Timestamp is a DATETIME, a nullable column without default has NULL, and
+    LOBs have no default.
+    """
     kind = tm.DateTime if repr(column.type) == "Timestamp" else column.type
     default = column.default
     if kind != column.type and default not in (None, ABSENT):
@@ -93,7 +95,7 @@ def test_columns_of_every_type_with_defaults(
     db, recorder = site
     columns = [tm.Column("id", tm.Int64)]
     for number, (kind, values) in enumerate(EXTREMES.items()):
-        # SHOW CREATE TABLE says bytes as they are, six digits of a FLOAT, and no letters outside utf8mb3.
+        # SHOW CREATE TABLE prints raw bytes, six digits of a FLOAT, and no letters outside utf8mb3.
         default = b"z" if isinstance(values[-1], bytes) else "ü'" if isinstance(values[-1], str) else values[-1]
         default = kind.members[-1] if isinstance(kind, tm.Enum) else default
         default = 0.5 if kind == tm.Float32 else default
@@ -137,7 +139,7 @@ def test_every_change_of_tables_partitioned_in_every_way(
     db.rename_column(name, "id", "number")
     execute(server, recorder, tmp_path)
     compare(server, db[name].definition, has_sql)
-    # A server cannot have both: while the index is there it keeps the table in one piece.
+    # A server cannot have both: while the index exists it keeps the table unpartitioned.
     db.create_index(name, "one", "name", unique=True)
     execute(server, recorder, tmp_path)
     compare(server, db[name].definition, has_partitions=False)

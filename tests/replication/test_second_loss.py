@@ -1,5 +1,5 @@
-"""What one process wrote and did not sync, the next one reads from the cache: relay log, index and mark are made firm
-before anything rests on them, so that a loss of power in or after the second life takes nothing (F39).
+"""What one process wrote and did not sync, the next process reads from the page cache. Relay log, index and mark are
+synced before anything depends on them, so that a power loss in or after the second life loses nothing (F39).
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def nothing(piece: Any) -> bool:
 
 
 def received_twice(faulty: Rule) -> list[int]:
-    """A first process ends by a fault, a second one receives the rest, power is lost: what the third one reads."""
+    """A first process ends by a fault, a second one receives the rest, power is lost: return what the third one
+    reads.
+    """
     source, files = Source(file_bytes=1 << 20), MemoryFiles()
     source.write(*EPOCHS[:6])
-    source.writer.rotate()  # and so is the relay log
+    source.writer.rotate()  # this rotates the relay log too
     source.write(*EPOCHS[6:])
     with pytest.raises((PowerOff, SyncFailed)):
         receive(relay_on(FaultFiles(files, [faulty]), FILE_BYTES), source)
@@ -46,8 +48,8 @@ def received_twice(faulty: Rule) -> list[int]:
 
 
 def test_relay_log_whose_sync_failed_is_written_again_before_more_is_received() -> None:
-    """Story: opening it synced what the cache showed, which the system does not write again. Later epochs were
-    acknowledged after a hole, and with the next loss of power they went with it."""
+    """Story: opening it synced what the page cache showed, which the system does not write again. Later epochs were
+    acknowledged after a hole, and were lost with it in the next power loss."""
     assert received_twice(Rule("fdatasync", f"{FOLDER}/main.0*", nth=3, error=errno.EIO)) == EPOCHS
 
 
@@ -61,12 +63,13 @@ def test_relay_log_opens_on_a_full_disk_and_what_is_in_it_can_be_applied() -> No
 
 @pytest.mark.parametrize("nth", range(1, 8))
 def test_file_of_the_relay_log_whose_name_is_not_on_the_disk_yet_is_not_lost_with_what_follows(nth: int) -> None:
-    """Story: a process was killed when it had renamed the index, and had not synced the folder. The next one appended
-    to a file that only the cache named: the opening after the loss of power removed it as a stranger."""
+    """Story: a process was killed after it renamed the index and before it synced the folder. The next one appended to
+    a file that only the page cache named; after a power loss the next opening removed the file as unknown.
+    """
     assert received_twice(Rule("sync_directory", FOLDER, nth=nth, stall=power_off)) == EPOCHS
 
 
-# --- files that go ------------------------------------------------------------------------------------
+# --- removed files ------------------------------------------------------------------------------------
 def relay_index(files: Any) -> BinlogIndex:
     return RelayLog(files, ManualClock(), "main", 2, 900).index
 
@@ -76,7 +79,7 @@ def binlog_index(files: Any) -> BinlogIndex:
 
 
 def made(opened: Callable[[Any], BinlogIndex]) -> MemoryFiles:
-    """Four files, all of them durable."""
+    """Make four durable files."""
     files = MemoryFiles()
     if opened is relay_index:
         source = Source(file_bytes=1 << 20)
@@ -104,8 +107,8 @@ def begun_to_remove(index: BinlogIndex, files: Any) -> None:
 def test_files_go_only_when_the_index_on_the_disk_does_not_name_them(
     opened: Callable[[Any], BinlogIndex], step: Callable[[BinlogIndex, Any], None], nth: int
 ) -> None:
-    """Story: a purge was killed before the new index was durable. The next opening removed the files that only the
-    cache did not name; power was lost, and the old index named files that were gone: the store refused to open."""
+    """Story: a purge was killed before the new index was durable. The next opening removed files that were unnamed only
+    in the page cache. Power was lost, the old index named files that were gone, and the store refused to open."""
     files = made(opened)
     index = opened(files)
     index.files = faulty = FaultFiles(files, [Rule("sync_directory", FOLDER, nth=nth, stall=power_off)])
@@ -124,8 +127,9 @@ def test_files_go_only_when_the_index_on_the_disk_does_not_name_them(
 
 @pytest.mark.parametrize("nth", range(1, 5))
 def test_first_index_of_a_binlog_is_written_again_before_it_has_its_name(nth: int) -> None:
-    """Story: a kill left the first index under its other name, unsynced. The next opening gave it its name, power was
-    lost, and the index had its size and no bytes: BinlogDamaged."""
+    """Story: a kill left the first index under its temporary name, unsynced. The next opening renamed it, power was
+    lost, and the index had its size but no bytes: BinlogDamaged.
+    """
     files = MemoryFiles()
     faulty = FaultFiles(files, [Rule("fdatasync", "*index_new", stall=power_off)])
     with pytest.raises(PowerOff):
@@ -139,8 +143,8 @@ def test_first_index_of_a_binlog_is_written_again_before_it_has_its_name(nth: in
 
 # --- the mark -----------------------------------------------------------------------------------------
 def test_mark_of_a_store_without_its_binlog_is_durable_before_it_commits() -> None:
-    """Story: an opening without the binlog was killed when it had left the mark, and had not synced it. The next one
-    saw the mark, and committed; power was lost, the mark with it, and the binlog went on as if it lacked nothing."""
+    """Story: an opening without the binlog was killed after it wrote the mark and before it synced it. The next one saw
+    the mark and committed. Power was lost, the mark too, and the binlog continued as if it lacked nothing."""
     files = MemoryFiles()
     db, table = account_site(files)
     table.insert((1, "a", 1.0, None))

@@ -1,4 +1,4 @@
-"""Which secrets links take: what other hosts can record must not be there to be guessed."""
+"""Which secrets links accept: another host must not be able to guess a secret from a recorded handshake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_loopback_is_this_host(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%eth0", "db.example", "localhost.example"])
 def test_other_hosts_take_a_key_or_tls(host: str) -> None:
-    """Sixteen bytes of text were enough everywhere: whoever recorded one handshake could try words at leisure."""
+    """Story: 16 bytes of text were accepted everywhere: an attacker with one recorded handshake could try words
+    offline.
+    """
     assert not is_this_host(host)
     with pytest.raises(tm.SchemaInvalid, match="32 random bytes"):
         check_secret_at((host, 1), SHORT, None)
@@ -36,13 +38,15 @@ def test_other_hosts_take_a_key_or_tls(host: str) -> None:
 
 
 def test_secret_is_bytes() -> None:
-    """Story: a text of 16 characters was taken. The link then ended in a defect of ours, its caller in a timeout."""
+    """Story: a text of 16 characters was accepted. The link then failed by a defect of ours, and its caller timed
+    out.
+    """
     secret: Any = "sixteen characters"
     with pytest.raises(tm.SchemaInvalid, match="is bytes, got str; encode it"):
         check_secret_at(("127.0.0.1", 1), secret, None)
 
 
-FAR = "192.0.2.1:7306"  # an address for documents: no host has it
+FAR = "192.0.2.1:7306"  # an address reserved for documentation: no host has it
 GROUP = f"1=127.0.0.1:7306,2={FAR},arbitrator=127.0.0.1:7308"
 CALLS: dict[str, Callable[[Path, Any], object]] = {
     "serve": lambda path, db: tm.serve(db, "0.0.0.0:0", SHORT),

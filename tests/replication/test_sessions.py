@@ -1,4 +1,4 @@
-"""Sessions: in order, without a gap, within the window, and ended by silence; no sockets."""
+"""Sessions without sockets: in order, without a gap, within the window, and ended by silence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidemark.replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS,
 
 
 class Talk:
-    """Both sessions, with frames carried by hand and time that only moves when told."""
+    """Both sessions, with frames carried by hand, and time that moves only when the test moves it."""
 
     def __init__(self, binlog: MemoryBinlog, start: Start) -> None:
         self.binlog, self.relay = binlog, MemoryRelay()
@@ -48,7 +48,7 @@ class Talk:
             self.replica.receive(frame, self.now)
 
     def turn(self) -> bool:
-        """One chunk over, and the answer back; whether anything went."""
+        """Carry one chunk over and the answer back; return whether anything was sent."""
         frames = self.source.pump(self.now, 0).frames
         for data in frames:
             self.tell_replica(data)
@@ -112,8 +112,8 @@ def test_idle_sides_send_heartbeats_and_stay() -> None:
 
 
 def test_replica_that_begins_at_the_end_is_told_at_once_that_there_is_no_more() -> None:
-    """Story: a change that left this out was seen by no test; the replica would take itself for one that lags until the
-    next heartbeat.
+    """Story: no test noticed a change that left this out. The replica would have considered itself late until the next
+    heartbeat.
     """
     talk = Talk(MemoryBinlog(b"x" * 300), Start(file="log.000001", position=304))
     (frame,) = talk.source.pump(talk.now, 0).frames
@@ -126,7 +126,7 @@ def test_replica_that_begins_at_the_end_is_told_at_once_that_there_is_no_more() 
 def test_silence_ends_a_session(side: str) -> None:
     talk = Talk(MemoryBinlog(b"x"), Start(heartbeat_ms=100))
     if side == "replica":
-        talk.replica.pump(talk.now)  # looking for the place may take long
+        talk.replica.pump(talk.now)  # finding the position may take long
         talk.turn()
     talk.now += 0.6
     with pytest.raises(PeerTimeout):
@@ -166,7 +166,7 @@ def test_purged_position_is_told_to_the_replica_as_such() -> None:
 
 
 def test_refusal_of_a_replica_ends_the_source_with_its_error() -> None:
-    """Story: a mutant that passed over a refusal was seen by no test."""
+    """Story: no test noticed a mutant that ignored a refusal."""
     talk = Talk(MemoryBinlog(b"x" * 10), Start())
     (frame,) = talk.to_source.feed(talk.replica.farewell(EpochGap("an epoch is missing here")))
     with pytest.raises(EpochGap, match="the other side says: an epoch is missing here"):
@@ -174,7 +174,7 @@ def test_refusal_of_a_replica_ends_the_source_with_its_error() -> None:
 
 
 def test_replica_may_be_silent_for_long_while_it_takes_a_copy_and_no_longer() -> None:
-    """Story: a mutant with the silences of copies and of sessions exchanged was seen by no test."""
+    """Story: no test noticed a mutant with the timeouts of copies and sessions exchanged."""
 
     class Copying(MemoryBinlog):
         def copy(self, request: bytes) -> Iterator[bytes]:

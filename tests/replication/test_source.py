@@ -1,4 +1,4 @@
-"""The source's side: where a replica goes on, and that nothing leaves which must not."""
+"""The source's side: where a replica continues, and that nothing is sent that must not be."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_files_come_whole_one_after_another():
 
 
 def test_one_file_is_open_at_a_time(monkeypatch):
-    """Story: a mutant kept every file open that it had read, and no test saw it; a source would run out of
+    """Story: a mutant kept every file open that it had read, and no test noticed. A source would run out of
     descriptors.
     """
     source, open_now = Source(), []
@@ -38,14 +38,14 @@ def test_one_file_is_open_at_a_time(monkeypatch):
     monkeypatch.setattr(source.files, "open", lambda *given: open_now.append(opened(*given)) or open_now[-1])
     monkeypatch.setattr(source.files, "close", lambda file: (closed(file), file in open_now and open_now.remove(file)))
     source.write(*range(1, 20))
-    open_now.clear()  # the writer's
+    open_now.clear()  # those of the writer
     for _ in pieces(source, 777):
         assert len(open_now) <= 1
 
 
 def test_file_is_closed_once_however_often_a_binlog_is_closed(monkeypatch):
-    """Story: a mutant that forgot to forget the closed file was seen by no test; it closed a descriptor twice, which
-    may be another file's by then.
+    """Story: no test noticed a mutant that did not forget a closed file. It closed a descriptor twice, which may belong
+    to another file by then.
     """
     source, closes = Source(), []
     source.write(1)
@@ -105,8 +105,8 @@ def test_epoch_ahead_of_the_binlog_is_a_gap_unless_the_store_closed_it():
 
 
 def test_epoch_that_another_node_decided_may_come_yet():
-    """Story: a replica went from one node of a group to another, whose binlog was an epoch later. It was told that the
-    binlog is another one than it followed, and to copy everything anew.
+    """Story: a replica went from one node of a group to another, and was one epoch ahead of that node's binlog. The
+    error said that this is another binlog than the one it followed, and advised to copy everything anew.
     """
     source = Source()
     source.write(10, 20)
@@ -168,7 +168,7 @@ def test_file_that_is_purged_while_it_is_read_is_read_to_its_end_and_no_further(
 
 
 def test_purge_between_index_and_files_is_read_again():
-    """The writer replaces the index, then removes the files: who read the old index finds some of them missing."""
+    """The writer replaces the index, then removes the files: a reader of the old index finds some of them missing."""
     source = Source()
     source.write(*range(1, 12))
     names = list(source.writer.index.names)
@@ -190,7 +190,7 @@ def test_purge_between_index_and_files_is_read_again():
 
 
 def test_other_sites_epochs_tell_where_to_go_on():
-    """A→B→C, and B's binlog says what of A it brought: C comes from A and goes on with B, or the other way round."""
+    """A→B→C, and B's binlog says what of A it contains: C changes from A to B, or the other way round."""
     source = Source()
     source.write(100, 110, 120)
     for (epoch, end), theirs in zip(source.epochs, (7, 8, 9), strict=True):

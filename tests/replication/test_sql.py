@@ -1,4 +1,4 @@
-"""Schema changes as SQL: what we write we read back, and what MySQL and MariaDB write we read or refuse."""
+"""Schema changes as SQL: we read back what we write; what MySQL and MariaDB write we read or refuse."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_definitions_of_every_kind_come_back_from_the_note_and_nearly_so_from_th
         sql = emit(s.CreateTable(definition))
         assert one(sql) == s.CreateTable(definition)
         plain = one(without_note(sql)).definition
-        # A binlog carries Timestamp as DATETIME, and so a server has it.
+        # A binlog carries a Timestamp as DATETIME, so a server has it as DATETIME too.
         assert plain.columns == tuple(as_datetime(each) if repr(each.type) == "Timestamp" else each for each in known)
         assert (plain.name, plain.primary_key, plain.indexes) == ("shop.t", ("id",), indexes)
         if not (isinstance(partition, tm.HashPartition) and partition.modulo is None and partition.KIND == "hash"):

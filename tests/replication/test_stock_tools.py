@@ -1,4 +1,4 @@
-"""What tools of others make of our files: mysqlbinlog, a MariaDB server, and mysql-replication."""
+"""Our files read by other tools: mysqlbinlog, a MariaDB server, and mysql-replication."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_sql(definition):
 
 
 def literal(kind, value):
-    """A value in SQL."""
+    """Return a value in SQL."""
     if value is None:
         return "NULL"
     if isinstance(kind, (t.Char, t.VarChar)) or kind == t.Text or isinstance(kind, t.Enum):
@@ -65,7 +65,7 @@ def literal(kind, value):
 
 
 def sql_rows():
-    """Rows of every type that SQL can say: it has no zero with a sign."""
+    """Return rows of every type that SQL can express: it has no zero with a sign."""
     return [tuple(0.0 if str(value) == "-0.0" else value for value in row) for row in extreme_rows()]
 
 
@@ -75,7 +75,7 @@ def insert_sql(definition, row):
 
 
 def changed_rows(rows):
-    """Rows for updates: every second column takes the value of the next row."""
+    """Return rows for updates: every second column takes the value of the next row."""
     return [
         (
             row[0],
@@ -89,7 +89,7 @@ def changed_rows(rows):
 
 
 def write_history(plans, binlog_type, statements=(), rows=None):
-    """Inserts, updates and deletes of rows of every type; returns the files and the rows there are in the end."""
+    """Write inserts, updates and deletes of rows of every type; return the files and the final rows."""
     files = MemoryFiles()
     writer = writer_on(files, file_bytes=600_000, images=BinlogOptions(transaction_id=True))
     for text in statements:
@@ -180,7 +180,7 @@ TEXTS = (t.Char, t.VarChar, type(t.Text), t.Enum)
 
 
 def library_value(kind, value):
-    """What mysql-replication makes of a value."""
+    """Return a value as mysql-replication gives it."""
     if value is None:
         return None
     if isinstance(kind, t.Binary):
@@ -232,7 +232,7 @@ def test_mysql_replication_reads_the_same_values(binlog_type):
 
 
 def rows_events(files, name, table):
-    """(kind, body) of the row events of a table in a file, read as ours are."""
+    """Return (kind, body) of the row events of a table in a file, read like our own files."""
     from tidemark.replication.binlog.scan import header_at
 
     file = files.open(name)
@@ -254,7 +254,7 @@ def rows_events(files, name, table):
 
 
 def server_rows(server, table):
-    """Row events of a table in the server's own binlog, from the last FLUSH LOGS on."""
+    """Return the row events of a table in the server's own binlog, from the last FLUSH LOGS on."""
     server.sql("FLUSH BINARY LOGS")
     path = server.binlogs()[-2]
     files = MemoryFiles.from_snapshot({"master.1": path.read_bytes()})
@@ -292,7 +292,7 @@ def test_server_fed_with_our_files_ends_with_equal_tables(server, tmp_path, binl
     paths = save(files, tmp_path)
     wanted = every_type(name=f"{table}_wanted")
     server.sql(create_sql(wanted) + "".join(insert_sql(wanted, row) for row in after[:-2]))
-    # Updates logged as writes write rows that are there; so does the row of ndb_apply_status with each epoch.
+    # Updates logged as writes write existing rows; so does the row of ndb_apply_status with each epoch.
     is_idempotent = binlog_type in (2, 3)
     mode, only = ("IDEMPOTENT", []) if is_idempotent else ("STRICT", ["--database=d"])
     server.sql("DELETE FROM mysql.ndb_apply_status;")

@@ -31,8 +31,8 @@ def store_with(storage):
 
 
 def write_scan(table, binlog_type=7, columns=None, is_alone=False):
-    """All rows of a table, as a scan finds them, as one epoch transaction; `is_alone`: behind the one row nothing is
-    left of what the scan's memory had before.
+    """Write all rows of a scan as one epoch transaction; return (files, end). is_alone: cut the scan's memory right
+    after the only row.
     """
     files = MemoryFiles()
     writer = writer_on(files)

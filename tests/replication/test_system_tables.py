@@ -1,4 +1,4 @@
-"""System tables beside the statements of the manuals, and the options of replication."""
+"""System tables compared with the statements of the manuals, and the options of replication."""
 
 from __future__ import annotations
 

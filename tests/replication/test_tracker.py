@@ -1,4 +1,4 @@
-"""The dependency tracker against its twin, and the rules it has of its own."""
+"""The dependency tracker against its twin, and rules that only the tracker has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_any_stream_of_writes_and_marks_equals_twin(seed: int, count: int, trans
         id_ = r.choice(names)
         key = (b"k" * r.randint(0, 3), bytes([r.randint(0, rows) % 256]) * r.randint(1, 9))
         if twin.owner.get((7, key)) == id_ != -1:
-            continue  # the twin would refuse it, and so would the tracker
+            continue  # the twin would refuse it, as the tracker would
         assert twin.track(id_, 7, key)
         batch.append((id_, 7, key))
         if r.random() < 0.05:
@@ -66,7 +66,9 @@ def test_any_stream_of_writes_and_marks_equals_twin(seed: int, count: int, trans
 
 @given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=20)), min_size=1, max_size=30))
 def test_packed_keys_differ_exactly_when_keys_differ(keys: list[tuple[bytes, bytes]]) -> None:
-    """Packed bytes without lengths confused ("a", "bc") with ("ab", "c"), so innocent transactions were rejected."""
+    """Story: packed bytes without lengths confused ("a", "bc") with ("ab", "c"): innocent transactions were
+    rejected.
+    """
     data, offsets = packed(keys)
     images = [data[offsets[i] : offsets[i + 1]].tobytes() for i in range(len(keys))]
     assert len(set(images)) == len(set(keys))
@@ -84,7 +86,7 @@ def test_write_behind_a_marked_transaction_is_marked_at_once() -> None:
     track(tracker, [(1, 1, (b"a",))])
     tracker.mark(words([1]))
     track(tracker, [(2, 1, (b"a",)), (3, 2, (b"a",))])
-    assert tracker.is_marked(words([2, 3])).tolist() == [True, False]  # the same key of another table is another key
+    assert tracker.is_marked(words([2, 3])).tolist() == [True, False]  # the same key in another table is another key
     assert tracker.marked == 2
 
 
@@ -127,8 +129,8 @@ def test_many_transactions_pass_the_memory_limit_whatever_the_parts() -> None:
 
 
 def test_keys_that_differ_in_their_highest_bytes_are_spread_over_the_parts() -> None:
-    """Hashes told nothing of the last bytes of a key in the bits that were looked at: all keys were of one part, and
-    all in one place of the hash table.
+    """Story: the hash bits that were used did not depend on the last bytes of a key: all keys were in one part, and in
+    one place of the hash table.
     """
     tracker = DependencyTracker(SEED, 1 << 18)
     writes = [(number % 5, 1, (number.to_bytes(8, "big"),)) for number in range(20_000)]
@@ -172,7 +174,7 @@ def test_keys_outside_of_their_data_are_refused_and_nothing_is_taken(offsets: li
 
 
 def test_row_that_was_passed_on_from_two_servers_may_stand_twice_in_one_transaction() -> None:
-    """A site in a circle applies changes of several servers in one transaction, and tells them one by one."""
+    """A site in a circle applies changes of several servers in one transaction, and reports them one by one."""
     tracker = DependencyTracker(SEED)
     once, twice = packed([(b"k",)]), packed([(b"k",), (b"k",)])
     tracker.track(words([1]), words([1]), *once)

@@ -1,4 +1,4 @@
-"""Two sites give one value of a unique index to different rows: the channels go on, and both sites end equal."""
+"""Two sites use one value of a unique index in different rows: the channels go on, and both sites end equal."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def pair_of() -> Any:
 def test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_told_of(
     pair_of: Any, function: str, binlog_type: int
 ) -> None:
-    """Story: each site inserted another row with the value 'a'. The secondary met DuplicateKey at the primary's row, at
-    each retry, and never came to the refresh that takes its own row away.
+    """Story: each site inserted another row with the value 'a'. At the primary's row the secondary met DuplicateKey
+    with every retry, and never got to the refresh that removes its own row.
     """
     pair = pair_of(function, binlog_type, is_unique=True)
     pair.primary["shop.item"].insert((1, "a", "primary"))
@@ -44,7 +44,9 @@ def test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_told_of(
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(pair_of: Any, function: str) -> None:
-    """Story: the secondary gave the value to a row that both sites have. Taken out there, it must come back."""
+    """Story: the secondary gave the value to a row that both sites have. The row is removed there, and must come
+    back.
+    """
     pair = pair_of(function, 7, is_unique=True)
     pair.primary["shop.item"].insert((2, "b", "both"))
     pair.turn(2)
@@ -56,8 +58,8 @@ def test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(pair_of: Any, 
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(pair_of: Any, function: str) -> None:
-    """Story: the value is free at the primary again when the secondary's row comes there. The secondary has taken it
-    out by then, and says so, for the primary had no reason to send it again.
+    """Story: when the secondary's row arrives, its value is free again at the primary. By then the secondary has
+    removed the row, and reports that, because the primary had no reason to send the row again.
     """
     pair = pair_of(function, 7, is_unique=True)
     pair.primary["shop.item"].insert((1, "a", "primary"))
@@ -72,7 +74,7 @@ def test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(pa
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_refresh_and_change_of_one_epoch_that_share_a_value_clash_with_nothing(pair_of: Any, function: str) -> None:
-    """Story: the value is given up by a refresh that stands behind the change that takes it, in one epoch."""
+    """Story: in one epoch a refresh frees the value, but comes after the change that takes the value."""
     pair = pair_of(function, 7, is_unique=True)
     pair.primary["shop.item"].insert_many([(1, "a", "both"), (2, "b", "both")])
     pair.turn(2)
@@ -85,7 +87,7 @@ def test_refresh_and_change_of_one_epoch_that_share_a_value_clash_with_nothing(p
 
 
 def test_row_without_function_that_is_in_the_way_makes_room_for_the_sources() -> None:
-    """Story: a replica whose own row had a value stopped at the source's row with it, for good."""
+    """Story: a replica had the value in a row of its own, and stopped at the source's row with it, for good."""
     a, b = site(1, **PASSES_ON), site(2, **PASSES_ON)
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.VarChar(9), nullable=True)]
     a.create_table("shop.item", columns, primary_key="id")

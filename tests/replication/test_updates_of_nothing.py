@@ -1,4 +1,6 @@
-"""Updates that change nothing, on tables whose function compares epochs of rows: the other site hears of them."""
+"""Updates that change nothing, on tables with a function that compares epochs of rows: they must reach the other
+site.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ CASES = [(function, binlog_type) for function in EPOCH_FUNCTIONS for binlog_type
 
 
 def check_no_false_conflict(pair: Pair) -> None:
-    """The primary has done what changes nothing to every row; what the secondary does next is taken."""
+    """Let the primary run every update of nothing: the next changes of the secondary must be taken."""
     before = pair.rows()
     assert before[0] == before[1] and len(before[0]) == len(ROWS)
     for key, way in enumerate(WAYS):
@@ -70,8 +72,8 @@ def test_change_of_the_other_site_behind_an_update_of_nothing_is_taken(
     function: str,
     binlog_type: int,
 ) -> None:
-    """Story: the update moved the epoch of the row and was not logged. The other site could confirm an epoch it never
-    heard of no more than apply it, and its next change was refused, though nobody had changed the row.
+    """Story: the update moved the epoch of the row and was not logged. The other site could neither apply nor confirm
+    an epoch that never reached it, and its next change was refused, though no other transaction had changed the row.
     """
     pair = pair_of(function, binlog_type, is_unique=True)
     pair.primary["shop.item"].insert_many(ROWS)
@@ -85,7 +87,7 @@ def test_change_behind_an_update_of_nothing_is_taken_with_columns_on_disk(
     function: str,
     binlog_type: int,
 ) -> None:
-    """Story: as above; the columns in memory were looked at alone, or the disk part alone was put back."""
+    """Story: as above; only the columns in memory were compared, or only the disk part was put back."""
 
     def prepare(db: Any) -> None:
         db.create_tablespace("far", "1 MiB")
@@ -103,8 +105,8 @@ def test_row_made_the_secondarys_own_by_an_update_of_nothing_ends_equal(
     pair_of: Any,  # noqa: F811
     binlog_type: int,
 ) -> None:
-    """Story: a reflected update is discarded where the row's author is the site itself, which an update of nothing had
-    made it, and told nobody: the sites stayed apart for good.
+    """Story: a site discards a reflected update if it is itself the author of the row. An update of nothing had made it
+    the author, and was not replicated: the sites differed for good.
     """
     pair = pair_of("NDB$EPOCH2(31)", binlog_type)
     pair.primary["shop.item"].insert((1, "a", "old"))
@@ -119,7 +121,7 @@ def test_row_made_the_secondarys_own_by_an_update_of_nothing_ends_equal(
     pair.primary.advance_epoch()
     pair.secondary["shop.item"].update(1, {"note": "newer"})
     pair.secondary.advance_epoch()
-    pair.to_secondary.apply_all()  # the delete, and what comes back of the insert
+    pair.to_secondary.apply_all()  # the delete, and the refresh caused by the insert
     pair.secondary["shop.item"].update(1, {"note": pair.secondary["shop.item"].get(1).note})
     pair.turn(3, first="primary")
     assert pair.rows()[0] == pair.rows()[1]
@@ -130,7 +132,7 @@ def test_updates_of_nothing_are_not_logged_for_functions_that_compare_no_epochs(
     pair_of: Any,  # noqa: F811
     function: str | None,
 ) -> None:
-    """Logged they would be refused: their stamp is no greater than the one that is there."""
+    """If they were logged, they would be refused: their stamp is no greater than the existing one."""
     columns = [*COLUMNS, tm.Column("stamp", tm.UInt64, default=0)]
     pair = pair_of(function, 7, False, columns)
     pair.primary["shop.item"].insert_many([(*row, 1) for row in ROWS])

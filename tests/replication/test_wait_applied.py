@@ -1,4 +1,4 @@
-"""Which sites have applied an epoch: told back along the way it went, through chains and circles."""
+"""Which sites have applied an epoch: reported back along the way it went, through chains and circles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sites() -> Any:
 
 
 def lacking(db: Any, epoch: int, at: list[int] | None = None) -> tuple[list[int], dict[int, int]]:
-    """(servers that lack it, what is known), of a wait that does not wait."""
+    """Return (servers that lack it, known applied epochs) of a wait with timeout 0."""
     with pytest.raises(tm.PeerTimeout) as told:
         db.wait_applied(epoch, 0, at)
     return told.value.evidence["servers"], told.value.evidence["applied"]
@@ -57,7 +57,7 @@ def test_epoch_of_a_circle_of_three_is_waited_for_at_every_site(sites: Any) -> N
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_epoch_of_a_chain_is_waited_for_at_its_end(sites: Any, count: int) -> None:
-    """Story: nothing comes back from the end of a chain, so nothing told the first site of it."""
+    """Story: nothing comes back from the end of a chain, so no message informed the first site."""
     chain = sites(count)
     channels = [tm.Channel(one, other) for one, other in zip(chain, chain[1:], strict=False)]
     make_table(chain[0])
@@ -75,7 +75,9 @@ def test_epoch_of_a_chain_is_waited_for_at_its_end(sites: Any, count: int) -> No
 
 
 def test_sites_behind_one_that_passes_nothing_on_are_not_waited_for(sites: Any) -> None:
-    """Story: a site that applied the replica's own changes was to have applied what the replica had heard of, too."""
+    """Story: if a site had applied the replica's own changes, it counted as having all that the replica had
+    received.
+    """
     a, b, c = sites(3, log_replica_updates=False)
     first, second = tm.Channel(a, b), tm.Channel(b, c)
     make_table(a)
@@ -107,7 +109,7 @@ def test_epoch_that_a_site_on_the_way_does_not_log_needs_not_arrive_behind_it(si
 
 
 def test_site_nobody_heard_of_is_named_when_the_time_is_over(sites: Any) -> None:
-    """Story: `at=[3]` never came to an end that said why."""
+    """Story: a wait with `at=[3]` never ended with an error that gave the reason."""
     a, b = sites(2)
     make_table(a)
     with pytest.raises(tm.Rejected, match="no replica has connected"):
@@ -125,7 +127,7 @@ def test_site_nobody_heard_of_is_named_when_the_time_is_over(sites: Any) -> None
 
 
 def test_what_was_applied_before_the_sites_were_opened_is_told_again(sites: Any) -> None:
-    """Story: the middle site, opened again, knew nothing of the epochs it had passed on."""
+    """Story: after a restart the middle site knew nothing of the epochs it had passed on."""
     files = MemoryFiles()
     a, c = sites(1)[0], site(3, **PASSES_ON)
     b = site(2, files, **PASSES_ON)
@@ -156,7 +158,7 @@ def test_what_was_applied_before_the_sites_were_opened_is_told_again(sites: Any)
 
 
 def test_wait_over_the_network_ends_when_the_last_site_of_the_chain_has_it(tmp_path: Any) -> None:
-    """Story: over a link a replica named its own epoch alone."""
+    """Story: over a link a replica reported only its own epoch."""
     options = {"log_bin": "binlog", **PASSES_ON}
     a, b, c = (tm.open(tmp_path / str(each), server_id=each, **options) for each in (1, 2, 3))
     with a, b, c:

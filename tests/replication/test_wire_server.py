@@ -1,4 +1,4 @@
-"""`Server` from outside: what was said once is of no use again, and strangers hold neither time nor places."""
+"""`Server` from outside: a recorded handshake cannot be used again, and strangers take neither time nor places."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def met() -> list[wire.Met]:
-    """Callers that were let in."""
+    """Return the list of callers that were let in."""
     return []
 
 
 @pytest.fixture
 def server(met: list[wire.Met]) -> Iterator[called.Server]:
-    """A server of two callers at a time, each until it leaves."""
+    """Run a server for two callers at a time, each until it leaves."""
 
     def serve(one: wire.Met, wake: wire.Wake) -> None:
         met.append(one)
@@ -45,7 +45,7 @@ def server(met: list[wire.Met]) -> Iterator[called.Server]:
 
 
 def said_in_a_handshake(address: tuple[str, int]) -> list[bytes]:
-    """What a caller that knows the secret says to be let in."""
+    """Return what a caller that knows the secret sends to be let in."""
     reader, writer = FrameReader(), FrameWriter()
     handshake = CallerHandshake(REPLICA, SECRET, bytes(32), reader, writer)
     with socket.create_connection(address, PATIENCE_SECONDS) as connection:
@@ -77,7 +77,7 @@ def test_handshake_that_was_recorded_is_refused(server: called.Server, met: list
 
 
 class AskedClock(ManualClock):
-    """Says when it was asked for the time."""
+    """A clock that signals when it is asked for the time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: called.Se
 
 
 def test_link_that_the_other_side_has_shut_takes_nothing_more() -> None:
-    """What was sent into it must not count as said."""
+    """What was sent into the link must not count as sent."""
     one, other = socket.socketpair()
     with closing(wire.Wire(one)) as link:
         other.close()

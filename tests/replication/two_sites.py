@@ -30,7 +30,7 @@ NAMES = [column.name for column in HEAD[:4]]
 
 
 class Pair:
-    """A is the primary, B the secondary; `given` are columns of the table beside its key, by default `COLUMNS`."""
+    """A is the primary, B the secondary. `given`: columns of the table after its key, by default `COLUMNS`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Pair:
         for number, db in enumerate(self.sites):
             has_function = function is not None and (number == 0 or has_roles or "EPOCH" not in function)
             spec = function.encode() if function is not None and has_function else None
-            # The updates of a secondary must come as updates.
+            # A secondary must log updates as updates.
             logs_as = binlog_type + 4 if number and function and binlog_type in (2, 3) else binlog_type
             db.create_replication_table().insert((b"shop", b"item", 0, logs_as, spec))
             if prepare is not None:
@@ -75,18 +75,18 @@ class Pair:
             self.to_primary.apply_all()
 
     def turn(self, times: int, first: str = "secondary") -> None:
-        """Both ways, so many times; `first` hears first."""
+        """Send in both directions, so many times; `first` receives first."""
         second = "primary" if first == "secondary" else "secondary"
         for _ in range(times):
             self.send(first)
             self.send(second)
 
     def rows(self) -> list[dict[int, tuple[Any, ...]]]:
-        """Rows of both sites by key."""
+        """Return the rows of both sites by key."""
         return [{row[0]: tuple(row[1:]) for row in db["shop.item"].scan()} for db in self.sites]
 
     def conflicts(self) -> list[int]:
-        """How many exceptions rows each site has."""
+        """Return the number of exceptions rows at each site."""
         return [len(db["shop.item$EX"]) for db in self.sites]
 
     def close(self) -> None:

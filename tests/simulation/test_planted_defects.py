@@ -1,4 +1,4 @@
-"""The simulation sees: each one-line defect of replication makes it fail."""
+"""The simulation fails with each planted one-line defect of replication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.crash.defects import Defect
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.test_planted_defects import look
 
-# Seen within a few seeds; the others need more of them.
+# These are found within a few seeds; the others need more.
 QUICK = frozenset(
     {
         "refused-row-not-refreshed",

@@ -1,4 +1,4 @@
-"""Simulated sites keep their promises, whatever links, disks and power do; and a run is repeated by its seed."""
+"""Simulated sites keep their promises, whatever links, disks and power do; and a seed repeats a run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_links_that_carry_nothing_are_seen_as_no_quiet(monkeypatch):
 
 
 def test_row_changed_behind_the_sites_back_is_seen():
-    """The promises are held against the stores, not against what the simulation thinks of them."""
+    """The promises are checked on the stores, not on the simulation's own records."""
     world = World(plan_of(3, ["NDB$EPOCH2"], faults=Faults(), work_seconds=0.5))
     settle = world.settle
 

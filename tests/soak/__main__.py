@@ -1,8 +1,8 @@
-"""`python -m tests.soak --minutes N --seed S`: everything that runs long, turn by turn, for as long as told.
+"""`python -m tests.soak --minutes N --seed S`: everything that runs long, turn by turn, for the given time.
 
-A turn under way when the time is over comes to its end. Each begins with another part, as the seed says, so that short
-soaks see different ones. At the end stands one table of counts; a turn that finds something is told at once, with the
-command that shows it again, and the exit code is 1.
+A turn that runs when the time is over is completed. The seed decides which turn comes first, so that short soaks run
+different ones. The last output is one table of counts. A turn with a finding is reported at once, with the command that
+repeats it, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.soak.turns import FOLDER, TURNS, Turn
 from tidemark.engine.base.clock import Clock, SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
-# A turn takes about a minute; one that takes so long hangs.
+# A turn takes about a minute; one that takes this long hangs.
 TURN_SECONDS_MAX = 3_600
 TOLD_LINES = 40
 
 
 @dataclass
 class Row:
-    """What the turns of one name have done."""
+    """Figures of all turns of one name."""
 
     turns: int = 0
     broken: int = 0
@@ -40,7 +40,7 @@ class Row:
 
 
 def counts_in(said: str, names: Sequence[str]) -> Counter[str]:
-    """Numbers that stand with a name, before or after it, added up: `"kills": 3`, `kills 3`, `3 kills`."""
+    """Return sums of numbers next to a name, before or after it: `"kills": 3`, `kills 3`, `3 kills`."""
     found: Counter[str] = Counter()
     for name in names:
         number = r"(\d+(?:,\d{3})*)\b"
@@ -51,7 +51,7 @@ def counts_in(said: str, names: Sequence[str]) -> Counter[str]:
 
 
 def run_command(arguments: Sequence[str]) -> tuple[int, str]:
-    """Run Python with these, in a folder of its own; exit code and what it said."""
+    """Run Python with these arguments, in a folder of its own; return exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, *(folder if each == FOLDER else each for each in arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -79,7 +79,7 @@ def soak(
     run: Callable[[Sequence[str]], tuple[int, str]] = run_command,
     clock: Clock | None = None,
 ) -> dict[str, Row]:
-    """Run turn after turn until the time is over; what each has done, in the order of `turns`."""
+    """Run turn after turn until the time is over; return the figures of each, in the order of `turns`."""
     clock = clock or SystemClock()
     rows = {turn.name: Row() for turn in turns}
     end = clock.monotonic() + 60 * minutes
@@ -106,7 +106,7 @@ def soak(
 
 
 def table(rows: dict[str, Row]) -> str:
-    """The rows that had a turn, as Markdown."""
+    """Return the rows that had a turn, as Markdown."""
     lines = ["| what | seeds | turns | broken | s | counts |", "|---|---|---:|---:|---:|---|"]
     for name, row in rows.items():
         if row.turns:
@@ -120,7 +120,7 @@ def table(rows: dict[str, Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; prints each turn and the table."""
+    """Run; print each turn and the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="begin no turn later")
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the next one has the next")

@@ -1,10 +1,10 @@
-"""Mixed work on one store for minutes, with memory and descriptors that must stay where they are: `python -m
-tests.soak.steady FOLDER --seconds 60 --seed 1`.
+"""Mixed work on one store for minutes, while memory and descriptors must not grow: `python -m tests.soak.steady FOLDER
+--seconds 60 --seed 1`.
 
 A round is work of every kind that ends with the rows it began with: batches, single rows, transactions that are rolled
-back, snapshots, scans, indexes, tables that come and go, local checkpoints, openings. After each round the arena, the
-descriptors of the process and what the store still holds are read; after the first rounds none of them may grow. The
-closed store leaves no descriptor. All of it is of a process, so it needs one of its own.
+back, snapshots, scans, indexes, tables that are created and dropped, local checkpoints, openings. After each round the
+arena, the descriptors of the process and what the store holds are measured; after the first rounds none of them may
+grow. The closed store leaves no descriptor. These are figures of a process, so the program needs one of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TABLES = ("steady.memory", "steady.disk")
 
 @dataclass(frozen=True)
 class Held:
-    """What is held after a round."""
+    """Resources held after a round."""
 
     arena_bytes: int
     descriptors: int
@@ -54,12 +54,12 @@ class Held:
 
 
 def descriptors() -> set[str]:
-    """Those that the process has, as the system lists them."""
+    """Return the open descriptors of the process."""
     return set(os.listdir("/proc/self/fd"))
 
 
 def held_by(db: tm.Database) -> Held:
-    """Read it."""
+    """Measure what the store and the process hold."""
     status = db.status()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Held(
@@ -73,12 +73,12 @@ def held_by(db: tm.Database) -> Held:
 
 
 def rows_of(keys: Sequence[int], rng: random.Random) -> list[tuple[int, str, str | None]]:
-    """Rows of these keys; all notes are of one length, so that rows that come again need what those before needed."""
+    """Return rows of these keys; all notes have one length, so that replaced rows need the same memory."""
     return [(key, f"owner {rng.randrange(1_000):03}", "n" * 600) for key in keys]
 
 
 def work(db: tm.Database, rng: random.Random) -> int:
-    """One round; the number of changes made."""
+    """Run one round; return the number of changes."""
     changes = 0
     for name in TABLES:
         table = db[name]
@@ -92,7 +92,7 @@ def work(db: tm.Database, rng: random.Random) -> int:
             table.update(key, {"owner": f"single {key:03}"})
         try:
             with db.transaction() as txn:
-                txn.write_many(name, rows_of(range(20 * KEYS), rng))  # more than memory for it: spooled
+                txn.write_many(name, rows_of(range(20 * KEYS), rng))  # more than fits in memory: spooled
                 raise ZeroDivisionError
         except ZeroDivisionError:
             pass
@@ -109,8 +109,8 @@ def work(db: tm.Database, rng: random.Random) -> int:
 
 
 def grown(rounds: Sequence[Held], is_long: bool = False) -> list[str]:
-    """What of it is more, after the first rounds, than it was in any of them. is_long: of many rounds, in which a page
-    more or less, as keys are drawn, says nothing and the memory of the process something.
+    """Return which figures are higher after the first rounds than in any of them. is_long: over many rounds, where the
+    random keys may need a page more or less in the arena, and the memory of the process counts too.
     """
     names = ["arena_bytes", "descriptors", "snapshots", "locks", "spools"]
     first, later = rounds[:WARM_ROUNDS], rounds[WARM_ROUNDS:]
@@ -125,7 +125,7 @@ def grown(rounds: Sequence[Held], is_long: bool = False) -> list[str]:
 
 
 def run(folder: Path, seed: int, rounds: int | None = None, seconds: float = 0.0) -> tuple[list[Held], int]:
-    """So many rounds, or so many seconds; what was held after each, and the changes made."""
+    """Run this many rounds, or seconds; return what was held after each, and the number of changes."""
     rng, clock, held, changes = random.Random(seed), SystemClock(), list[Held](), 0
     until = clock.monotonic() + seconds
     while len(held) < (rounds or 0) or (rounds is None and (clock.monotonic() < until or len(held) <= WARM_ROUNDS)):
@@ -144,7 +144,7 @@ def run(folder: Path, seed: int, rounds: int | None = None, seconds: float = 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; prints its figures as JSON, or what has grown."""
+    """Run it; print its figures as JSON, or what has grown."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak.steady", description=__doc__)
     parser.add_argument("folder", help="an empty folder")
     parser.add_argument("--seconds", type=float, default=60.0)

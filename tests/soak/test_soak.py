@@ -1,4 +1,4 @@
-"""The soak's own counting; what its turns do is tested where it is."""
+"""The soak's own counting; the turns are tested where their programs are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counting(name: str) -> Turn:
 
 
 def run_all(minutes: float, seed: int = 7, broken: str = "") -> tuple[dict[str, Any], list[tuple[str, str]], list[str]]:
-    """A soak of three turns of a minute each, with their seeds."""
+    """Run a soak of three turns of a minute each; return also their seeds."""
     clock, said, ran = ManualClock(), [], []
 
     def run(arguments: Sequence[str]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Mixed work leaves memory and descriptors where they were: a few rounds of what `make soak` does for a minute."""
+"""Mixed work does not increase memory and descriptors: a few rounds of the work that `make soak` does for a minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SEED = 20_261_124
 
 
 def test_rounds_of_mixed_work_need_no_more_than_the_first_ones(tmp_path: Path) -> None:
-    """In the process of the tests, descriptors of earlier ones went in the middle of it as the collector came."""
+    """Story: in the process of the tests the collector closed descriptors of earlier tests in the middle of the
+    rounds.
+    """
     print("seed", SEED)
     command = [sys.executable, "-m", "tests.soak.steady", str(tmp_path), "--rounds", str(WARM_ROUNDS + 4)]
     done = subprocess.run([*command, "--seed", str(SEED)], capture_output=True, text=True, timeout=600, check=False)

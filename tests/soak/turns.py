@@ -1,7 +1,7 @@
-"""The turns of a soak: each a command of about a minute, whose seed is counted on from round to round.
+"""The turns of a soak: each is a command of about a minute, with a seed that grows from round to round.
 
-Nothing here is run by `make test`, which has a small part of most. A turn is a command line that can be given by hand;
-that is how a finding is seen again.
+`make test` runs none of them, but a small part of most. A turn is a command line that can be run by hand; that is how a
+finding is repeated.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidemark.recovery.crash_harness.anomaly_loop import ANOMALIES
 HARNESS = "tidemark.recovery.crash_harness"
 PROGRAMS_FOLDER = "tests.crash.programs"
 WHOLE_STATE = f"{HARNESS}.program:whole_state"
-# Stands for a folder that is empty.
+# Stands for an empty folder.
 FOLDER = "FOLDER"
-# Of a reader whose inputs cost one: about a minute of a core.
+# Inputs for a reader of cost 1: about a minute on one core.
 FUZZ_INPUTS = 400_000
 
-# Programs by what is judged of them: name, work, verification.
+# Programs with their verification: name, work, verification.
 PROGRAMS = (
     ("durable commits", "history:work", ""),
     ("durable epochs", "history:epoch_work", ""),
@@ -50,7 +50,7 @@ PROGRAMS = (
     ("loads, durable epochs", "load_history:epoch_work", ""),
     ("loads, disk columns", "load_history:disk_work", ""),
 )
-# For these every call may go wrong: shorter ones, by program.
+# Here every call may go wrong, so these programs are shorter.
 FAULTY = (
     ("history", "history:short_work", ""),
     ("local checkpoints", "history:lcp_work", ""),
@@ -64,7 +64,7 @@ FAULTY = (
     ("loads", "load_history:tiny_work", ""),
     ("loads, disk columns", "load_history:tiny_disk_work", ""),
 )
-# Sites in each round of the kill loop of node groups.
+# Groups that each round of the kill loop of nodes runs.
 GROUPS = (
     ("3 nodes, binlogs", ("--nodes", "3", "--variant", "mixed", "--binlog")),
     ("2 nodes, arbitrator, binlogs", ("--nodes", "2", "--arbitrator", "--variant", "mixed", "--binlog")),
@@ -76,7 +76,7 @@ MARKED_PER_TURN = 3
 
 @dataclass(frozen=True)
 class Turn:
-    """arguments: what follows `python` for a seed. counted: names whose numbers are added up from what it says."""
+    """arguments: those of `python` for a seed. counted: names whose numbers in the output are added up."""
 
     name: str
     arguments: Callable[[int], Sequence[str]]
@@ -114,7 +114,7 @@ def _losses(name: str, work: str, verify: str, losses: int, most: tuple[str, ...
 
 
 def _seeds(name: str, module: str, count: int, counted: tuple[str, ...], *options: str) -> Turn:
-    """Seeds of a round follow those of the round before."""
+    """Return a turn of seeds; those of a round follow the seeds of the round before."""
 
     def arguments(seed: int) -> Sequence[str]:
         return *module.split(), "--seeds", f"{seed * count}:{(seed + 1) * count}", *options
@@ -124,7 +124,7 @@ def _seeds(name: str, module: str, count: int, counted: tuple[str, ...], *option
 
 @lru_cache
 def marked() -> tuple[str, ...]:
-    """Tests marked `soak`, by their node ids."""
+    """Return the node ids of tests marked `soak`."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "soak"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return tuple(line for line in found.splitlines() if "::" in line)
@@ -132,7 +132,7 @@ def marked() -> tuple[str, ...]:
 
 @lru_cache
 def shared() -> tuple[str, ...]:
-    """Files with enumerations of which `make test` takes a share."""
+    """Return test files with enumerations of which `make test` runs a share."""
     root = Path(__file__).resolve().parents[1]
     files = (path for path in sorted(root.rglob("test_*.py")) if "tests.shares" in path.read_text(encoding="utf-8"))
     return tuple(str(path.relative_to(root.parent)) for path in files)
@@ -147,7 +147,7 @@ def _whole(seed: int) -> Sequence[str]:
 
 
 def _marked(seed: int) -> Sequence[str]:
-    """Each of them comes once before any comes again."""
+    """Run some of the marked tests; each comes once before any comes again."""
     every = list(marked())
     random.Random(0).shuffle(every)
     first = seed * MARKED_PER_TURN

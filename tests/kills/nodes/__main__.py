@@ -1,7 +1,7 @@
 """`python -m tests.kills.nodes DIRECTORY`: SIGKILL of a node group's processes under a bank, by seed and count.
 
 Exit code 1 at the first broken promise, or if a point was tried and never reached; the directory then holds stores and
-logs of all processes. The last line is the sum of it all.
+logs of all processes. The last line is a summary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def report(loop: Loop, broken: str, directory: str) -> int:
-    """Tell what there was; the exit code."""
+    """Print a summary; return the exit code."""
     scenes = loop.scenes
     sys.stdout.write(f"{'point':28} tried reached\n")
     for point in loop.points:

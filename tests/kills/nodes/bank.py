@@ -1,8 +1,8 @@
-"""Transfers between accounts through a node group, what was acknowledged of them, and whether it is there.
+"""Transfers between accounts through a node group, and checks that everything acknowledged is there.
 
-A teller moves money between two accounts and writes a row of the journal under (teller, sequence), in one transaction.
-So sums stay; and of each (teller, sequence) it is known whether it must be there, must not, or may. The clerk writes
-all rows of the statement anew, in one transaction that is too large for memory: they say one number, always.
+A teller moves money between two accounts and inserts a journal row (teller, sequence), in one transaction. So sums
+stay, and for each (teller, sequence) it is known whether the row must exist, must not, or may. The clerk rewrites all
+rows of the statement, in one transaction that is too large for memory: all rows always have one number.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ ACCOUNTS = 30
 START = 1_000
 ACKNOWLEDGED, UNKNOWN = "acknowledged", "unknown"
 PAUSE_SECONDS = 0.02
-BREATH_SECONDS = 0.001  # who waits for the turn gets it
+BREATH_SECONDS = 0.001  # lets a thread that waits for the turn get it
 STATEMENT_ROWS = 3_000
 STATEMENT_SECONDS = 4.0
-KEPT = 50  # of the journal, for readers, when the rest was judged
+KEPT = 50  # newest journal rows of a teller, kept for readers when the others are cut
 
 ACCOUNT, JOURNAL, STATEMENT, MARK = "bank.account", "bank.journal", "bank.statement", "bank.mark"
 NOTES, NOTES_ROWS = "bank.notes", 100
 
 
 def make_tables(db: Any) -> None:
-    """Accounts, whose numbers are unique; the journal, amounts on disk, by source; the statement; a mark."""
+    """Make accounts with unique numbers, a journal by source with amounts on disk, the statement, the notes, a mark."""
     db.create_tablespace("far", "8 MiB")
     columns = [tm.Column("id", tm.Int32), tm.Column("balance", tm.Int64), tm.Column("number", tm.Int64)]
     db.create_table(ACCOUNT, columns, "id")
@@ -62,7 +62,7 @@ def make_tables(db: Any) -> None:
 
 
 class Client(threading.Thread, ABC):
-    """One that writes. `outcomes`: what is known of each of its sequences; those not in it came to nothing."""
+    """Thread that writes. `outcomes`: by sequence, what is known of a transaction; one without entry is rolled back."""
 
     pause_seconds = BREATH_SECONDS
 
@@ -71,18 +71,18 @@ class Client(threading.Thread, ABC):
         self._connect = connect
         self.rng = random.Random(seed)
         self.sequence = 0
-        self.acknowledged = 0  # the newest
+        self.acknowledged = 0  # newest sequence
         self.outcomes: dict[int, str] = {}
-        self.total: Counter[str] = Counter()  # of outcomes, those that were judged and forgotten too
-        self.turn = threading.Lock()  # held for a transaction: who holds it sees none under way
+        self.total: Counter[str] = Counter()  # of outcomes, with those removed after a check
+        self.turn = threading.Lock()  # held during a transaction; a thread that takes it sees none in flight
         self.is_over = threading.Event()
-        self.wanted = threading.Event()  # the next one at once
+        self.wanted = threading.Event()  # set: start the next transaction at once
         self.failure: BaseException | None = None
         self.longest_s = 0.0
         self.errors: Counter[str] = Counter()
 
     def run(self) -> None:
-        """One transaction behind the other until told to end."""
+        """Run one transaction after the other until the end."""
         try:
             db = self._connect()
             while not self.is_over.is_set():
@@ -116,16 +116,16 @@ class Client(threading.Thread, ABC):
 
     @abstractmethod
     def work(self, db: Any) -> None:
-        """One transaction."""
+        """Run one transaction."""
 
 
 class Teller(Client):
-    """Transfers."""
+    """Client that transfers money."""
 
     def __init__(self, connect: Callable[[], Any], number: int, seed: int) -> None:
         super().__init__(connect, f"teller-{number}", seed)
         self.number = number
-        self.judged = 0  # up to here the journal may have been cut
+        self.judged = 0  # journal rows up to this sequence may have been cut
 
     def work(self, db: Any) -> None:
         """See `Client`."""
@@ -139,8 +139,8 @@ class Teller(Client):
 
 
 class Clerk(Client):
-    """Large transactions; every other one makes all rows anew, so that slots are used again, and removes the notes the
-    one before has made.
+    """Client with large transactions. Every second one replaces all rows, so that slots are reused, and removes the
+    notes of the one before.
     """
 
     pause_seconds = STATEMENT_SECONDS
@@ -161,7 +161,9 @@ class Clerk(Client):
 
 
 class Changer(Client):
-    """Schema changes of a table of its own, one at a time; what became of one that broke off it sees by looking."""
+    """Client that changes the schema of a table of its own. After an interrupted change it looks whether it was
+    done.
+    """
 
     pause_seconds = 1.5
     table = "bank.passing"
@@ -196,12 +198,12 @@ class Changer(Client):
         try:
             super()._one(db)
         except (tm.StoreFailed, tm.StoreClosed, tm.SchemaInvalid, tm.Rejected) as error:
-            # A change is made once: if its primary dies it is done or not, and the next look tells.
+            # A change is made once: if its primary dies it is done or not, and the next look shows which.
             self.errors[type(error).__name__] += 1
 
 
 class Reader(threading.Thread):
-    """One client that reads at one node: what was acknowledged before a read shows (N4)."""
+    """Client that reads at one node: everything acknowledged before a read must show (N4)."""
 
     def __init__(self, connect: Callable[[], Any], tellers: list[Teller], seed: int) -> None:
         super().__init__(name="reader", daemon=True)
@@ -214,7 +216,7 @@ class Reader(threading.Thread):
         self.refused = 0
 
     def run(self) -> None:
-        """Read until told to end; whoever cannot be reached is tried again."""
+        """Read until the end; connect again after an error."""
         db: Any = None
         while not self.is_over.is_set():
             try:
@@ -234,7 +236,7 @@ class Reader(threading.Thread):
             db.close()
 
     def read(self, db: Any) -> None:
-        """One row that must be there. Raises: Violation."""
+        """Read one row that must exist. Raises: Violation."""
         teller = self._rng.choice(self._tellers)
         sequence = teller.acknowledged
         if sequence == 0:
@@ -249,7 +251,7 @@ Row = tuple[Any, ...]
 
 
 class Ledger:
-    """Balances as the journal says, of which what was judged is cut off."""
+    """Balances according to the journal, whose checked rows are cut."""
 
     def __init__(self, tellers: list[Teller], clerk: Clerk) -> None:
         self._tellers = tellers
@@ -257,7 +259,7 @@ class Ledger:
         self._base = dict.fromkeys(range(ACCOUNTS), START)
 
     def judge(self, rows: dict[str, list[Row]]) -> None:
-        """What must be so of one node's rows, which are without places. Raises: Violation."""
+        """Check the rows of one node, which come without places. Raises: Violation."""
         balances = {row[0]: row[1] for row in rows[ACCOUNT]}
         expected = dict(self._base)
         there: dict[int, set[int]] = {teller.number: set() for teller in self._tellers}
@@ -291,7 +293,7 @@ class Ledger:
             raise Violation(f"{len(notes)} notes stand beside statement {batch}")
 
     def cut(self, db: Any, rows: list[Row]) -> None:
-        """Delete what was judged of the journal but the newest rows. Nobody else writes."""
+        """Delete checked journal rows except the newest. No other client writes meanwhile."""
         for teller in self._tellers:
             teller.judged = max(teller.judged, teller.acknowledged - KEPT)
         gone = [row for row in rows if row[1] <= self._tellers[row[0]].judged]
@@ -305,7 +307,7 @@ class Ledger:
 
 
 def surely(db: Any, work: Callable[[Any], Any]) -> None:
-    """Have work done that may be done twice, whoever dies meanwhile."""
+    """Run work that may be done twice until it is done, whichever process dies meanwhile."""
     while True:
         try:
             db.run(work, 50)

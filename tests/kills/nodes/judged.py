@@ -1,4 +1,4 @@
-"""What of a node is compared with the others: every row of every table, and what its binlog says."""
+"""The parts of a node that must equal those of the others: every row of every table, and the binlog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Contents = dict[str, tuple[str, list[tuple[Any, ...]]]]
 
 
 def contents(db: Any) -> Contents:
-    """Of each table of users its definition, and every row with its place, epoch and author, as one node shows them."""
+    """Return for each user table its definition, and every row with place, epoch and author, as one node shows them."""
     found = {}
     for name in db.tables():
         definition = db[name].definition
@@ -29,7 +29,7 @@ def contents(db: Any) -> Contents:
 
 
 def different(one: Contents, other: Contents) -> str:
-    """Where they differ first, "" if nowhere."""
+    """Return the first difference, "" if there is none."""
     if one.keys() != other.keys():
         return f"tables {sorted(one.keys() ^ other.keys())}"
     for name, (definition, rows) in one.items():
@@ -41,7 +41,7 @@ def different(one: Contents, other: Contents) -> str:
 
 
 class Told:
-    """What a binlog says of one epoch, or that it lacks everything up to here behind the epoch before."""
+    """One epoch in a binlog. `is_gap`: the binlog lacks everything between the epoch before and this one."""
 
     def __init__(self, epoch: int, digest: str, is_gap: bool) -> None:
         self.epoch = epoch
@@ -50,7 +50,7 @@ class Told:
 
 
 def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
-    """What a node's binlog says behind a place, once it has everything through an epoch; the place where that ends."""
+    """Wait until a node's binlog has everything through an epoch; return its epochs after a place, and its end."""
     binlog = db.binlog
     deadline = CLOCK.monotonic() + BINLOG_SECONDS
     while not binlog.has_through(epoch):
@@ -62,7 +62,7 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
     end = binlog.durable_end()
     try:
         told = transactions_in(db.parts.files, start=since, end=end, base=binlog.base)
-    except tm.Rejected:  # begun anew: the file of that place is gone
+    except tm.Rejected:  # the binlog was begun anew: the file of that place is gone
         told = transactions_in(db.parts.files, end=end, base=binlog.base)
     found: list[Told] = []
     is_gap = False
@@ -78,21 +78,21 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
 
 
 class Binlogs:
-    """What the binlogs of all nodes have said so far: where each is whole, they say the same epochs."""
+    """The epochs in the binlogs of all nodes: outside gaps all binlogs have the same epochs."""
 
     def __init__(self) -> None:
         self.places: dict[int, Any] = {}
         self._through: dict[int, int] = {}
-        self._epochs: dict[int, str] = {}  # with rows, as the first one has told of them
+        self._epochs: dict[int, str] = {}  # epochs with rows, as the first binlog has them
         self.gaps = self.compared = 0
 
     def forget(self, number: int) -> None:
-        """A node has lost its disk, and its binlog with it."""
+        """Forget a node that has lost its disk, and its binlog with it."""
         self.places.pop(number, None)
         self._through.pop(number, None)
 
     def take(self, said: dict[int, tuple[list[Told], Any]]) -> None:
-        """What is new in each. Raises: Violation."""
+        """Take and compare the new epochs of each binlog. Raises: Violation."""
         before = dict(self._through)
         gaps: dict[int, list[tuple[int, int]]] = {number: [] for number in said}
         epochs: dict[int, dict[int, str]] = {number: {} for number in said}

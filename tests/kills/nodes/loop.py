@@ -1,4 +1,4 @@
-"""The loop: nodes and an arbitrator as processes, killed by signal or at a named point, started again, and judged."""
+"""The loop: nodes and an arbitrator as processes, killed at random or at a named point, restarted, and checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tidemark.recovery.crash_harness.program import Violation
 CLOCK = SystemClock()
 ATTEMPTS = 10
 ANSWER_SECONDS = 60.0
-POINT_SHARE, STORM_SHARE, PAUSE_SHARE, ALL_SHARE = 0.6, 0.1, 0.06, 0.03  # of what is done
+POINT_SHARE, STORM_SHARE, PAUSE_SHARE, ALL_SHARE = 0.6, 0.1, 0.06, 0.03  # of all kills
 BURST = 4
 PLACE_COLUMNS = 4
 
@@ -66,16 +66,16 @@ class Loop:
 
     @property
     def clients(self) -> list[Client]:
-        """Who writes."""
+        """All clients that write."""
         return [*self.tellers, self.clerk, *([self.changer] if self.mode.with_changes else [])]
 
     @property
     def killed(self) -> int:
-        """How many were, pauses left out."""
+        """Number of kills, without pauses."""
         return sum(count for role, count in self.kills.items() if role != "paused")
 
     def run(self, kills: int, judged_every: int = 10, seconds: float = float("inf")) -> None:
-        """So many kills, or for so long, all judged. Raises: Violation."""
+        """Kill this many times, or for this long, with checks in between. Raises: Violation."""
         site = self.site
         deadline = CLOCK.monotonic() + seconds
         try:
@@ -102,7 +102,7 @@ class Loop:
             site.end()
 
     def _have_all_worked(self) -> bool:
-        """Whether each thread has come to something; on a busy machine one may begin after the last kill."""
+        """Whether each thread has completed something; on a busy machine one may begin only after the last kill."""
         self._look()
         return all(teller.acknowledged for teller in self.tellers) and all(reader.reads for reader in self.readers)
 
@@ -113,11 +113,11 @@ class Loop:
                 raise Violation(f"{thread.name}: {thread.failure!r}") from thread.failure
 
     def _kill(self) -> None:
-        """One kill, or several that belong together: of somebody who lives now, or at a point that comes."""
+        """Kill once, or several times that belong together: a running process now, or one at a point it will reach."""
         rng, site = self._rng, self.site
         chance = rng.random()
         if self.mode.is_sharing:
-            site.wait_whole()  # what is in memory alone outlives one death at a time
+            site.wait_whole()  # data that is in memory alone outlives one death at a time
             chance *= POINT_SHARE + PAUSE_SHARE
             if chance > POINT_SHARE:
                 chance = 1.0
@@ -147,7 +147,7 @@ class Loop:
         return self._points.pop()
 
     def _pause(self) -> None:
-        """A node stands still while the others go on; it is asked for what they have done in the moment it wakes."""
+        """Stop a node while the others go on; the moment it continues, read from it what they have done meanwhile."""
         site, rng = self.site, self._rng
         site.wait_whole()
         victim = rng.choice(list(site.nodes.values()))
@@ -177,14 +177,14 @@ class Loop:
             except Violation as error:
                 found.append(error)
             except tm.Error:
-                pass  # refused
+                pass  # refused, which is no violation
 
         return threading.Thread(target=read, daemon=True)
 
     # --- judging -----------------------------------------------------------------------------------
     def judge(self) -> None:
-        """All nodes whole, sound and equal, and what was acknowledged is there. Raises: Violation."""
-        self.site.wait_whole()  # else no transaction comes to its end
+        """Check that all nodes are whole, sound and equal, and have everything acknowledged. Raises: Violation."""
+        self.site.wait_whole()  # otherwise no transaction ends
         with ExitStack() as stack:
             for client in self.clients:
                 stack.enter_context(client.turn)
@@ -209,7 +209,7 @@ class Loop:
         self.judged += 1
 
     def _contents(self) -> dict[int, dict[str, Any]]:
-        """What each node has; again if one dies meanwhile, at a point it was told."""
+        """Return the contents of each node; retry if one dies meanwhile at an armed point."""
         for _ in range(ATTEMPTS):
             self.site.wait_whole()
             try:

@@ -1,6 +1,6 @@
 """One node, or the arbitrator, as a process of the kill loop: forked from a server that has everything imported.
 
-It says what it is, one line for each change, does what it is asked, and lives until it is killed or its pipe ends.
+It reports each change of its state, answers questions, and lives until it is killed or its pipe ends.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ POLL_SECONDS = 0.02
 
 
 class Given(NamedTuple):
-    """What a process is started with. is_founder: it makes the group, once; defect: planted in all; point: where
-    it is to die.
+    """Arguments of a process. is_founder: it makes the group, once; defect: planted in all processes; point: where it
+    is to die.
     """
 
     directory: str
@@ -52,7 +52,7 @@ class Given(NamedTuple):
 
 
 class _Errors(logging.Handler):
-    """What a node calls an error: its rows differ, or it ends."""
+    """Reports the errors that a node logs: its rows differ, or it ends."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__(logging.ERROR)
@@ -63,14 +63,14 @@ class _Errors(logging.Handler):
 
 
 class Pipe:
-    """To whoever started this process; from any thread."""
+    """Pipe to the process that started this one; usable from any thread."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._mutex = threading.Lock()
 
     def tell(self, *what: Any) -> None:
-        """Say something; nobody may be there any more."""
+        """Send a report; the other end may be gone already."""
         try:
             with self._mutex:
                 self.connection.send(what)
@@ -79,7 +79,7 @@ class Pipe:
 
 
 def live(given: Given, connection: Connection) -> None:
-    """The process."""
+    """Run the process."""
     log = os.open(given.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -120,7 +120,7 @@ def live(given: Given, connection: Connection) -> None:
 
 @contextmanager
 def opened(given: Given) -> Iterator[Any]:
-    """The node or the arbitrator."""
+    """Open the node or the arbitrator."""
     if given.number == ARBITRATOR:
         with tm.Arbitrator(given.directory, given.group, SECRET, is_new=True) as arbitrator:
             yield arbitrator
@@ -139,7 +139,7 @@ def opened(given: Given) -> Iterator[Any]:
 
 
 def state_of(given: Given, process: Any) -> dict[str, Any]:
-    """What the loop has to know. Raises: what has ended it."""
+    """Return the state for the loop. Raises: the error that has ended the process."""
     if given.number == ARBITRATOR:
         process.wait(0.0)
         return {"state": "arbitrator", "view": 0, "members": [], "primary": 0}
@@ -148,7 +148,7 @@ def state_of(given: Given, process: Any) -> dict[str, Any]:
 
 
 def answer(node: NodeGroup, pipe: Pipe, number: int, epoch: int, since: Any) -> None:
-    """What this node has: its rows, whether all is sound, what its binlog says behind a place through an epoch."""
+    """Report the node's rows, its problems, and the epochs of its binlog from a place through an epoch."""
     try:
         with node.reading() as db:
             found: dict[str, Any] = {"rows": contents(db)}
@@ -163,5 +163,5 @@ def answer(node: NodeGroup, pipe: Pipe, number: int, epoch: int, since: Any) -> 
 
 
 def directory_of(root: Path, number: int) -> Path:
-    """Where a process keeps what it has."""
+    """Return the directory of a process."""
     return root / ("arbitrator" if number == ARBITRATOR else f"node-{number}")

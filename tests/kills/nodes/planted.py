@@ -1,4 +1,4 @@
-"""Defects of node groups that are planted in every process, to see that the kill loop catches them."""
+"""Planted defects of node groups, in every process, to check that the kill loop finds them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidemark.replication.node_group.primacy import Primacy
 
 
 def commit_without_waiting() -> None:
-    """A commit is acknowledged when the primary has it."""
+    """Acknowledge a commit when only the primary has it."""
     Primacy.through = lambda self, log: log.applied  # type: ignore[method-assign]
 
 
 def slice_skipped() -> None:
-    """A joiner passes the first slice with rows over."""
+    """Let a joiner skip the first slice with rows."""
     take = Joiner.apply_slice
 
     def skipping(self: Any, message: Slice) -> None:
@@ -32,7 +32,7 @@ def slice_skipped() -> None:
 
 
 def lease_not_asked() -> None:
-    """A read shows what it has found, whatever has become of its view."""
+    """Let a read show what it has found, whatever its view is by then."""
 
     def may_show(self: Any, view: int, now: float) -> bool:
         return bool(self.view.number)
@@ -50,5 +50,5 @@ DEFECTS: dict[str, Callable[[], None]] = {
 
 
 def plant(name: str) -> None:
-    """Plant one in this process, before its node begins."""
+    """Plant a defect in this process, before its node begins."""
     DEFECTS[name]()

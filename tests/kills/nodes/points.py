@@ -1,4 +1,4 @@
-"""Named places at which a process of a node group can be told to die, and how it is brought there."""
+"""Named places at which a process of a node group can be made to die, and how each is reached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEFORE, BEHIND = "before", "behind"
 
 
 class Scene(Enum):
-    """Who comes by a point, and what must happen for it."""
+    """Which process reaches a point, and what must happen for that."""
 
     BACKUP = "a member that takes groups"
     PRIMARY = "the primary, as transactions commit"
@@ -50,8 +50,8 @@ class Scene(Enum):
 
 
 class Point(NamedTuple):
-    """Whose call; whether the process dies before or behind it; of messages of one kind only, those that are given or
-    come back; at which time it comes by at the latest.
+    """The process that makes the call, the call, and whether the process dies before or after it; `most`: it dies at
+    one of so many first calls; `message`: count only calls with such a message among arguments and result.
     """
 
     scene: Scene
@@ -133,13 +133,13 @@ POINTS: dict[str, Point] = {
 
 
 SHARING = ("group-shared", "shared-acknowledged", "groups-in-memory")
-# Where one process alone dies.
+# Points at which one process alone dies.
 ALONE = frozenset({S.BACKUP, S.PRIMARY, S.ANY, S.FILES, S.FILES_SOURCE, S.SCHEMA})
 
 
 def points_of(variants: set[str], with_arbitrator: bool, with_binlog: bool, is_sharing: bool = False) -> list[str]:
-    """The points that can be come by: others need what a site has not, or the death of two at once, which may take what
-    is in memory alone.
+    """Return the points that a site can reach. Others need a part the site does not have; and if commits are only in
+    memory, a death of two nodes at once may lose them.
     """
     found = []
     for name, point in POINTS.items():
@@ -158,7 +158,7 @@ def points_of(variants: set[str], with_arbitrator: bool, with_binlog: bool, is_s
 
 
 def arm(text: str) -> None:
-    """Have this process die at a point: "name:count", at the count-th time it comes by from now on."""
+    """Make this process die at a point: "name:count" dies when it reaches the point for the count-th time from now."""
     name, _, count = text.partition(":")
     point = POINTS[name]
     owner, attribute = point.owner, point.attribute

@@ -1,4 +1,4 @@
-"""How processes of a group are brought to where they are to die, and killed there."""
+"""How processes of a group are brought to the points where they are to die, and killed there."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WIPED_SHARE = 0.15
 
 
 class Scenes:
-    """See the module. Counts kills by the role of who was killed, points tried and reached."""
+    """See the module. Counts kills by the role of the victim, and points tried and reached."""
 
     def __init__(self, site: Site, rng: random.Random, clerk: Client, changer: Client) -> None:
         self._site = site
         self._rng = rng
         self._clerk = clerk
         self._changer = changer
-        self.lost_disk: Callable[[int], None] = lambda number: None  # told who has
+        self.lost_disk: Callable[[int], None] = lambda number: None  # called with the number of a node without disk
         self.kills: Counter[str] = Counter()
         self.tried: Counter[str] = Counter()
         self.reached: Counter[str] = Counter()
@@ -53,19 +53,19 @@ class Scenes:
 
     # --- kills -----------------------------------------------------------------------------------------
     def kill(self, victim: Process) -> None:
-        """One that lives, now."""
+        """Kill a running process now."""
         self.kills[self._site.role_of(victim)] += 1
         victim.kill()
 
     def kill_all(self) -> None:
-        """The whole site at once."""
+        """Kill the whole site at once."""
         for role, found in self._site.roles().items():
             for victim in found:
                 self.kills[role] += 1
                 victim.kill()
 
     def at_point(self, point: str) -> None:
-        """Have somebody die there."""
+        """Let a process die at a point."""
         self._site.wait_whole()
         self._scenes[POINTS[point].scene](point)
 
@@ -73,7 +73,7 @@ class Scenes:
         return f"{point}:{self._rng.randint(1, POINTS[point].most)}"
 
     def _reach(self, victim: Process, point: str, role: str, prompt: Client | None = None) -> bool:
-        """Wait until it has died there; else it is killed where it is."""
+        """Wait until the victim has died at the point; otherwise kill it where it is. Return whether it got there."""
 
         def is_dead() -> bool:
             if prompt is not None:
@@ -89,7 +89,7 @@ class Scenes:
         self._site.kept_dead -= {victim.number}
         return is_reached
 
-    # --- who -------------------------------------------------------------------------------------------
+    # --- roles -----------------------------------------------------------------------------------------
     def _leader(self) -> Process:
         while (found := self._site.primary) is None:
             self._site.wait_whole()
@@ -104,7 +104,7 @@ class Scenes:
 
     # --- members ---------------------------------------------------------------------------------------
     def _living(self, point: str, victim: Process, prompt: Client | None = None) -> None:
-        """It comes by while it lives on, or as soon as it is started again."""
+        """Arm a member that reaches the point while it runs, or as soon as it is restarted."""
         role = self._site.role_of(victim)
         if role == "backup" and prompt is None and self._rng.random() < 0.3:
             self.kill(victim)
@@ -117,7 +117,7 @@ class Scenes:
         self._living(point, self._rng.choice(list(self._site.nodes.values())))
 
     def _view(self, point: str) -> None:
-        """A member is armed, and another one killed: primary or not."""
+        """Arm a member and kill another one, which may be the primary."""
         victim = self._rng.choice(list(self._site.nodes.values()))
         role = self._site.role_of(victim)
         victim.arm(self._armed(point))
@@ -131,7 +131,7 @@ class Scenes:
         self._reach(victim, point, "primary")
 
     def _lead(self, point: str) -> None:
-        """A member is armed, and whoever else leads killed until it does."""
+        """Arm a member, and kill other primaries until it leads."""
         victim = min(
             (node for node in self._site.nodes.values() if node is not self._leader()), key=lambda each: each.number
         )
@@ -149,13 +149,13 @@ class Scenes:
         self._reach(victim, point, "backup")
 
     def _leads(self, gone: int) -> bool:
-        """Whether somebody else leads now."""
+        """Whether another process leads now."""
         primary = self._site.primary
         return primary is not None and primary.number != gone
 
     # --- copies ----------------------------------------------------------------------------------------
     def _leave_out(self, *victims: Process, wiped: bool = False) -> bool:
-        """Kill these, and keep them dead until the others go on without them, and have made a large transaction."""
+        """Kill these, and keep them dead until the others go on without them; then often run a large transaction."""
         numbers = {victim.number for victim in victims}
         for victim in victims:
             self.kill(victim)
@@ -171,16 +171,16 @@ class Scenes:
         return is_so
 
     def _fits(self, point: str, node: Process) -> bool:
-        """Whether a node comes by a point with its variant."""
+        """Whether a node reaches a point with its variant."""
         variant = self._site.mode.variant_of(node.number)
         return variant == DELETE_LOG if point == "deletes-copied" else point != "slice-copied" or variant != REPLAY_LOG
 
     def _joiner(self, point: str, wiped: bool) -> None:
-        """One comes back and dies there; often once more at the next point, before it is a member again."""
+        """Let a node come back and die there; often once more at the next point, before it is a member again."""
         victim = self._rng.choice([node for node in self._site.nodes.values() if self._fits(point, node)])
         if point == "deletes-copied":
             wiped = False
-            CLOCK.sleep(COMPLETED_SECONDS)  # the delete log of a source begins when it has itself joined
+            CLOCK.sleep(COMPLETED_SECONDS)  # the delete log of a source begins only when the source has joined itself
         self._leave_out(victim, wiped=wiped)
         if point == "deletes-copied":
             before = self._clerk.acknowledged
@@ -202,7 +202,7 @@ class Scenes:
         return client.acknowledged
 
     def _source(self, point: str) -> None:
-        """A node is left out and comes back; the primary dies as it copies it."""
+        """Leave out a node, restart it, and let the primary die while it copies to it."""
         primary = self._leader()
         joiner = self._rng.choice(self._others(primary))
         self._leave_out(joiner, wiped=self._rng.random() < WIPED_SHARE)
@@ -213,7 +213,9 @@ class Scenes:
         self._reach(source, point, "primary")
 
     def storm(self) -> None:
-        """Joiners and their source die in the midst of copies, again and again; with four nodes two joiners at once."""
+        """Let joiners and their source die during copies, again and again; with four nodes often two joiners at
+        once.
+        """
         site, rng = self._site, self._rng
         site.wait_whole()
         primary = self._leader()
@@ -240,12 +242,12 @@ class Scenes:
                     self.kills[role] += 1
                     victim.kill()
             site.kept_dead = frozenset(joiner.number for joiner in joiners)
-            site.look()  # a source that died is started again, and may lead no more
+            site.look()  # a source that died is restarted, and may not lead any more
         site.kept_dead = frozenset()
 
     # --- the arbitrator ----------------------------------------------------------------------------------
     def _arbitrator(self, point: str) -> None:
-        """It is asked when a member has died."""
+        """Let the arbitrator die when it is asked after a member's death."""
         arbitrator = self._site.arbitrator
         assert arbitrator is not None
         arbitrator.arm(self._armed(point))

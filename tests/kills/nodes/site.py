@@ -30,7 +30,7 @@ NOBODY: frozenset[int] = frozenset()
 
 @dataclass(frozen=True)
 class Mode:
-    """What a site is."""
+    """Configuration of a site."""
 
     nodes: int = 3
     with_arbitrator: bool = False
@@ -42,11 +42,11 @@ class Mode:
     options: dict[str, Any] = field(default_factory=dict)
 
     def variant_of(self, number: int) -> str:
-        """How a node comes back."""
+        """Return the variant by which a node comes back."""
         return sorted(VARIANTS)[number % len(VARIANTS)] if self.variant == MIXED else self.variant
 
     def options_of(self) -> dict[str, Any]:
-        """What a node is opened with beside what all are."""
+        """Return the options of nodes in this mode, added to those common to all modes."""
         found = dict(self.options)
         if self.is_sharing:
             found["durability"] = "epoch"
@@ -58,22 +58,22 @@ class Mode:
 
 
 class Process:
-    """A node, or the arbitrator (number 0), over its lives."""
+    """A node, or the arbitrator (number 0), across restarts of its process."""
 
     def __init__(self, given: Given) -> None:
         self.given = given
         self.number = given.number
         self._process: Any = None
         self._pipe: Connection | None = None
-        self._is_killed = True  # by this one, or it was told a point
+        self._is_killed = True  # by this object, or a point was set at which it dies
         self.state: dict[str, Any] = {"state": "dead"}
-        self.complaint = ""  # what it has called an error
+        self.complaint = ""  # an error it has logged
         self._answers: dict[int, Any] = {}
         self._numbers = itertools.count(1)
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs. Raises: Violation if it died and nobody had told it to."""
+        """Whether its process runs. Raises: Violation if it died without being killed."""
         if self._process is None:
             return False
         if self._process.is_alive():
@@ -84,7 +84,7 @@ class Process:
         return False
 
     def start(self, point: str = "") -> None:
-        """Start it. point: where it is to die by itself."""
+        """Start it. point: where it is to kill itself."""
         self._forget()
         self.state = {"state": "starting"}
         own, theirs = FORKS.Pipe()
@@ -100,7 +100,7 @@ class Process:
             while True:
                 said = pipe.recv()
                 if pipe is not self._pipe:
-                    continue  # of a life that is over
+                    continue  # from a process that is over
                 if said[0] == "state":
                     self.state = said[1]
                 elif said[0] == "error":
@@ -117,46 +117,46 @@ class Process:
             if self._pipe is not None:
                 self._pipe.send(what)
         except OSError:
-            pass  # it is dead, and that is seen elsewhere
+            pass  # it is dead, which other code notices
 
     def arm(self, point: str) -> None:
-        """Let it die at a point, from now on."""
+        """Make it die at a point, from now on."""
         self._is_killed = True
         self._tell("arm", point)
 
     def ask(self, epoch: int, since: Any) -> int:
-        """Ask what it has; the number of its answer."""
+        """Ask for its contents; return the number of the answer."""
         number = next(self._numbers)
         self._tell("contents", number, epoch, since)
         return number
 
     def answer(self, number: int) -> Any:
-        """The answer, None as long as there is none."""
+        """Return the answer, None while there is none."""
         return self._answers.pop(number, None)
 
     def kill(self) -> None:
-        """SIGKILL, if it lives."""
+        """Send SIGKILL, if it runs."""
         if self._process is not None:
             self._is_killed = True
             self._process.kill()
             self._forget()
 
     def _forget(self) -> None:
-        """Its end is waited for."""
+        """Wait for its end."""
         process, self._process = self._process, None
         if process is not None:
             process.join()
             process.close()
-        self._pipe = None  # who listens closes it
+        self._pipe = None  # the listening thread closes it
         self.state = {"state": "dead"}
 
     def pause(self, is_paused: bool) -> None:
-        """Stand still, or go on."""
+        """Stop the process, or continue it."""
         if self._process is not None and self._process.is_alive():
             os.kill(self._process.pid, signal.SIGSTOP if is_paused else signal.SIGCONT)
 
     def end(self) -> None:
-        """In order, as far as it does."""
+        """End it in order, or kill it after a wait."""
         if self._process is not None and self._process.is_alive():
             self._tell("end")
             self._process.join(PATIENCE_SECONDS)
@@ -166,7 +166,7 @@ class Process:
         self._forget()
 
     def lose_disk(self) -> None:
-        """Of a dead one: everything."""
+        """Remove the directory of a dead process."""
         shutil.rmtree(self.given.directory, ignore_errors=True)
 
 
@@ -204,11 +204,11 @@ class Site:
 
     @property
     def processes(self) -> list[Process]:
-        """All of them."""
+        """All processes."""
         return [*self.nodes.values(), *([self.arbitrator] if self.arbitrator else [])]
 
     def connect(self, *numbers: int) -> Any:
-        """A client; numbers: nodes it knows of, all if none."""
+        """Connect a client. numbers: nodes it knows of, all if none."""
         return tm.connect([self.calls[number] for number in numbers or self.nodes], SECRET, timeout_ms=60_000)
 
     def found(self) -> None:
@@ -218,11 +218,11 @@ class Site:
         for process in self.processes:
             process.start()
         self.wait_whole()
-        first.given = first.given._replace(is_founder=False)  # its disk may be lost
+        first.given = first.given._replace(is_founder=False)  # it may lose its disk later
 
     # --- waiting -----------------------------------------------------------------------------------
     def look(self) -> None:
-        """Start who is dead, but for those that are kept so. Raises: Violation if a node has come to an end."""
+        """Start dead processes, except those that are kept dead. Raises: Violation if a node has ended by itself."""
         for process in self.processes:
             if process.complaint:
                 raise Violation(f"node {process.number} says: {process.complaint}")
@@ -233,7 +233,7 @@ class Site:
                 process.start()
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Whether it came to be in time. Raises: Violation as `look`."""
+        """Return whether a condition became true in time. Raises: Violation as `look`."""
         deadline = CLOCK.monotonic() + seconds
         while not is_so():
             if CLOCK.monotonic() > deadline:
@@ -243,14 +243,14 @@ class Site:
         return True
 
     def wait_whole(self) -> None:
-        """Until all nodes are members of one open view. Raises: Violation if that never comes."""
+        """Wait until all nodes are members of one open view. Raises: Violation if that takes too long."""
         self.kept_dead = NOBODY
         if not self.wait_for(lambda: self.is_of(set(self.nodes)), PATIENCE_SECONDS):
             states = [node.state for node in self.nodes.values()]
             raise Violation(f"the group is not whole after {PATIENCE_SECONDS:g} s: {states}")
 
     def is_of(self, numbers: set[int]) -> bool:
-        """Whether these live, and are the members of one open view."""
+        """Whether these run, and are the members of one open view."""
         states = [self.nodes[number].state for number in numbers]
         if not all(self.nodes[number].is_alive for number in numbers):
             return False
@@ -258,21 +258,21 @@ class Site:
         return is_open and len({each["view"] for each in states}) == 1
 
     def wait_without(self, numbers: set[int], seconds: float) -> bool:
-        """Keep these dead until the others go on without them; whether they do."""
+        """Keep these dead until the others go on without them; return whether they do."""
         self.kept_dead = frozenset(numbers)
         return self.wait_for(lambda: self.is_of(set(self.nodes) - numbers), seconds)
 
-    # --- who is what -------------------------------------------------------------------------------
+    # --- roles -------------------------------------------------------------------------------------
     @property
     def primary(self) -> Process | None:
-        """Who leads, as it says itself."""
+        """The node that leads according to its own state."""
         for number, node in self.nodes.items():
             if node.is_alive and node.state["state"] == "open" and node.state["primary"] == number:
                 return node
         return None
 
     def roles(self) -> dict[str, list[Process]]:
-        """Who is what now."""
+        """Return the running processes by role."""
         found: dict[str, list[Process]] = {"primary": [], "backup": [], "joiner": [], "arbitrator": []}
         for node in self.nodes.values():
             if node.is_alive:
@@ -282,7 +282,7 @@ class Site:
         return found
 
     def role_of(self, process: Process) -> str:
-        """What one is."""
+        """Return the role of a process."""
         if process.number == ARBITRATOR:
             return "arbitrator"
         if process.state["state"] != "open":
@@ -290,7 +290,7 @@ class Site:
         return "primary" if process.state["primary"] == process.number else "backup"
 
     def end(self) -> None:
-        """End all, in order as far as they do."""
+        """End all processes, in order where possible."""
         for process in self.processes:
             process.pause(False)
         for process in self.processes:

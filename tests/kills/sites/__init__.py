@@ -1,1 +1,1 @@
-"""SIGKILL of sites that replicate with each other, again and again: nothing lost, nothing doubled, all alike."""
+"""SIGKILL of sites that replicate with each other, again and again: nothing is lost or doubled, all sites are equal."""

@@ -18,7 +18,7 @@ from tidemark.recovery.crash_harness.program import Violation
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.kills.sites", description=__doc__)
     parser.add_argument("directory", help="where the stores are made; it must exist")
     parser.add_argument("--mode", choices=sorted(MODES), action="append", help="this circuit; may be repeated")

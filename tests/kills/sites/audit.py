@@ -1,9 +1,9 @@
-"""What binlogs say of what was applied: every epoch of a source once, in order, with the very changes it had.
+"""Checks of binlogs against each other: every epoch of a source is applied once, in order, with exactly its changes.
 
-A site that logs positions (`log_apply_status`) has a row of `ndb_apply_status` for every epoch with rows it applied;
-one that logs again what it applied has the rows under the id of the server that made them, in their order: what an
-epoch of the source did to a row is one change there, for it was applied in one transaction. Nothing of that can be told
-from tables: a change that is applied twice leaves the same row.
+A site that logs positions (`log_apply_status`) has a row of `ndb_apply_status` for every applied epoch with rows. A
+site that logs what it applied has the rows under the id of the server that made them, in their order. All changes of a
+row in one epoch of the source are one change there, because they were applied in one transaction. Tables show nothing
+of this: a change that is applied twice leaves the same row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[int, str, Any]  # server that made the change, table, key of the row
 
 
 class Change(NamedTuple):
-    """What was done to a row: whether it was there before, and its image after it, None if it is gone."""
+    """A change of a row: whether the row existed before, and its image after the change, None if it is deleted."""
 
     epoch: int
     was_there: bool
@@ -33,8 +33,8 @@ class Change(NamedTuple):
 
 @dataclass
 class Read:
-    """What a part of a binlog has: own epochs, those of them with rows, epochs applied by server, and the changes of
-    each row in order.
+    """Contents of a part of a binlog: own epochs, those with rows, epochs applied by server, and the changes of each
+    row in order.
     """
 
     epochs: list[int] = field(default_factory=list)
@@ -46,11 +46,11 @@ class Read:
 
 
 def read_binlog(files: Files, server_id: int, start: Position | None, end: Position) -> Read:
-    """A binlog from a place between transactions to another one."""
+    """Read a binlog from one place between transactions to another."""
     found = Read()
     reader = BinlogReader(files, start=start)
     maps = StatementMaps()
-    is_begun = False  # the epoch of this transaction is known: its first row says it
+    is_begun = False  # whether the epoch of this transaction is known, which its first row has
     for read in reader.events(end):
         event = read.event
         maps.step(event)
@@ -87,7 +87,7 @@ def _take(found: Read, maps: StatementMaps, read: ReadEvent, server_id: int, is_
 
 
 def _images(maps: StatementMaps, read: ReadEvent) -> Iterator[tuple[Any, Any]]:
-    """(before, after) of each row, None where there is no such image."""
+    """Yield (before, after) of each row, None where there is no such image."""
     event = read.event
     assert isinstance(event, e.Rows)
     origin = Origin(*read.at)
@@ -103,7 +103,7 @@ def _images(maps: StatementMaps, read: ReadEvent) -> Iterator[tuple[Any, Any]]:
 
 
 def compare(source: Read, source_id: int, replica: Read, replica_id: int, is_exact: bool) -> list[str]:
-    """What is wrong with what a replica has applied of a source, both read over the same stretch."""
+    """Return what is wrong with the changes of a source that a replica has applied, both read over the same stretch."""
     applied = replica.applied.get(source_id, [])
     problems = [f"binlog {each!r} of an incident" for each in (*source.incidents, *replica.incidents)]
     if applied != sorted(set(applied)):
@@ -124,7 +124,7 @@ def _compare_changes(source: Read, replica: Read, replica_id: int) -> list[str]:
     problems = []
     for key in sorted({*source.changes, *replica.changes}, key=repr):
         if key[0] == replica_id:
-            continue  # its own
+            continue  # the replica's own change
         ours = [each[1:] for each in _joined(source.changes.get(key, []))]
         theirs = [each[1:] for each in replica.changes.get(key, [])]
         if ours != theirs:
@@ -135,9 +135,7 @@ def _compare_changes(source: Read, replica: Read, replica_id: int) -> list[str]:
 
 
 def _joined(changes: list[Change]) -> list[Change]:
-    """The changes of a row with those of one epoch taken together; what was neither there before nor is there after
-    has not been.
-    """
+    """Join the changes of a row in each epoch, and leave out an epoch before and after which the row did not exist."""
     joined: list[Change] = []
     for each in changes:
         if joined and joined[-1].epoch == each.epoch:

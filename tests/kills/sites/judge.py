@@ -1,10 +1,10 @@
-"""What must hold when the sites are at rest and everything has come everywhere, after any kills.
+"""What must hold, after any kills, when the sites are at rest and every change has reached every site.
 
-- No acknowledged commit is lost: its row of the journal is at every site; where the primary may take transactions of
-  the other site back, it is there or, once, in the exceptions table, never both.
-- No epoch is lost and none applied twice: what binlogs say (`audit.py`), and positions that never go back.
-- The sites are equal, and as the conflict function promises: money neither comes nor goes, or of every account the
-  change with the greatest stamp is there.
+- No acknowledged commit is lost: its row of the journal is at every site. Where the primary may refuse transactions of
+  the other site, the row is there or, once, in the exceptions table, never both.
+- No epoch is lost and none is applied twice: shown by binlogs (`audit.py`), and by positions that never go back.
+- The sites are equal, and as the conflict function promises: the sum of money stays, or every account has the change
+  with the greatest stamp.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Paid = tuple[int, int, int]  # site, writer, sequence
 
 @dataclass
 class Ledger:
-    """What was acknowledged: transactions, and the greatest stamp each account was given."""
+    """What was acknowledged: transactions, and the greatest stamp written to each account."""
 
     paid: list[Paid] = field(default_factory=list)
     stamps: dict[int, int] = field(default_factory=dict)
 
     def take(self, line: str) -> None:
-        """A line a writer told."""
+        """Take a line from a writer."""
         site, writer, sequence, *stamps = line.split()
         self.paid.append((int(site), int(writer), int(sequence)))
         for each in stamps:
@@ -40,7 +40,7 @@ class Ledger:
 
 
 class Judge:
-    """Judges a circuit again and again; remembers how far it has read."""
+    """Checks a circuit again and again; remembers how far it has read."""
 
     def __init__(self, mode: Mode, directories: dict[int, str]) -> None:
         self.mode = mode
@@ -52,7 +52,7 @@ class Judge:
         self.taken_back = 0
 
     def positions(self, site: int, applied: dict[str, int]) -> list[str]:
-        """What a site says it has applied, at any time: it never goes back."""
+        """Check the epochs that a site has applied, at any time: they never go back."""
         problems = []
         for server, epoch in applied.items():
             before = self._positions.get((site, int(server)), 0)
@@ -62,7 +62,7 @@ class Judge:
         return problems
 
     def judge(self, states: dict[int, dict[str, Any]], ledger: Ledger) -> list[str]:
-        """Every violation in words."""
+        """Return all violations as texts."""
         problems = []
         for site, state in states.items():
             problems += self.positions(site, state["applied"])
@@ -108,7 +108,7 @@ class Judge:
         return problems
 
     def compare_binlogs(self, states: dict[int, dict[str, Any]]) -> list[str]:
-        """What the binlogs have got since they were read last, over the same stretch: all sites are at rest."""
+        """Compare what was added to the binlogs since the last call: all sites are at rest, so the parts are equal."""
         found: dict[int, Read] = {}
         for site, state in states.items():
             files, end = PosixFiles(self._directories[site]), Position(*state["end"])
@@ -131,7 +131,7 @@ class Judge:
 
 
 def _differences(one: int, rows: dict[str, Any], other: int, theirs: dict[str, Any]) -> list[str]:
-    """Tables of users that are not the same at two sites. Exceptions belong to the site that found them."""
+    """Return user tables that differ at two sites. Exceptions belong to the site that found them."""
     problems = []
     for name in (ACCOUNT, JOURNAL, SCRATCH):
         here, there = {tuple(row) for row in rows[name]}, {tuple(row) for row in theirs[name]}

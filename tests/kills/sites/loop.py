@@ -1,8 +1,8 @@
-"""SIGKILL of one site or several at random moments, restart, rest, proof; again and again on the same stores.
+"""SIGKILL of one or several sites at random moments, restart, rest, check; again and again on the same stores.
 
-A round: all sites write and replicate; some are killed, and in one case of four again within the first moments of the
-next life, while it restarts and catches up. Then the writers rest, marks go round until everything has come everywhere,
-and what must hold is judged (`judge.py`). What writers acknowledged stands in a pipe that outlives them.
+A round: all sites write and replicate. Some are killed, and in one case of four once more in the first moments of the
+next life, while restarting and catching up. Then the writers rest, marks go round until everything has reached every
+site, and the state is checked (`judge.py`). What writers acknowledged is in a pipe that outlives them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORK = multiprocessing.get_context("fork")
 
 @dataclass
 class KillReport:
-    """What a loop saw. `killed`: how often which sites were killed at once."""
+    """Results of a loop. `killed`: how often which sites were killed at once."""
 
     mode: str
     seed: int
@@ -51,7 +51,7 @@ class KillReport:
 
 
 class Life:
-    """One process of one site, forked from this one, in which imports and compiled code are ready."""
+    """One process of one site, forked from this process, in which imports and compiled code are ready."""
 
     def __init__(self, mode: str, server_id: int, directory: str, number: int, ledger: Ledger) -> None:
         self.server_id = server_id
@@ -70,7 +70,7 @@ class Life:
         lines.close()
 
     def hear(self) -> None:
-        """Take one line. It has died, or ended, at the end of them."""
+        """Take one line. At the end of the lines the process is dead or has ended."""
         try:
             word, _, rest = self.lines.recv_bytes().decode().partition(" ")
         except (EOFError, OSError):
@@ -85,7 +85,7 @@ class Life:
             self.failed = rest
 
     def send(self, word: str, value: object = None) -> None:
-        """One line. Raises: Violation if nobody hears it any more."""
+        """Send one line. Raises: Violation if the process has gone."""
         try:
             self._commands.send_bytes((word if value is None else f"{word} {json.dumps(value)}").encode())
         except BrokenPipeError:
@@ -93,21 +93,21 @@ class Life:
 
     @property
     def has_answer(self) -> bool:
-        """Whether `answer` need not wait."""
+        """Whether `answer` returns without a wait."""
         return bool(self._answers) or self.is_over
 
     def answer(self) -> dict[str, Any]:
-        """The oldest answer. Raises: Violation if there is none."""
+        """Return the oldest answer. Raises: Violation if there is none."""
         if not self._answers:
             raise self.ended()
         return self._answers.pop(0)
 
     def ended(self) -> Violation:
-        """What to say of a life that was not to end."""
+        """Return the violation of a process that should not have ended."""
         return Violation(f"site {self.server_id} does not answer: {self.failed}")
 
     def kill(self) -> None:
-        """SIGKILL, and hear it out. Raises: Violation if it had ended by itself."""
+        """Send SIGKILL and take the lines that are left. Raises: Violation if the process had ended by itself."""
         code = self.process.exitcode
         self.process.kill()
         self.process.join()
@@ -120,7 +120,7 @@ class Life:
 
 
 def _refuse_existing(directory: str) -> None:
-    """What its writers were acknowledged nobody knows any more. Raises: Rejected."""
+    """Refuse a directory that exists: what its writers acknowledged is not known any more. Raises: Rejected."""
     try:
         PosixFiles(directory).close_all()
     except FileMissing:
@@ -129,7 +129,7 @@ def _refuse_existing(directory: str) -> None:
 
 
 class Circuit:
-    """The processes of all sites of a mode, and those that wait to take their places."""
+    """The processes of all sites of a mode, each replaced by the next one after a kill."""
 
     def __init__(self, mode: Mode, folder: str, seed: int) -> None:
         self.mode = mode
@@ -145,7 +145,7 @@ class Circuit:
         self._clock = SystemClock()
 
     def begin(self) -> None:
-        """All sites, serving and following."""
+        """Start all sites, serving and following."""
         for site in self.directories:
             self.restart(site)
             self.opened(site)
@@ -153,14 +153,14 @@ class Circuit:
             self.ask(life, "follow", self.ports)
 
     def restart(self, site: int) -> None:
-        """The next life of a site begins to open its store."""
+        """Start the next life of a site, which begins to open its store."""
         self._numbers[site] += 1
         self.lives[site] = Life(self.mode.name, site, self.directories[site], self._numbers[site], self.ledger)
         self.lives[site].send("open", self.ports)
 
     # --- hearing ----------------------------------------------------------------------------------
     def hear(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Take what the sites say for so long, or until it is enough; whether it was."""
+        """Take lines from the sites for this long, or until it is enough; return whether it was."""
         until = self._clock.monotonic() + seconds
         while not is_enough():
             left = until - self._clock.monotonic()
@@ -172,7 +172,7 @@ class Circuit:
         return True
 
     def answer(self, life: Life) -> dict[str, Any]:
-        """The answer to the oldest line that has none yet. Raises: Violation if it never comes."""
+        """Return the answer to the oldest line without one. Raises: Violation if none comes."""
         self.hear(ANSWER_SECONDS, lambda: life.has_answer)
         return life.answer()
 
@@ -182,18 +182,18 @@ class Circuit:
         return self.answer(life)
 
     def opened(self, site: int) -> None:
-        """A site has restarted. Raises: Violation if positions went back."""
+        """Wait until a site has restarted. Raises: Violation if positions went back."""
         shown = self.answer(self.lives[site])
         self.ports[str(site)] = shown["port"]
         self.complain(self.judge.positions(site, shown["applied"]))
 
     def complain(self, problems: list[str]) -> None:
-        """Raises: Violation."""
+        """Raise Violation if there are problems."""
         if problems:
             raise Violation("; ".join(problems[:5]))
 
     def settle(self) -> None:
-        """Rest, and let everything come everywhere. Twice round: what the first round brought makes more to send."""
+        """Stop the writers and wait until every change is at every site. Two rounds: the first makes more to send."""
         for life in self.lives.values():
             self.ask(life, "rest")
         for _ in range(2):
@@ -209,19 +209,19 @@ class Circuit:
                         raise Violation(f"site {other} does not catch up with site {life.server_id}: {lacks}")
 
     def _reaches(self, site: int) -> list[int]:
-        """The sites a change of this one gets to, itself included."""
+        """The sites that a change of this one reaches, itself included."""
         found = [site]
         for at in found:
             found += [each.server_id for each in self.mode.sites if at in each.sources and each.server_id not in found]
         return found
 
     def prove(self) -> None:
-        """Raises: Violation if something does not hold. The sites are at rest."""
+        """Check the sites, which are at rest. Raises: Violation if something does not hold."""
         states = {site: self.ask(life, "state") for site, life in self.lives.items()}
         self.complain(self.judge.judge(states, self.ledger))
 
     def end(self) -> None:
-        """Kill all of them."""
+        """Kill all processes."""
         for life in self.lives.values():
             try:
                 life.kill()
@@ -237,7 +237,7 @@ def kill_loop(
     life_ms_max: int = LIFE_MS_MAX,
     say: Callable[[str], None] | None = None,
 ) -> KillReport:
-    """Kill sites of a mode, with stores at `folder`-siteN, at least `kills` times, and prove after each round.
+    """Kill sites of a mode, with stores at `folder`-siteN, at least `kills` times, and check after each round.
 
     Raises: Violation, with mode, seed and round; the stores are left as they are for study.
     """
@@ -286,7 +286,7 @@ def _round(
         circuit.lives[site].kill()
         report.kills += 1
     if rng.random() < 0.5:
-        circuit.hear(rng.uniform(0, life_ms_max) / 1_000)  # the others go on without them
+        circuit.hear(rng.uniform(0, life_ms_max) / 1_000)  # the others run on without them
     for site in victims:
         circuit.restart(site)
     if rng.random() < EARLY_SHARE:

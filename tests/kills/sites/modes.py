@@ -1,4 +1,4 @@
-"""The circuits of the kill loop: which sites there are, who replicates from whom, what decides conflicts.
+"""The circuits of the kill loop: their sites, the sources of each site, and how conflicts are decided.
 
 Every circuit has the same tables and the same writers; what must hold in the end differs (`judge.py`).
 """
@@ -29,7 +29,7 @@ OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
         "max_binlog_size": "256 KiB",
         "log_updated_only": False,
         "log_update_as_write": False,
-        "log_empty_update": True,  # what is applied twice is to be seen
+        "log_empty_update": True,  # makes a change that is applied twice visible
         "log_apply_status": True,
         "log_transaction_id": True,
     }
@@ -53,10 +53,9 @@ class SiteRole:
 
 @dataclass(frozen=True)
 class Mode:
-    """A circuit. `is_exact`: every site downstream has the very changes of the source, in their order, which its binlog
-    shows. `keeps_sum`: money neither comes nor goes. `rejects`: a transaction of another site than the primary may be
-    taken back, and then stands in an exceptions table. `by_stamp`: of every account the change with the greatest stamp
-    stays.
+    """A circuit. `is_exact`: every site downstream has exactly the changes of the source, in their order, as its binlog
+    shows. `keeps_sum`: the sum of money stays. `rejects`: a transaction of a site other than the primary may be
+    refused, and is then in an exceptions table. `by_stamp`: every account keeps the change with the greatest stamp.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Mode:
     by_stamp: bool = False
 
     def site(self, server_id: int) -> SiteRole:
-        """The site of an id."""
+        """Return the site with an id."""
         return next(each for each in self.sites if each.server_id == server_id)
 
 

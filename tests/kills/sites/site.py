@@ -1,6 +1,6 @@
 """The process that gets killed: one site, which serves its binlog, follows its sources, and writes.
 
-Lines come through one pipe and go through another, each in one write: what was written outlives the process.
+Lines come through one pipe and go through another, each in one write: lines that were written outlive the process.
 
 in:  `open {"1": port, ...}`  `follow {...}`  `write`  `rest`  `mark NUMBER`  `wait [[site, number], ...]`  `state`
 out: `done {...}`, one for each line that came in, `paid ...` for each transaction, `failed ...`
@@ -24,7 +24,7 @@ from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 HOST = "127.0.0.1"
 SECRET = b"secret of the kill loop"
 WRITERS = 2
-TIMES_BITS = 10  # how often one life begins to write
+TIMES_BITS = 10  # counts the starts of writers in one life
 POLL_SECONDS = 0.005
 WAIT_SECONDS = 60.0
 SERVE_TRIES = 50
@@ -48,17 +48,17 @@ class Site:
         self.db: Any = None
 
     def say(self, word: str, value: object = None) -> None:
-        """One line."""
+        """Send one line."""
         text = word if value is None else f"{word} {value if isinstance(value, str) else json.dumps(value)}"
         with self._turn:
             self._lines.send_bytes(text.encode())
 
     def tell(self, text: str) -> None:
-        """A transaction is durable."""
+        """Report a transaction that is durable."""
         self.say("paid", text)
 
     def run(self, commands: Connection) -> None:
-        """Do what each line says, as long as there are lines."""
+        """Execute each line that comes, for as long as there are lines."""
         while True:
             word, _, rest = commands.recv_bytes().decode().partition(" ")
             self.say("done", getattr(self, f"do_{word}")(json.loads(rest) if rest else None) or {})
@@ -78,12 +78,12 @@ class Site:
             try:
                 return resolve("tidemark:serve")(self.db, f"{HOST}:{port}", secret=SECRET)
             except PeerError as error:
-                refused = error  # the process that was killed may not be gone altogether
+                refused = error  # the killed process may not be gone completely
                 self._pause.wait(SERVE_PAUSE_SECONDS)
         raise refused
 
     def follow(self, ports: dict[str, int]) -> None:
-        """Begin channels to the sources whose ports are known and that have none yet."""
+        """Start channels to the sources that have a known port and no channel yet."""
         for source in self.role.sources[len(self.channels) :]:
             if str(source) in ports:
                 made = resolve("tidemark:Channel")(
@@ -92,11 +92,11 @@ class Site:
                 self.channels.append(made)
 
     def do_follow(self, ports: dict[str, int]) -> None:
-        """Sources that had no port when this life began."""
+        """Follow the sources that had no port when this life began."""
         self.follow(ports)
 
     def do_write(self, _: None) -> None:
-        """Begin to write."""
+        """Start to write."""
         if self.role.writes:
             self.times += 1
             label = self.life << TIMES_BITS | self.times
@@ -108,7 +108,7 @@ class Site:
                 writer.start()
 
     def do_rest(self, _: None) -> None:
-        """Stop writing. Raises: what ended a writer."""
+        """Stop writing. Raises: the error that ended a writer."""
         for writer in self.writers:
             writer.stop()
         failed = [each.failed for each in self.writers if each.failed is not None]
@@ -117,7 +117,7 @@ class Site:
             raise failed[0]
 
     def do_mark(self, number: int) -> None:
-        """Say, behind everything written so far, that it is everything."""
+        """Write a mark after everything written so far."""
         mark(self.db, self.role.server_id, number)
         self.db.sync()
 
@@ -133,13 +133,13 @@ class Site:
         return {"lacks": json.dumps([each.status() for each in self.channels], default=str)}
 
     def applied(self) -> dict[str, int]:
-        """Epochs by server, as `ndb_apply_status` has them."""
+        """Return epochs by server, as `ndb_apply_status` has them."""
         if NDB_APPLY_STATUS not in self.db.tables(system=True):
             return {}
         return {str(row.server_id): row.epoch for row in self.db[NDB_APPLY_STATUS].scan()}
 
     def do_state(self, _: None) -> dict[str, Any]:
-        """All rows, positions, and where the binlog ends. Everything is in the binlog."""
+        """Return all rows, positions, and the end of the binlog after everything is in it."""
         db = self.db
         db.sync()
         db.binlog.write_closed_epochs()
@@ -167,8 +167,8 @@ def get_ready() -> None:
 
 
 def run_site(mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection) -> None:
-    """One life, in a process of its own."""
-    logging.getLogger("tidemark").setLevel(logging.ERROR)  # links break all the time here
+    """Run one life, in a process of its own."""
+    logging.getLogger("tidemark").setLevel(logging.ERROR)  # broken links are normal here
     site = Site(mode, server_id, directory, life, lines)
     try:
         site.run(commands)

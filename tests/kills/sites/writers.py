@@ -1,8 +1,8 @@
-"""What writes at a site while it is killed: tables, first rows, threads that transfer money.
+"""Writers of a site that is killed meanwhile: tables, first rows, threads that transfer money.
 
-A transaction moves money between two accounts, inserts its own row of the journal under (site, writer, sequence), and
-changes, inserts or deletes a row of a table of few keys (not where the greatest stamp wins: there are no deletes). The
-sequence begins with the number of the life, so that a row which a conflict took back is never made again.
+A transaction moves money between two accounts, inserts its row of the journal under (site, writer, sequence), and
+changes, inserts or deletes a row of a table of few keys (no deletes where the greatest stamp wins). The sequence starts
+with the number of the life, so that a row that a conflict removed is never inserted again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START_BALANCE: Final = 1_000
 SCRATCH_ROWS: Final = 40
 RETRIES: Final = 100_000
 LIFE_BITS: Final = 24
-STAMP_BITS: Final = 2  # below the time stands the site, so that no two stamps are equal
+STAMP_BITS: Final = 2  # the low bits hold the site, so that no two stamps are equal
 RETRY_SECONDS: Final = 0.02
 
 _KEYS: Final = {
@@ -66,11 +66,11 @@ def _make(db: Any, name: str, columns: list[Column], key: tuple[str, ...]) -> No
     try:
         db.create_table(name, columns, primary_key=key)
     except TableExists:
-        pass  # by the channel, just now
+        pass  # the channel has just created it
 
 
 def prepare(db: Any, role: SiteRole) -> None:
-    """Make tables and first rows, whatever an earlier life got done."""
+    """Make tables and first rows, whatever an earlier life completed."""
     if not role.makes_tables:
         return
     if role.functions and NDB_REPLICATION not in db:
@@ -88,7 +88,7 @@ def prepare(db: Any, role: SiteRole) -> None:
 
 
 class Writer(threading.Thread):
-    """One thread of transfers; `stop` ends it behind a commit. Every line told names what is durable."""
+    """One thread of transfers; `stop` ends it after a commit. Every line it reports names what is durable."""
 
     def __init__(self, db: Any, site: int, number: int, life: int, is_by_stamp: bool, tell: Callable[[str], None]):
         super().__init__(name=f"writer-{site}-{number}", daemon=True)
@@ -113,7 +113,7 @@ class Writer(threading.Thread):
             self.failed = error
 
     def stop(self) -> None:
-        """End behind the commit under way."""
+        """End after the commit in flight."""
         self.stopped.set()
         self.join()
 
@@ -121,7 +121,7 @@ class Writer(threading.Thread):
         return all(name in self.db for name in _COLUMNS) and len(self.db[ACCOUNT]) == ACCOUNTS
 
     def step(self) -> None:
-        """One transaction, told when it is durable."""
+        """Run one transaction, and report it when it is durable."""
         source, target = self.rng.sample(range(ACCOUNTS), 2)
         amount = self.rng.randrange(1, 50)
         other, draw = self.rng.randrange(SCRATCH_ROWS), self.rng.random()
@@ -145,7 +145,7 @@ class Writer(threading.Thread):
         self.sequence += 1
 
     def _transfer(self, txn: Any, moves: dict[int, int], stamps: dict[int, int]) -> None:
-        """Accounts in order of their numbers, so that no two writers wait for each other."""
+        """Change accounts in the order of their numbers, so that no two writers deadlock."""
         for account in sorted(moves):
             row = txn.get(ACCOUNT, account, lock="exclusive")
             time_us = max(self.clock.wall_us(), (row.stamp >> STAMP_BITS) + 1)
@@ -164,7 +164,7 @@ class Writer(threading.Thread):
 
 
 def mark(db: Any, site: int, number: int) -> None:
-    """A row that, when another site has it, says that everything before it has come there too."""
+    """Write a row; when another site has it, that site also has everything before it."""
     while True:
         try:
             db[MARK].write((site, number))
@@ -174,5 +174,5 @@ def mark(db: Any, site: int, number: int) -> None:
 
 
 def has_marks(db: Any, marks: list[tuple[int, int]]) -> bool:
-    """Whether all of them have come."""
+    """Whether the store has all these marks."""
     return MARK in db and all(db[MARK].get(each) is not None for each in marks)

@@ -1,5 +1,5 @@
-"""The nodes of one site, simulated: their machines over links, disks and clocks that fail; one thread, virtual time,
-everything drawn from one seed.
+"""A simulation of the nodes of one site: their machines over links, disks and clocks that fail; one thread, virtual
+time, everything drawn from one seed.
 
     python -m tests.simulation.nodes --seeds 1:1001
 

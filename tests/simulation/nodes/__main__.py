@@ -1,7 +1,7 @@
 """`python -m tests.simulation.nodes`: runs of seeds, a line for each batch; exit code 1 at a broken promise.
 
-A line has counts and a digest over those of its runs: the same command prints the same. A violation is told with its
-seed; `--seeds SEED --trace` shows how it came.
+A line has counts and a digest over those of its runs: the same command prints the same lines. A violation is reported
+with its seed; `--seeds SEED --trace` shows what led to it.
 """
 
 from __future__ import annotations

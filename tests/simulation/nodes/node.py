@@ -28,8 +28,8 @@ EMPTY = Entry(0, 0)
 
 
 class SimulatedLog:
-    """The log of one process. One sync at a time takes all there is; where commits wait for disks a group is applied
-    with that, else at once.
+    """The log of one process. Each sync writes all groups there are, one sync at a time. A group is applied with its
+    sync where commits wait for disks, otherwise at once.
     """
 
     def __init__(self, owner: SimulatedNode, entries: list[Entry]) -> None:
@@ -51,7 +51,7 @@ class SimulatedLog:
 
     @property
     def due(self) -> int:
-        """The disk is asked at once."""
+        """Sequence up to which a sync is wanted: all groups, at once."""
         return self.last
 
     @property
@@ -64,16 +64,16 @@ class SimulatedLog:
         return self.entries[sequence - 1] if sequence else EMPTY
 
     def groups(self, first: int, last: int) -> tuple[Entry, ...]:
-        """Groups to send."""
+        """Return groups to send."""
         return tuple(self.entries[first - 1 : min(last, first - 1 + GROUPS_AT_ONCE)])
 
     def append(self, epoch: int, payload: int) -> None:
-        """A commit of the primary."""
+        """Append a commit of the primary."""
         self.entries.append(Entry(epoch, hash((self.at(self.last).chain, payload))))
         self._sync()
 
     def take(self, first: int, groups: tuple[Entry, ...]) -> None:
-        """Groups of another node."""
+        """Append groups of another node."""
         assert first == self.last + 1
         self.entries += groups
         self._sync()
@@ -97,7 +97,7 @@ class SimulatedLog:
         self._owner.step(LogGrew())
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
-        """Back to the end of an epoch."""
+        """Cut the log back to the end of an epoch."""
         self._life += 1
         self._is_syncing = False
         self._owner.synced(lambda: self._cut(epoch, sequence))
@@ -114,7 +114,7 @@ class SimulatedLog:
 
 
 class SimulatedNode:
-    """A node over its lives; number 0 is the arbitrator."""
+    """A node across its lives; number 0 is the arbitrator."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -124,7 +124,7 @@ class SimulatedNode:
         self.machine: Node | Arbitrator | None = None
         self.log = SimulatedLog(self, [])
         self.record: Record | None = None  # on disk
-        self.durable: list[Entry] = []  # on disk, behind a crash
+        self.durable: list[Entry] = []  # groups on disk, after a crash
         self.epoch = 1
         self.stalled_until = 0.0
         self.paused_until = 0.0
@@ -142,7 +142,7 @@ class SimulatedNode:
         return self._local + (self.world.timeline.now - self._since) * self.rate
 
     def set_rate(self, rate: float) -> None:
-        """The clock goes at another rate from now on."""
+        """Run the clock at another rate from now on."""
         self._local, self._since, self.rate = self.now, self.world.timeline.now, rate
 
     # --- its process ------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class SimulatedNode:
         return self.machine if isinstance(self.machine, Node) else None
 
     def start(self) -> None:
-        """A process begins with what is on disk."""
+        """Start a process with what is on disk."""
         if self.machine is not None:
             return
         self.incarnation += 1
@@ -170,12 +170,12 @@ class SimulatedNode:
         self.step(Tick())
 
     def begin(self, view: View) -> None:
-        """An operator tells the arbitrator with which view it begins."""
+        """Give the arbitrator its first view, as an operator does."""
         assert isinstance(self.machine, Arbitrator)
         self.do(self.machine.begin(view, self.now))
 
     def crash(self) -> None:
-        """The process is dead; of what was not synced the disk keeps what it likes."""
+        """Kill the process; the disk keeps any part of what was not synced."""
         if self.machine is None:
             return
         r = self.world.rng
@@ -189,27 +189,27 @@ class SimulatedNode:
         self.world.note("crash", self.number)
 
     def lose_disk(self) -> None:
-        """While the process is dead, its disk goes; an empty one takes its place."""
+        """Replace the disk of a dead process by an empty one."""
         self.record, self.durable = None, []
         self._has_lost = True
 
     def is_blank(self) -> bool:
-        """Whether its disk was lost, and it has not been taken in again since: nothing is expected of its log."""
+        """Whether its disk was lost and it has not become a member since: nothing is expected of its log."""
         if self._has_lost and self.node is not None and self.node.is_member:
             self._has_lost = False
         return self._has_lost
 
     def keep(self, record: Record) -> None:
-        """The record is on disk."""
+        """Put the record on disk."""
         self.record = record
 
     def entries(self) -> list[Entry]:
-        """Groups that a crash now would leave for certain."""
+        """Groups that would certainly survive a crash now."""
         return self.durable if self.machine is None else self.log.entries[: self.log.synced]
 
     # --- its disk ---------------------------------------------------------------------------------
     def synced(self, call: Callable[[], None]) -> None:
-        """Call behind a sync, unless the process is dead by then."""
+        """Call after a sync, unless the process is dead by then."""
         world, life = self.world, self.incarnation
         wait = world.rng.uniform(*world.plan.sync) + max(0.0, self.stalled_until - world.timeline.now)
 
@@ -224,7 +224,7 @@ class SimulatedNode:
         world.timeline.after(wait, done)
 
     def later(self, event: Event) -> None:
-        """Tell the machine, behind the step it is in."""
+        """Give the machine an event after the current step."""
         life = self.incarnation
         self.world.timeline.after(0.0, lambda: self.step(event) if self.incarnation == life else None)
 
@@ -241,7 +241,7 @@ class SimulatedNode:
 
     # --- its machine ------------------------------------------------------------------------------
     def step(self, event: Event) -> None:
-        """The machine takes an event, once the process goes on, and what it wants is done."""
+        """Give the machine an event, once the process is not paused, and carry out its actions."""
         machine, world = self.machine, self.world
         if machine is None:
             return

@@ -1,4 +1,4 @@
-"""What a seed draws: how many nodes, their clocks, and faults."""
+"""The plan of a seed: the number of nodes, their clocks, and faults."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Faults:
-    """Shares of messages for which a link does so; mean seconds between events of the site. 0: never."""
+    """Shares of messages that a link damages in this way; mean seconds between events of the site. 0: never."""
 
     lost: float = 0.0
     doubled: float = 0.0
     late: float = 0.0
-    crash_every: float = 0.0  # of a process; its disk keeps what was synced, and what it likes of the rest
-    refused: float = 0.0  # share of crashes of which the others hear at once, as connections are refused
+    crash_every: float = 0.0  # of a process; its disk keeps what was synced, and any part of the rest
+    refused: float = 0.0  # share of crashes that other nodes notice at once, because connections are refused
     site_every: float = 0.0  # everything loses power
     arbitrator_every: float = 0.0
-    split_every: float = 0.0  # links between two parts, both directions or one
-    flap_every: float = 0.0  # one link, for moments
-    stall_every: float = 0.0  # syncs of one disk stand still
-    pause_every: float = 0.0  # a process stands still, its clock goes on
+    split_every: float = 0.0  # links between two parts fail, in both directions or one
+    flap_every: float = 0.0  # one link fails, for moments
+    stall_every: float = 0.0  # syncs of one disk stall
+    pause_every: float = 0.0  # a process is paused, its clock goes on
     leave_every: float = 0.0
     disk_lost: bool = False  # of one node, once
     arbitrator_disk_lost: bool = False
@@ -29,7 +29,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole run."""
+    """The plan of a run."""
 
     seed: int
     nodes: int
@@ -44,11 +44,11 @@ class Plan:
     rates: tuple[float, float]
     stall_ms: int
     is_sharing: bool  # commits wait for the memory of all members, not for their disks
-    firsts: int  # nodes that were told to make the group: more than one is an operator's mistake
+    firsts: int  # nodes that try to make the group: more than one is an operator's mistake
 
 
 def plan_of(seed: int, **changed: Any) -> Plan:
-    """The run of a seed; `changed` fields are not drawn."""
+    """Return the plan of a seed. changed: fields that are not drawn."""
     r = random.Random(f"views {seed}")
 
     def some(share: float, low: float, high: float) -> float:

@@ -20,7 +20,7 @@ def holds(entries: list[Entry], sequence: int, chain: int) -> bool:
 
 @dataclass
 class Shared:
-    """A group that was acknowledged when every member of a view had it in memory, and who has died with it."""
+    """A group that was acknowledged when every member of a view had it in memory, and the nodes that died with it."""
 
     sequence: int
     chain: int
@@ -29,34 +29,34 @@ class Shared:
 
 
 class Promises:
-    """Everything that was decided and acknowledged, seen from outside."""
+    """Everything decided and acknowledged, as an outside observer knows it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.views: dict[int, View] = {}
         self.acknowledged: list[Entry] = []
-        self.shared: list[Shared] = []  # behind those acknowledged
+        self.shared: list[Shared] = []  # groups after those in `acknowledged`
         self.opened = 0  # number of the newest view that has opened
 
     @property
     def newest(self) -> View | None:
-        """The newest view that somebody has on disk, or is about to."""
+        """The newest view that a node has on disk, or is about to write."""
         return self.views[max(self.views)] if self.views else None
 
     @property
     def end(self) -> tuple[int, int]:
-        """What was acknowledged last, to whom ever: its sequence, and the digest of all before."""
+        """The last group acknowledged to any client: its sequence, and the digest of everything up to it."""
         if self.shared:
             return self.shared[-1].sequence, self.shared[-1].chain
         return self.on_disk
 
     @property
     def on_disk(self) -> tuple[int, int]:
-        """The same of what every member had on its disk."""
+        """The same for the groups that every member had on disk."""
         return len(self.acknowledged), self.acknowledged[-1].chain if self.acknowledged else 0
 
     def check_view(self, view: View) -> None:
-        """A node acts on a view (N2)."""
+        """Check a view when a node acts on it (N2)."""
         if view.number == 0:
             return
         known = self.views.get(view.number)
@@ -78,11 +78,13 @@ class Promises:
                 self._world.break_promise(f"N2: node {number} is in {view} without all of {sequence} groups")
 
     def check_open(self, node: SimulatedNode, view: View) -> None:
-        """A primary takes transactions: its members have equal logs, nobody else may serve a read."""
+        """Check a primary that starts to take transactions: its members have equal logs, no other node serves a
+        read.
+        """
         world, machine = self._world, node.node
         assert machine is not None
         if view.number < self.opened:
-            return  # heard too late that all its members were there: nobody answers in it any more
+            return  # it learned too late that all its members were there: no node answers in this view any more
         self.opened = view.number
         self._check_shared_kept(node, view)
         sequence, chain = self.end
@@ -99,7 +101,7 @@ class Promises:
                 world.break_promise(f"{view} opens while node {other.number} serves reads in {other.node.view}")
 
     def check_acknowledged(self, node: SimulatedNode, sequence: int) -> None:
-        """Commits are acknowledged: every member has them, synced and applied (N1)."""
+        """Check acknowledged commits: every member has them, synced and applied (N1)."""
         world, log, machine = self._world, node.log, node.node
         assert machine is not None
         view = machine.view
@@ -117,7 +119,7 @@ class Promises:
                 world.break_promise(f"N1: {sequence} is acknowledged in view {view.number} without node {number}")
 
     def check_shared(self, node: SimulatedNode, sequence: int) -> None:
-        """Commits are acknowledged to who waits for no disk: every member has them in memory."""
+        """Check commits acknowledged to clients that wait for no disk: every member has them in memory."""
         world, log, machine = self._world, node.log, node.node
         assert machine is not None
         known = self.end[0]
@@ -128,18 +130,20 @@ class Promises:
             entries = other.durable if other.machine is None else other.log.entries
             if not other.is_blank() and not holds(entries, sequence, log.at(sequence).chain):
                 for kept in self.shared[-1:]:
-                    kept.lost.add(number)  # it has died since it said so
+                    kept.lost.add(number)  # it has died since it acknowledged the group
                 if other.machine is not None and other.node is not None and not other.node.is_frozen:
                     world.break_promise(f"{sequence} is shared in view {machine.view.number} without node {number}")
 
     def forgotten(self, node: SimulatedNode) -> None:
-        """A process has died, and what was in memory alone with it."""
+        """Note that a process has died, with the groups that it had in memory only."""
         for each in self.shared:
             if node.number in each.view.numbers and not holds(node.durable, each.sequence, each.chain):
                 each.lost.add(node.number)
 
     def _check_shared_kept(self, node: SimulatedNode, view: View) -> None:
-        """A view may open without what was shared if those who died with it could decide the view among themselves."""
+        """A view may open without a shared group only if the nodes that died with it, and the arbitrator, are a
+        quorum.
+        """
         for at, each in enumerate(self.shared):
             if holds(node.log.entries, each.sequence, each.chain):
                 continue
@@ -154,6 +158,6 @@ class Promises:
             return
 
     def check_read(self, node: SimulatedNode, sequence: int, chain: int, applied: Iterable[Entry]) -> None:
-        """A read was served that began behind the acknowledgement of `sequence` (N4)."""
+        """Check a read that was served and began after the acknowledgement of `sequence` (N4)."""
         if not holds(list(applied), sequence, chain):
             self._world.break_promise(f"N4: node {node.number} served a read older than group {sequence}")

@@ -1,4 +1,4 @@
-"""One run: clients at all nodes, faults, their end, and what must come of it."""
+"""One run: clients at all nodes, faults, the end of the faults, and the checks."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tidemark.replication.node_group.messages import (
 )
 from tidemark.replication.node_group.view import ARBITRATOR, View, first_view
 
-LIVE_SECONDS = 12.0  # of true time, behind the end of all faults, until the group is whole and takes commits
-TAKEOVER_SECONDS = 3.0  # the same, behind the death of a node
-SLOW_SECONDS = 0.8  # longest way of a late message
+LIVE_SECONDS = 12.0  # true time from the end of all faults until the group must be whole and take commits
+TAKEOVER_SECONDS = 3.0  # the same from the death of a node
+SLOW_SECONDS = 0.8  # longest delay of a late message
 PEACE_SECONDS = 0.6
 TRACE_LINES = 2_000
 
@@ -48,7 +48,7 @@ class BrokenPromise(AssertionError):
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a seed: its digest says that another run of it was the same."""
+    """Result of a seed; two runs of it are equal if their digests are."""
 
     seed: int
     digest: str
@@ -80,9 +80,9 @@ class World:
         self._has_lost_disk = False
         self.kept_down: set[int] = set()
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- trace ------------------------------------------------------------------------------------
     def note(self, what: str, node: int, more: object = "") -> None:
-        """Something happened."""
+        """Add an event to counts, trace and digest."""
         line = f"{self.timeline.now:.4f} {node} {what} {more}"
         self.counts[what] = self.counts.get(what, 0) + 1
         self.trace.append(line)
@@ -98,7 +98,7 @@ class World:
 
     # --- the run ----------------------------------------------------------------------------------
     def run(self) -> Report:
-        """All of it. Raises: BrokenPromise."""
+        """Run it all. Raises: BrokenPromise."""
         plan, timeline = self.plan, self.timeline
         if plan.has_arbitrator:
             arbitrator = self.sites[ARBITRATOR]
@@ -110,7 +110,7 @@ class World:
         for each in list(self.nodes.values())[: plan.firsts]:
             each.do(each.node.make_group(each.now))  # type: ignore[union-attr]
         self._schedule()
-        self.run_until(timeline.now + PEACE_SECONDS)  # in peace, so that most runs begin with a whole group
+        self.run_until(timeline.now + PEACE_SECONDS)  # without faults, so that most runs begin with a whole group
         self.is_working, self.faults = True, plan.faults
         self.run_until(timeline.now + plan.work_seconds)
         self.is_working, self.faults = False, Faults()
@@ -155,7 +155,7 @@ class World:
 
     # --- links ------------------------------------------------------------------------------------
     def act(self, node: SimulatedNode, action: Action) -> None:
-        """Do what a machine wants."""
+        """Carry out an action of a machine."""
         kind = type(action)
         if kind is Send:
             self._send(node.number, action.to, action.message)  # type: ignore[union-attr]
@@ -173,7 +173,7 @@ class World:
             self.break_promise(f"node {node.number} fails: {action.reason}")
 
     def _again(self, node: SimulatedNode) -> None:
-        """The process ends, and another one begins later."""
+        """End the process, and start another one later."""
         life = node.incarnation
 
         def end() -> None:
@@ -223,10 +223,10 @@ class World:
             return
         self._payload += 1
         primary.log.append(primary.epoch, self._payload)
-        primary.step(LogGrew())  # what is sent goes out beside the own sync
+        primary.step(LogGrew())  # groups are sent while the primary's own sync runs
 
     def _read(self) -> None:
-        """Begun now, its rows read now, shown when the lease has been asked behind that."""
+        """Read the rows now; show them later if the lease, asked for after the read, holds."""
         at = self.rng.choice(list(self.nodes.values()))
         if at.node is None:
             return
@@ -295,14 +295,14 @@ class World:
         self.crash(node, self.rng.random() < self.faults.refused)
         view = self.promises.newest
         if self.faults.disk_lost and not self._has_lost_disk and node.machine is None and view is not None:
-            # One copy less: the others have everything, and are enough to vote.
+            # One copy less: the others have everything, and are enough for a quorum.
             if self._can_go_on(view, node.number):
                 self._has_lost_disk = True
                 node.lose_disk()
                 self.note("disk lost", node.number)
 
     def _can_go_on(self, view: View, without: int) -> bool:
-        """Whether voters that have the newest view on disk are enough for the next one, and a member is among them."""
+        """Whether voters with the newest view on disk are enough for the next one, and include a member."""
         there = {
             number
             for number in view.voters - {without}
@@ -325,7 +325,7 @@ class World:
             self.note("disk lost", ARBITRATOR)
 
     def _split(self) -> None:
-        """Two parts hear nothing of each other, or one of them nothing of the other."""
+        """Cut the links between two parts of the group, in both directions or in one."""
         numbers = list(self.sites)
         self.rng.shuffle(numbers)
         size = self.rng.randint(1, len(numbers) - 1)
@@ -364,7 +364,7 @@ class World:
 
     # --- the end ----------------------------------------------------------------------------------
     def _heal(self) -> None:
-        """No fault any more, and everything runs."""
+        """End all faults, and start every process."""
         self.cut.clear()
         for each in self.sites.values():
             each.stalled_until = each.paused_until = self.timeline.now
@@ -374,11 +374,11 @@ class World:
         arbitrator = self.sites.get(ARBITRATOR)
         view = self.promises.newest
         if arbitrator is not None and arbitrator.record is None and view is not None:
-            # The operator has seen that no other side lives.
+            # The operator has checked that no other side lives.
             arbitrator.begin(view)
 
     def lose_one(self) -> None:
-        """A node of a whole group dies for good: the others, if they may, go on soon."""
+        """Let a node of a whole group die for good: the others, if they are enough, must go on soon."""
         dead, view = self._any(), self.promises.newest
         if view is not None and self._can_go_on(view, dead.number):
             self.kept_down.add(dead.number)
@@ -386,7 +386,7 @@ class World:
             self._check_alive(TAKEOVER_SECONDS)
 
     def _check_alive(self, seconds: float) -> None:
-        """Within this time all nodes that run are members of one open view, and it takes commits."""
+        """Check that within this time all running nodes are members of one open view, and that it takes commits."""
         began = self.timeline.now
         acknowledged = self.promises.end[0]
         while self.timeline.now < began + seconds:
@@ -396,7 +396,7 @@ class World:
                 return
         view = self.promises.newest
         if self._has_lost_disk and (view is None or not self._can_go_on(view, -1)):
-            # The disk that was lost had a vote on a view decided just then: the site stands still, and does not lie.
+            # The lost disk had a vote on a view decided just then: the site stops, but breaks no promise.
             self.note("stopped", 0)
             return
         told = [

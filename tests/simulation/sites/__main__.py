@@ -1,7 +1,7 @@
 """`python -m tests.simulation.sites`: runs of seeds, a line for each batch; exit code 1 at a broken promise.
 
-A line says how many runs of which function kept every promise, and a digest over their digests: the same command prints
-the same digests. A violation is told with its seed; `--seeds SEED:SEED+1 --trace` shows how it came.
+A line says how many runs of each function kept every promise, with a digest over their digests: the same command prints
+the same lines. A violation is reported with its seed; `--seeds SEED:SEED+1 --trace` shows what led to it.
 """
 
 from __future__ import annotations

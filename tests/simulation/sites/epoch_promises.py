@@ -1,8 +1,8 @@
 """Promises of the EPOCH family: the primary's rows win, the secondary is realigned, transactions are refused whole.
 
-A change of the secondary is *concurrent* with one of the primary if the primary's was committed before the change came
-and the secondary had not applied it when it made the change. What is concurrent on one row must be refused: a row of
-the exceptions table says so. What is refused though it is not concurrent is a false conflict; the functions allow it.
+A change of the secondary is *concurrent* with one of the primary if the primary's was committed before the secondary's
+arrived, and the secondary had not applied it when it made its own. A concurrent change must be refused, with a row in
+the exceptions table. A refusal without concurrency is a false conflict; the functions allow those.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from tests.simulation.sites.world import World
 
 PRIMARY, SECONDARY = 0, 1
-# A delete of a row that is gone already is told of and refuses nothing (but in EPOCH2_TRANS).
+# A delete of a row that is gone already is reported and refuses nothing (except in EPOCH2_TRANS).
 GONE = "ROW_DOES_NOT_EXIST"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A change of the secondary, by what the primary did to the same row."""
+    """A change of the secondary, compared with what the primary did to the same row."""
 
     done: Done
     change: Change
@@ -36,7 +36,7 @@ class Judged:
 
 
 def judged_changes(world: World) -> Iterable[Judged]:
-    """All changes of the secondary that have come to the primary."""
+    """Yield all changes of the secondary that have reached the primary."""
     primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
     arrived = {entry.epoch: entry for entry in primary.applied.get(SECONDARY, [])}
     written: dict[int, list[tuple[Done, str]]] = defaultdict(list)
@@ -51,7 +51,7 @@ def judged_changes(world: World) -> Iterable[Judged]:
         seen = done.seen.get(PRIMARY, 0)
         for change in done.changes:
             before = [each for each in written.get(change.key, ()) if each[0].moment < entry.moment]
-            # Behind a delete there is nothing to compare with: an insert of the secondary is taken, and what follows.
+            # After a delete there is nothing to compare with: an insert of the secondary is taken, and what follows it.
             is_concurrent = bool(before) and before[-1][0].epoch > seen and before[-1][1] != "delete"
             yield Judged(done, change, is_concurrent, (done.epoch, change.key) in refused)
 
@@ -61,7 +61,7 @@ def _refused(primary: SimulatedSite) -> set[tuple[int, int]]:
 
 
 def check_epoch_promises(world: World) -> None:
-    """All of them. Raises: Violation."""
+    """Check all promises of the family. Raises: Violation."""
     for each in judged_changes(world):
         if each.is_concurrent and each.change.kind != "insert" and not each.is_refused:
             world.break_promise(f"the primary lost a row to a change it had not told of: {each}")
@@ -74,8 +74,8 @@ def check_epoch_promises(world: World) -> None:
 
 
 def _check_nothing_in_doubt(world: World) -> None:
-    """Where all has come to the secondary and is confirmed, no row of the primary refuses what the secondary does next:
-    whatever moves the epoch of a row is told of.
+    """When everything has reached the secondary and is confirmed, no row of the primary may refuse the secondary's next
+    change: every change that moves the epoch of a row is reported to the secondary.
     """
     primary = world.sites[PRIMARY]
     confirmed = primary.channels[SECONDARY].applier.inner.applier.mre.value
@@ -86,7 +86,7 @@ def _check_nothing_in_doubt(world: World) -> None:
 
 
 def _check_whole(world: World) -> None:
-    """A transaction is refused with all its rows, or none; what follows a refused one in its epoch is refused too."""
+    """A transaction is refused with all its rows or none; one that depends on it in its epoch is refused too."""
     primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
     taken = {row[0] for row in rows_of(primary.db, JOURNAL)}
     told: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -94,7 +94,7 @@ def _check_whole(world: World) -> None:
         for row in exceptions_of(primary.db, name):
             told[row["NDB$ORIG_TRANSID"]].append(row)
     tags = {row[1] for row in rows_of(primary.db, MAIN)}
-    refused_keys: dict[int, set[int]] = defaultdict(set)  # by epoch: rows of refused transactions
+    refused_keys: dict[int, set[int]] = defaultdict(set)  # by epoch, keys of rows in refused transactions
     arrived = {entry.epoch for entry in primary.applied.get(SECONDARY, [])}
     for done in secondary.work.done:
         if done.epoch not in arrived:

@@ -1,4 +1,4 @@
-"""A simulated store where it meets the rooms of replication: its applier, and its binlog for a replica."""
+"""Where a simulated store meets replication: the applier of its channel, and its binlog as a replica reads it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class ToldApplier:
-    """The applier of a channel; each transaction that was applied is told."""
+    """The applier of a channel, with a callback after each applied transaction."""
 
     def __init__(self, inner: StoreApplier, told: Callable[[ToldApplier, RelayTransaction, Applied], None]) -> None:
         self._told = told
         self.inner = inner
 
     def start(self) -> None:
-        """Read settings anew."""
+        """Read the settings again."""
         self.inner.start()
 
     def apply(self, transaction: RelayTransaction) -> None:
-        """One epoch transaction. Raises: see `Applier.apply`."""
+        """Apply one epoch transaction. Raises: see `Applier.apply`."""
         self._told(self, transaction, self.inner.apply(transaction))
 
     def statement(self, text: str, database: str, server_id: int) -> None:
-        """One change of the schema. Raises: see `apply_statement`."""
+        """Apply one schema change. Raises: see `apply_statement`."""
         self.inner.statement(text, database, server_id)
 
 
 class ChunkedBinlog:
-    """The binlog of a store for one replica, given out in small pieces, so that links cut it anywhere."""
+    """The binlog of a store for one replica, read in small pieces, so that links may be cut anywhere."""
 
     def __init__(self, inner: SourceBinlog, chunk_bytes: int) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
 """What a seed draws: a conflict function, a topology, options of sites, faults.
 
-A function's line says what its promise asks of the work: which rows several sites may change, who may insert and delete
-them. Work beyond that ends in differences the function does not promise to mend
+A function's entry in `CASES` says what its promise requires of the work: which rows several sites may change, and which
+sites may insert and delete them. Other work ends in differences that the function does not promise to repair
 (docs/internals/replication.md, *Work that is left out*).
 """
 
@@ -21,8 +21,8 @@ NOBODY, OWNER, ANYBODY = "nobody", "owner", "anybody"
 class Case:
     """A conflict function, and the work under which it promises equal sites.
 
-    `types`: binlog types that go with it. `inserts`, `deletes`: who may do so to shared rows. `again`: a row that was
-    deleted may be inserted again. `is_equal`: sites end equal in shared rows too.
+    `types`: its binlog types. `inserts`, `deletes`: sites that may do so to shared rows. `again`: a deleted row may be
+    inserted again. `is_equal`: sites end with equal shared rows too.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Case:
 CASES: tuple[Case, ...] = (
     Case("NONE", None, (2, 3, 6, 7, 8, 9), is_shared=False),
     Case("NDB$OLD", "NDB$OLD(stamp)", (7,), inserts=ANYBODY, deletes=ANYBODY, again=True, is_equal=False),
-    Case("NDB$MAX", "NDB$MAX(stamp)", (7,)),  # a delete is judged by its image before
+    Case("NDB$MAX", "NDB$MAX(stamp)", (7,)),  # a delete is judged by its before-image
     Case("NDB$MAX_DELETE_WIN", "NDB$MAX_DELETE_WIN(stamp)", (6, 7), deletes=ANYBODY),
     Case("NDB$MAX_INS", "NDB$MAX_INS(stamp)", (3, 7), inserts=ANYBODY),
     Case("NDB$MAX_DEL_WIN_INS", "NDB$MAX_DEL_WIN_INS(stamp)", (6, 7), deletes=ANYBODY),
@@ -85,7 +85,7 @@ PAIR, CHAIN, CIRCLE, TWO_SOURCES = "pair", "chain", "circle", "two sources"
 
 @dataclass(frozen=True)
 class Faults:
-    """Shares of frames for which a link does so, mean seconds between events; 0: never."""
+    """Shares of frames that a link damages in this way, or mean seconds between events; 0: never."""
 
     lost: float = 0.0
     doubled: float = 0.0
@@ -94,7 +94,7 @@ class Faults:
     cut_every: float = 0.0
     reset_every: float = 0.0
     crash_every: float = 0.0
-    crash_calls: int = 0  # power is lost within so many calls of the disk, 0: between calls only
+    crash_calls: int = 0  # power is lost within this many calls of the disk, 0: between calls only
     disk_every: float = 0.0
     channel_reset_every: float = 0.0
 
@@ -113,7 +113,7 @@ class SitePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole run."""
+    """The plan of a run."""
 
     seed: int
     case: Case
@@ -135,11 +135,11 @@ class Plan:
 
     @property
     def is_closed(self) -> bool:
-        """Whether every site hears of every other one."""
+        """Whether the changes of every site reach every other one."""
         return self.topology in (PAIR, CIRCLE)
 
     def reached(self, site: int) -> frozenset[int]:
-        """The sites that hear of a site's changes, itself included."""
+        """Return the sites that a site's changes reach, itself included."""
         found = {site}
         while more := {replica for source, replica in self.channels if source in found} - found:
             found |= more
@@ -161,7 +161,7 @@ def _topology(r: random.Random, case: Case) -> tuple[str, tuple[tuple[int, int],
 
 
 def _faults(r: random.Random) -> Faults:
-    """Some seeds have none of a kind, so that kinds are met alone too."""
+    """Draw faults; some seeds have none of a kind, so that each kind also occurs alone."""
 
     def some(share: float, low: float, high: float) -> float:
         return r.uniform(low, high) if r.random() < share else 0.0
@@ -205,7 +205,9 @@ def _site(r: random.Random, number: int, case: Case, topology: str) -> SitePlan:
 
 
 def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
-    """The run of a seed; `names` of functions to choose from, all by default; `changed` fields are not drawn."""
+    """Return the plan of a seed. names: functions to choose from, all by default. changed: fields that are not
+    drawn.
+    """
     r = random.Random(f"plan {seed}")
     case = BY_NAME[r.choice(list(names) or [each.name for each in CASES])]
     topology, channels, count = _topology(r, case)
@@ -228,7 +230,7 @@ def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
         chunk_bytes=r.choice((200, 1_000, 1 << 18)),
         heartbeat_ms=max(r.choice((60, 200)), int(1_000 * high)),
         relay_file_bytes=r.choice((1_000, 4_000, 1 << 20)),
-        # Of a value that two sites take, functions that have no winner leave a row at each.
+        # If two sites take one unique value, functions without a winner keep a row at each site.
         has_unique=case.is_epoch and r.random() < 0.7,
     )
     return replace(made, **changed)
@@ -236,7 +238,7 @@ def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
 
 @dataclass
 class Tally:
-    """What happened in a run, for the figures."""
+    """Counts of what happened in a run."""
 
     counts: dict[str, int] = field(default_factory=dict)
 

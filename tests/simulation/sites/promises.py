@@ -1,10 +1,10 @@
-"""What is held against a run when nothing moves any more.
+"""Promises that are checked when a run is at rest.
 
-(P1) Journals: every transaction that is committed is at every site that hears of it, once. (P2) Each channel has
-applied the epochs of its source's binlog, all of them, in order, each once; the binlog itself tells every epoch once,
-and so does its index. (P3) `ndb_apply_status` names the last of them and where it ends. (P4) Exceptions tables have a
-row for each conflict that was counted, and none else. (P5) Rows are equal as far as the function promises. The EPOCH
-family has promises of its own: `epoch_promises.py`.
+(P1) Journals: every committed transaction is once at every site that its changes reach. (P2) Each channel has applied
+the epochs of its source's binlog: all, in order, each once; the binlog and its index have every epoch once. (P3)
+`ndb_apply_status` names the last epoch and its end. (P4) Exceptions tables have one row for each counted conflict, and
+no other. (P5) Rows are equal as far as the function promises. The EPOCH family has promises of its own:
+`epoch_promises.py`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ REJECTED = "TRANS_IN_CONFLICT"
 
 
 def left_of(site: SimulatedSite) -> Any:
-    """Rows of a site, and what it applied."""
+    """Return the rows of a site, and the epochs it has applied."""
     return rows_of(site.db, MAIN), rows_of(site.db, JOURNAL), site.applied
 
 
 def check_promises(world: World) -> None:
-    """All of them. Raises: Violation."""
+    """Check all promises. Raises: Violation."""
     binlogs = {site.number: epochs_of(site) for site in world.sites}
     for site in world.sites:
         site.check_positions()
@@ -59,7 +59,7 @@ def check_promises(world: World) -> None:
 
 
 def epochs_of(site: SimulatedSite) -> list[FoundEpoch]:
-    """The epoch transactions of a site's binlog."""
+    """Return the epoch transactions of a site's binlog."""
     writer = site.db.binlog.writer
     start = Position(writer.index.names[0], FIRST_POSITION)
     found = epochs_between(site.db.parts.files, "binlog", "binlog", start, writer.end, site.server_id)
@@ -102,7 +102,7 @@ def _check_journal(world: World, site: SimulatedSite) -> None:
         if site.number not in world.plan.reached(writer.number):
             wanted = set()
         elif may_lack and writer.number != 0:
-            wanted &= {row[0] for row in rows_of(world.sites[0].db, JOURNAL)}  # what the primary refused is gone
+            wanted &= {row[0] for row in rows_of(world.sites[0].db, JOURNAL)}  # without what the primary refused
         if found != wanted:
             lost, extra = sorted(wanted - found), sorted(found - wanted)
             world.break_promise(
@@ -118,8 +118,8 @@ def _check_exceptions(world: World, site: SimulatedSite) -> None:
         if row["NDB$CFT_CAUSE"] != REJECTED:
             world.break_promise(f"{site.name}: a transaction was applied twice, or its rows in part: {row}")
     for row in main:
-        # A refused transaction's rows are in conflict with what its site did to them before it heard; and of EPOCH2 a
-        # reflected insert may bring back what the secondary has deleted since, until that returns too.
+        # A refused transaction's rows conflict with changes that its site made before it learned of the refusal. And
+        # with EPOCH2 a reflected insert may restore a row that the secondary has deleted since, until that returns too.
         is_promised = not case.is_transactional and not case.has_roles
         if is_promised and owner_of(row["id"]) is not None:
             world.break_promise(f"{site.name}: a conflict in a row that only one site changes: {row}")
@@ -137,7 +137,7 @@ def _check_exceptions(world: World, site: SimulatedSite) -> None:
             if entry.conflicts is None:
                 continue
             counted = sum(count for name, count in entry.conflicts.items() if name in COUNTERS)
-            # A row in the way of one of the primary's is told of, and counted where there is a function to count by.
+            # A row in the way of the primary's is reported, and counted where the site has a function to count by.
             is_counted = not case.is_transactional and (site.plan.has_function or not world.plan.has_unique)
             if is_counted and found != counted:
                 world.break_promise(f"{site.name}: {counted} conflicts counted in {place}, {found} exceptions rows")
@@ -148,7 +148,7 @@ def _check_exceptions(world: World, site: SimulatedSite) -> None:
 
 
 def _check_owned_rows(world: World) -> None:
-    """Rows that one site changes are there as that site has them, wherever they are heard of."""
+    """Check rows that one site alone changes: every site that its changes reach has them as that site has them."""
     is_rejecting = world.plan.case.is_transactional
     all_rows = {site.number: rows_of(site.db, MAIN) for site in world.sites}
     for owner in world.sites:
@@ -181,7 +181,7 @@ def _check_shared_rows(world: World) -> None:
             if shared[0].get(key) != shared[site.number].get(key)
         }
         if not plan.case.is_equal:
-            # What differs was told of: some site has refused a change of the row.
+            # A difference is allowed if it was reported: some site has refused a change of the row.
             for other in world.sites:
                 differing -= {row["id"] for row in exceptions_of(other.db, MAIN)}
         if differing:

@@ -1,8 +1,8 @@
-"""One simulated site: a store over a disk in memory, its channels, its crashes; and what it must remember across them.
+"""One simulated site: a store over a disk in memory, its channels, its crashes; and what must survive them.
 
-Everything the store's process does goes through `act`: what the disk or the store raises there ends the process, and
-the next opening is held against what was promised before. Promises held here: what is durable stays; positions never go
-back behind what is durable; every epoch of a source is applied in order and once.
+All work of the store's process goes through `act`: an error of the disk or the store ends the process, and the next
+opening is checked against earlier promises. Promises checked here: durable data stays; positions never go back past
+durable ones; every epoch of a source is applied in order and once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ OPENING_CALLS = 120
 
 @dataclass
 class AppliedEpoch:
-    """An epoch of a source that was applied: in which own epoch, at which moment of the run, with how many conflicts;
-    `conflicts` None if the process died before it could tell.
+    """An epoch of a source that was applied: the site's own epoch, the moment of the run, the number of conflicts.
+    `conflicts` is None if the process died before it could report them.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ class AppliedEpoch:
 
 
 class Channel:
-    """One channel of a site, for the life of its process."""
+    """One channel of a site, as long as its process lives."""
 
     def __init__(self, site: SimulatedSite, source: int) -> None:
         plan = site.world.plan
@@ -61,7 +61,7 @@ class Channel:
         case = plan.case
         channel = ChannelOptions(
             name=name,
-            # Elsewhere a reset that forgets lets what was applied come a second time, as it is asked to.
+            # Without EPOCH functions, a reset that clears the status would apply epochs a second time, as requested.
             clear_apply_status=case.is_epoch,
             relay_file_bytes=plan.relay_file_bytes,
             window_bytes=64 << 10,
@@ -87,7 +87,7 @@ class Channel:
         self.site.db.endpoint.check_channels((rows_of_settings(told), self.source + 1))
 
     def reset(self) -> None:
-        """Its relay log is thrown away, and what is known to be applied, as far as that may be."""
+        """Reset the channel: discard its relay log, and what is known to be applied, as far as that is allowed."""
         self.replica.reset()
         self.site.world.note(f"{self.site.name}: channel from {self.source} reset")
         self.site.world.tally.add("channels reset")
@@ -95,7 +95,7 @@ class Channel:
         self.wake()
 
     def wake(self) -> None:
-        """Something may have been received: apply it soon."""
+        """Apply soon: something may have been received."""
         if not self._is_due:
             self._is_due = True
             world = self.site.world
@@ -107,7 +107,7 @@ class Channel:
             self.site.act(self.apply)
 
     def apply(self) -> None:
-        """Apply what the relay log has, some at a time."""
+        """Apply a few transactions of the relay log."""
         world = self.site.world
         for _ in range(world.rng.choice((1, 3, 10))):
             try:
@@ -119,7 +119,7 @@ class Channel:
                     world.break_promise(f"applier of {self.site.name} stopped: {type(error).__name__}: {error}")
                 self.site.check_positions()
                 break
-            # Not where power went in the middle of it: what was committed by then nobody was told of.
+                # Not after a power loss during the apply: what was committed by then was not reported.
             self.site.check_positions()
             if transaction is None:
                 return
@@ -139,8 +139,8 @@ class SimulatedSite:
         self.db: Any = None
         self.channels: dict[int, Channel] = {}
         self.applied: dict[int, list[AppliedEpoch]] = {}
-        self.durable: dict[int, int] = {}  # by source, the epoch whose application is durable
-        self.ever: set[int] = set()  # numbers of transactions that were here once
+        self.durable: dict[int, int] = {}  # by source, the newest epoch that is applied durably
+        self.ever: set[int] = set()  # numbers of transactions that have ever been here
         self.work: Work
         self.identity: Site
         self._disk = MemoryFiles()
@@ -153,7 +153,7 @@ class SimulatedSite:
 
     # --- life -------------------------------------------------------------------------------------
     def open(self, rules: list[Rule] | None = None) -> None:
-        """Open the store, and its channels. Raises: whatever opening raises."""
+        """Open the store and its channels. Raises: any error of opening."""
         self._plan = Plan(rules or [])
         files = FaultFiles(MemoryFiles(self._disk.disk), self._plan)
         parsed, replication = divided({**SIMULATED, **self.plan.options, "background": False})
@@ -165,7 +165,7 @@ class SimulatedSite:
         self.world.tally.add("openings")
 
     def first_open(self) -> None:
-        """Make the store and its tables."""
+        """Create the store and its tables."""
         self.open()
         make_tables(self.db, self.world.plan, self.number)
         self.db.sync()
@@ -179,7 +179,7 @@ class SimulatedSite:
             channel.wake()
 
     def reopen(self) -> None:
-        """A new process on the disk that is there; it may die while it opens."""
+        """Start a new process on the existing disk; it may die while it opens."""
         if self.db is not None:
             return
         rules: list[Rule] = []
@@ -201,7 +201,7 @@ class SimulatedSite:
             world.break_promise(f"{self.name} does not open: {type(error).__name__}: {error}")
 
     def act(self, work: Callable[[], None]) -> None:
-        """Let the site's process do something; it may die by it."""
+        """Run work in the site's process, which may die of it."""
         if self.db is None:
             return
         behind = self.world.timeline.now - self.clock.monotonic() + self.world.epoch_of_clocks
@@ -220,7 +220,7 @@ class SimulatedSite:
             self.world.break_promise(f"{self.name} stopped: {type(error).__name__}: {error}")
 
     def crash(self) -> None:
-        """The process ends: killed, by power loss now, or by one at a call of the disk to come."""
+        """End the process: by a kill, by power loss now, or by power loss at a later call of the disk."""
         r, faults = self.world.rng, self.world.faults
         if self.db is None:
             return
@@ -242,7 +242,7 @@ class SimulatedSite:
         world.timeline.after(r.uniform(0.02, 0.3), self.reopen)
 
     def disk_fault(self) -> None:
-        """Something goes wrong with the disk, for a while if it is full."""
+        """Plan a disk fault; a full disk stays full for a while."""
         r = self.world.rng
         kind = r.choice(DISK_FAULTS)
         where = r.choice(("*", "binlog/*", "relay/*", "binlog/*", "relay/*"))
@@ -261,12 +261,12 @@ class SimulatedSite:
             self.world.timeline.after(r.uniform(0.05, 0.4), ended)
 
     def heal(self) -> None:
-        """No more faults."""
+        """End all disk faults."""
         self._plan.is_over = True
 
     # --- applied ----------------------------------------------------------------------------------
     def has_applied(self, source: int, applied: Applied, conflicts: dict[str, int]) -> None:
-        """An epoch of a source was applied and is committed."""
+        """Record an epoch of a source that was applied and is committed."""
         entries = self.applied.setdefault(source, [])
         if entries and applied.epoch <= entries[-1].epoch:
             self.world.break_promise(
@@ -284,7 +284,7 @@ class SimulatedSite:
             self.durable[source] = applied.epoch
 
     def _check_reach(self) -> None:
-        """What others are said to have applied of this site, they have had."""
+        """Check that other sites have had what they are reported to have applied of this site."""
         if self.db is None or len(self.world.sites) == 2:
             return
         for server_id, epoch in self.db.endpoint.reach.applied.items():
@@ -294,19 +294,19 @@ class SimulatedSite:
                 self.world.break_promise(f"{other.name} is said to have epoch {epoch} of {self.name}, lacks {lacking}")
 
     def seen(self, source: int) -> int:
-        """The newest epoch of a source that is applied here."""
+        """Return the newest applied epoch of a source."""
         entries = self.applied.get(source)
         return entries[-1].epoch if entries else 0
 
     def is_durable_now(self) -> None:
-        """All that is committed is durable."""
+        """Record that everything committed is durable."""
         for source, entries in self.applied.items():
             if entries:
                 self.durable[source] = entries[-1].epoch
         self.work.is_durable_now()
 
     def check_positions(self) -> None:
-        """`ndb_apply_status` says what was applied, and MRE what the other side says of this one."""
+        """`ndb_apply_status` must match what was applied, and MRE what the other side has reported of this one."""
         if self.db is None or self.db.parts.store.failure.first is not None:
             return
         for channel in self.channels.values():
@@ -321,7 +321,7 @@ class SimulatedSite:
                 self.world.break_promise(f"max replicated epoch of {self.name} is {mre}, its row says {told}")
 
     def _recovered(self) -> None:
-        """The store has been opened again: hold it against what was durable, forget what was not."""
+        """Check a reopened store against what was durable, and forget what was not."""
         rows = {row.server_id: row.epoch for row in self.db.endpoint.positions("").rows()}
         for source, replica in self.world.plan.channels:
             if replica != self.number:
@@ -335,7 +335,7 @@ class SimulatedSite:
             while entries and entries[-1].epoch > found:
                 entries.pop()
             if found and (not entries or entries[-1].epoch != found):
-                # It was committed, and the process died before it knew.
+                # It was committed, and the process died before it learned that.
                 entries.append(AppliedEpoch(found, 0, self.world.next_moment(), None))
         self.work.recovered()
         self.is_durable_now()

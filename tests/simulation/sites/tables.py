@@ -1,8 +1,8 @@
-"""The tables of simulated sites: one that sites change, a journal that every transaction adds a row to, and what their
-appliers found in conflict.
+"""The tables of simulated sites: one that sites change, a journal to which every transaction adds a row, and exceptions
+tables with the conflicts that their appliers found.
 
-The journal is what doubles and losses show in: each transaction inserts one row that nobody else has, and the function
-of the table makes a second insert a conflict, which is counted and has its exceptions row.
+The journal shows doubles and losses: each transaction inserts a unique row, and the table's function makes a second
+insert a conflict, which is counted and has its exceptions row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAIN_COLUMNS = (
     Column("tag", UInt64),
     Column("stamp", UInt64),
     Column("note", VarChar(20), nullable=True),
-    Column("code", VarChar(4), nullable=True),  # with a unique index, if the plan has one
+    Column("code", VarChar(4), nullable=True),  # has a unique index in some plans
 )
 JOURNAL_COLUMNS = (Column("id", UInt64), Column("stamp", UInt64))
 _HEAD = (
@@ -43,12 +43,12 @@ _HEAD = (
 
 
 def owner_of(key: int) -> int | None:
-    """The site that alone changes a row, None for one that several may change."""
+    """Return the site that alone changes a row, None if several sites may."""
     return key // OWNER_SPAN if key < COMMON_FROM and key % OWNER_SPAN < SHARED_FROM else None
 
 
 def make_tables(db: Any, plan: Plan, number: int) -> None:
-    """Settings first: tables are set up when they are made."""
+    """Make the settings first, because they are read when tables are made; then the tables."""
     site = plan.sites[number]
     db.create_replication_table()
     spec = plan.case.spec if site.has_function else None
@@ -67,11 +67,11 @@ def make_tables(db: Any, plan: Plan, number: int) -> None:
 
 
 def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:
-    """All committed rows, in order of the key."""
+    """Return all committed rows, by key."""
     return sorted(tuple(row) for row in db[name].scan())
 
 
 def exceptions_of(db: Any, name: str) -> list[dict[str, Any]]:
-    """What the exceptions table of a table has."""
+    """Return the rows of a table's exceptions table."""
     names = [*(column.name for column in _HEAD), "id"]
     return [dict(zip(names, row, strict=True)) for row in db[name + SUFFIX].scan()]

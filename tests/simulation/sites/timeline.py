@@ -1,4 +1,4 @@
-"""Virtual time: calls in the order of the moments they are due at, equal moments in the order they were asked for."""
+"""Virtual time: calls in the order of their due times, and equal due times in the order of the requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Timeline:
         self._asked = 0
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call it so much later."""
+        """Call after so many seconds."""
         self._asked += 1
         heapq.heappush(self._due, (self.now + seconds, self._asked, call))
 
     def step(self, until: float) -> bool:
-        """Make the next call that is due before a moment; False if there is none, and that moment has come."""
+        """Make the next call that is due until a moment; if there is none, advance to that moment and return False."""
         if not self._due or self._due[0][0] > until:
             self.now = max(self.now, until)
             return False

@@ -1,8 +1,8 @@
-"""Links between two sites: sealed frames of the real protocol over wires that lose, double, exchange, alter and cut.
+"""Links between two sites: sealed frames of the real protocol over wires that lose, double, reorder, alter and cut.
 
 A link belongs to one channel. It connects when both sites are up, speaks the handshake and a session, and connects
-again behind whatever ended that. What cannot end by connecting again is a broken promise: nothing here asks for a
-position the source has not, and nobody has another secret.
+again after either ended. An error that a new connection cannot cure is a broken promise: no test asks for a position
+that the source lacks, and both sides have the same secret.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HANDSHAKE_SECONDS = 0.5
 
 
 class Wire:
-    """One direction of one connection. What arrives behind its end is dropped. Frames are altered once they are sealed:
-    of the handshake they say who the other one is, and another one may be refused for good.
+    """One direction of one connection. Data that arrives after its end is dropped. Frames are altered only once they
+    are sealed: handshake frames identify the peer, and an altered peer may be refused for good.
     """
 
     def __init__(self, link: Link, deliver: Callable[[bytes], None]) -> None:
@@ -43,7 +43,7 @@ class Wire:
         self.is_sealed = False
 
     def send(self, data: bytes) -> None:
-        """Send a frame, or whatever becomes of it."""
+        """Send a frame, which a fault may lose, double, reorder or alter."""
         link = self._link
         world, faults = link.world, link.world.faults
         if not data or link.is_cut:
@@ -56,7 +56,7 @@ class Wire:
         arrival = max(self._last, time.now + r.uniform(*world.plan.delay))
         draw -= faults.lost
         if 0 <= draw < faults.exchanged:
-            # Those behind it may pass.
+            # Later frames may pass it.
             arrival += EXCHANGED_SECONDS
             world.tally.add("frames exchanged")
         else:
@@ -92,9 +92,9 @@ class End(ABC):
         self.handshake: Handshake
         self.session: SourceSession | ReplicaSession | None = None
 
-    # --- what comes --------------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------
     def arrive(self, data: bytes) -> None:
-        """Bytes of the other side."""
+        """Take bytes from the other side."""
         if self.is_open and self.site.is_up:
             self.site.act(lambda: self._told(lambda: self._feed(data)))
 
@@ -114,20 +114,20 @@ class End(ABC):
 
     @abstractmethod
     def greet(self, frame: Frame) -> None:
-        """A frame of the handshake."""
+        """Take a frame of the handshake."""
 
     @abstractmethod
     def pump(self) -> None:
-        """Send what there is to send."""
+        """Send what is ready to be sent."""
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Let time pass."""
         if self.is_open and self.site.is_up:
             self.site.act(lambda: self._told(self.pump))
 
     # --- its end -----------------------------------------------------------------------------------
     def _told(self, work: Callable[[], None]) -> None:
-        """Do something; on an error say goodbye and shut the link."""
+        """Run work; on an error send a farewell and shut the link."""
         try:
             work()
         except (PeerError, Retryable) as error:
@@ -142,7 +142,7 @@ class End(ABC):
             self.shut()
 
     def shut(self) -> None:
-        """Close this end; the other one hears of it, unless the link is cut."""
+        """Close this end; the other end notices it, unless the link is cut."""
         if not self.is_open:
             return
         self.close()
@@ -155,7 +155,7 @@ class End(ABC):
 
 
 class SourceEnd(End):
-    """The side that is called."""
+    """The side that accepts the call."""
 
     def __init__(self, link: Link, site: SimulatedSite) -> None:
         super().__init__(link, site)
@@ -201,7 +201,7 @@ class ReplicaEnd(End):
         )
 
     def call(self) -> None:
-        """The first frame."""
+        """Send the first frame."""
         self.wire.send(self.handshake.begin())
 
     def greet(self, frame: Frame) -> None:
@@ -209,7 +209,7 @@ class ReplicaEnd(End):
         if self.handshake.is_done:
             assert self.handshake.peer is not None
             start = self.channel.replica.begin(self.handshake.peer)
-            silent_s = SILENT_HEARTBEATS * start.heartbeat_ms / 1_000  # stores as small as these find a place at once
+            silent_s = SILENT_HEARTBEATS * start.heartbeat_ms / 1_000  # so small a store finds a position at once
             now = self.site.clock.monotonic()
             self.session = ReplicaSession(self.channel.replica, self.writer, start, now, silent_s)
             self.wire.send(self.session.begin())
@@ -223,7 +223,7 @@ class ReplicaEnd(End):
 
 
 class Link:
-    """The link of one channel for the whole of a run."""
+    """The link of one channel during a whole run."""
 
     def __init__(self, world: World, source: SimulatedSite, replica: SimulatedSite) -> None:
         self.world = world
@@ -236,7 +236,7 @@ class Link:
         self._idle_until = 0.0
 
     def tick(self) -> None:
-        """Time has passed: connect, or let both sides speak."""
+        """Let time pass: connect, or let both sides send."""
         timeline = self.world.timeline
         ends = self._ends
         if ends is not None and not any(end.is_open for end in ends):
@@ -267,7 +267,7 @@ class Link:
         replica.call()
 
     def gone(self, site: SimulatedSite) -> None:
-        """A site has died: its end is closed by nobody; the other one hears of it, or of nothing."""
+        """Drop the end of a site that has died; the other end is closed too, or notices nothing."""
         if self._ends is None:
             return
         for end in self._ends:
@@ -277,7 +277,7 @@ class Link:
                     end.other.close()
 
     def reset_channel(self) -> None:
-        """The channel is reset at the replica, which ends the connection first."""
+        """Reset the channel at the replica, which first ends the connection."""
         channel = self.replica.channels.get(self.source.number)
         if channel is not None and self.replica.is_up:
             self.drop()
@@ -290,7 +290,7 @@ class Link:
             self.world.tally.add(f"resets put off by {type(error).__name__}")
 
     def drop(self) -> None:
-        """The connection is reset: both sides hear of it."""
+        """Reset the connection: both sides notice it."""
         for end in self._ends or ():
             if end.is_open:
                 end.close()

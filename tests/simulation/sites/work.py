@@ -1,7 +1,6 @@
-"""What local clients of a simulated site do, and the ledger of it: which transactions are committed, which durable.
+"""The local clients of a simulated site, and a ledger of their transactions: committed ones, and durable ones.
 
-Transactions of one site are committed one behind the other, so what a crash takes are the last ones that were not
-durable yet, and nothing else.
+Transactions of one site commit one after the other. A crash therefore loses only the last ones, those not durable yet.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
     from tests.simulation.sites.world import World
 
 OWN_KEYS, COMMON_KEYS = 4, 4
-CODES = ("a", "b", "c", None)  # few, so that sites take the same
+CODES = ("a", "b", "c", None)  # few, so that two sites take the same
 NUMBER_BITS = 32
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a transaction did to a row of the main table."""
+    """A transaction's change of a row of the main table."""
 
     key: int
     kind: str
@@ -36,8 +35,8 @@ class Change:
 
 @dataclass
 class Done:
-    """A transaction: its row of the journal, the moment of the run and the epoch it was committed in, its changes, and
-    which epochs of sources its site had applied when it began.
+    """A transaction: its row of the journal, the moment of the run and the epoch of its commit, its changes, and the
+    epochs of sources that its site had applied when it began.
     """
 
     number: int
@@ -63,15 +62,15 @@ class Work:
 
     # --- the ledger -------------------------------------------------------------------------------
     def is_durable_now(self) -> None:
-        """Everything committed is durable."""
+        """Record that everything committed is durable."""
         self._durable = len(self.done)
 
     def own_numbers(self, db: Any) -> set[int]:
-        """The journal's rows that are of this site, as a store has them."""
+        """Return the numbers of this site's journal rows in a store."""
         return {row[0] for row in rows_of(db, JOURNAL) if row[0] >> NUMBER_BITS == self.site.server_id}
 
     def recovered(self) -> None:
-        """Hold the store against the ledger behind a crash, and forget what it took."""
+        """Check the store against the ledger after a crash, and forget what the crash lost."""
         there = self.own_numbers(self.site.db)
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is not None and doubtful.number in there:
@@ -89,7 +88,7 @@ class Work:
 
     # --- transactions -----------------------------------------------------------------------------
     def commit(self) -> None:
-        """One transaction of a local client."""
+        """Run one transaction of a local client."""
         rows = {row[0]: row for row in rows_of(self.site.db, MAIN)}
         if rows and self.world.rng.random() < 0.1:
             self._change_nothing(rows)
@@ -98,12 +97,12 @@ class Work:
             self._commit(changes)
 
     def _change_nothing(self, rows: dict[int, Row]) -> None:
-        """A transaction that leaves rows as they are, which is none of those that are counted: no other site may lose a
-        change by it for good, and none end otherwise.
+        """Run a transaction that leaves rows as they are. The ledger does not count it: no other site may lose a change
+        for good because of it, or end with other rows.
         """
         db, r = self.site.db, self.world.rng
         owners = (self.site.number, None) if self.world.plan.case.is_epoch else (self.site.number,)
-        mine = [key for key in rows if owner_of(key) in owners]  # it moves the epoch of a row, which others go by
+        mine = [key for key in rows if owner_of(key) in owners]  # it moves a row's epoch, which other functions use
         if not mine:
             return
         key = r.choice(mine)
@@ -148,7 +147,7 @@ class Work:
             self.is_durable_now()
 
     def _change(self, txn: Any, change: Change) -> None:
-        note = f"n{change.tag:x}"  # every change of a row changes every column: images with changed ones are whole
+        note = f"n{change.tag:x}"  # each change sets every column: images of changed columns are complete
         if change.kind == "insert":
             txn.insert(MAIN, (change.key, change.tag, change.stamp, note, change.code))
         elif change.kind == "update":
@@ -173,12 +172,12 @@ class Work:
         return plan.is_closed or (is_merged and plan.case.is_equal)
 
     def _owned(self, rows: dict[int, Row]) -> Change | None:
-        """A row that only this site changes."""
+        """Draw a change of a row that only this site changes."""
         r = self.world.rng
         key = self.site.number * OWNER_SPAN + r.randrange(OWN_KEYS)
         if key not in rows:
             case = self.world.plan.case
-            # Refused with its transaction it comes back as the delete of a missing row, and takes what was made since.
+            # If its transaction is refused, it returns as a delete of a missing row, and removes what was made since.
             if key in self._was_inserted and case.is_transactional and not case.has_roles:
                 return None
             self._was_inserted.add(key)
@@ -186,7 +185,7 @@ class Work:
         return self._made(key, "delete" if r.random() < 0.25 else "update", rows[key])
 
     def _shared(self, rows: dict[int, Row]) -> Change | None:
-        """A row that several sites change."""
+        """Draw a change of a row that several sites change."""
         r, case = self.world.rng, self.world.plan.case
         if case.inserts == OWNER:
             there = [key for key in rows if owner_of(key) is None]
@@ -205,12 +204,12 @@ class Work:
 
     def _made(self, key: int, kind: str, row: Row | None) -> Change:
         world, number = self.world, self.site.number
-        # A row that is inserted again goes on rising: applied in one epoch, a delete and an insert go on as an update.
+        # The stamp of a row that is inserted again keeps rising: delete and insert in one epoch arrive as an update.
         before = self._stamps.get(key, 0) if row is None else int(row[2])
         if world.plan.case.name == "TM$GREATEST":
             stamp = before + world.rng.choice((1, 2))
         elif world.plan.case.name == "NDB$OLD":
-            stamp = world.next_moment()  # no two alike, which is all that OLD asks for
+            stamp = world.next_moment()  # no two are equal, which is all that OLD requires
         else:
             stamp = ((before >> 4) + world.rng.randrange(1, 50)) << 4 | number
         self._stamps[key] = stamp

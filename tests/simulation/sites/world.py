@@ -1,7 +1,7 @@
-"""One run: sites work under faults, then faults end, then all that travels arrives; promises are held against it.
+"""One run: sites work under faults, the faults end, everything in flight arrives, and the promises are checked.
 
-Everything is drawn from one `random.Random` in the order of virtual time, so a run is repeated by its seed. The digest
-is over all that happened and all that is left.
+Everything is drawn from one `random.Random` in the order of virtual time, so a seed repeats a run. The digest covers
+everything that happened and everything that is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _always() -> bool:
 
 
 class BrokenPromise(Violation):
-    """A violation; the second argument is what happened before, line by line."""
+    """A violation; its second argument is the trace, line by line."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -41,7 +41,7 @@ class BrokenPromise(Violation):
 
 @dataclass
 class Report:
-    """A run that kept every promise."""
+    """Figures of a run that kept every promise."""
 
     seed: int
     function: str
@@ -71,27 +71,27 @@ class World:
             site.work = Work(self, site)
         self.links = [Link(self, self.sites[source], self.sites[replica]) for source, replica in plan.channels]
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- trace ------------------------------------------------------------------------------------
     def note(self, text: str) -> None:
-        """Something happened."""
+        """Add an event to trace and digest."""
         line = f"{self.timeline.now:.4f} {text}"
         self.trace.append(line)
         self._digest.update(line.encode())
 
     def next_moment(self) -> int:
-        """A number greater than all before it in this run."""
+        """Return a number greater than all before in this run."""
         self._moment += 1
         return self._moment
 
     def break_promise(self, text: str) -> NoReturn:
-        """Raises: Violation, with what shows it again."""
+        """Raise Violation, with what repeats it."""
         plan = self.plan
         where = f"seed {plan.seed} ({plan.case.name}, {plan.topology}) at {self.timeline.now:.3f} s"
         raise BrokenPromise(f"{where}: {text}", self.trace)
 
     # --- the run ----------------------------------------------------------------------------------
     def run(self) -> Report:
-        """All of it. Raises: Violation."""
+        """Run it all. Raises: Violation."""
         for site in self.sites:
             site.first_open()
         for link in self.links:
@@ -134,7 +134,7 @@ class World:
             self._often(plan.faults.channel_reset_every, link.reset_channel, lambda: self.has_faults)
 
     def _often(self, mean: float, call: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Call it again and again, so many seconds apart on average; never for 0."""
+        """Call again and again, at this mean interval in seconds; never for 0."""
         if not mean:
             return
 
@@ -156,7 +156,7 @@ class World:
         self._durably(site, site.db.checkpoint)
 
     def _durably(self, site: SimulatedSite, work: Callable[[], Any]) -> None:
-        """Do what makes all that is committed durable, whatever becomes of the rest of it."""
+        """Run work that makes everything committed durable, even if the rest of the work fails."""
         try:
             work()
         except Retryable as error:
@@ -169,7 +169,7 @@ class World:
             site.disk_fault()
 
     def cut(self, link: Link) -> None:
-        """The link carries nothing for a while; nobody is told."""
+        """Let the link carry nothing for a while; neither side is informed."""
         if link.is_cut:
             return
         link.is_cut = True
@@ -179,7 +179,7 @@ class World:
 
     # --- the end ----------------------------------------------------------------------------------
     def settle(self) -> None:
-        """Wait until nothing moves any more."""
+        """Wait until nothing changes any more."""
         still: Any = None
         for _ in range(QUIET_ROUNDS_MAX):
             for site in self.sites:
@@ -193,7 +193,7 @@ class World:
         self.break_promise(f"no quiet after {QUIET_ROUNDS_MAX * QUIET_SECONDS:.0f} s: {still}, {self.trace[-6:]}")
 
     def _await_reach(self) -> None:
-        """Every site hears that what it has logged is applied wherever it is heard of, and waits for nobody else."""
+        """Every site must learn that what it logged is applied at all sites it reaches, without waiting for others."""
         late = ""
         for _ in range(QUIET_ROUNDS_MAX):
             try:
@@ -211,7 +211,7 @@ class World:
         self.break_promise(f"nobody told: {late}")
 
     def _standing(self, site: SimulatedSite) -> Any:
-        """Where a site's binlog ends and what is applied, None while it is down or has more to say."""
+        """Return the end of a site's binlog and the applied epochs, None while it is down or has more to log."""
         if site.db is None or site.db.parts.store.epochs.has_commits:
             return None
         return site.db.binlog.writer.end, [site.seen(source) for source in site.channels]
@@ -239,11 +239,11 @@ class World:
 
 
 def run_seed(seed: int, names: Sequence[str] = (), **changed: Any) -> Report:
-    """Run a seed; `names` of functions to choose from; `changed` are fields of its plan. Raises: Violation."""
+    """Run a seed. names: functions to choose from. changed: fields of its plan. Raises: Violation."""
     world = World(plan_of(seed, names, **changed))
     logger = logging.getLogger("tidemark")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # sites that die say so
+    logger.setLevel(logging.CRITICAL)  # crashing sites log errors
     try:
         return world.run()
     finally:

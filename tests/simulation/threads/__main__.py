@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.threads --seeds A:B`: lives of threads that take turns, one life a seed."""
+"""`python -m tests.simulation.threads --seeds A:B`: lives of threads that take turns, one life for each seed."""
 
 from __future__ import annotations
 

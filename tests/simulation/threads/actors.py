@@ -1,4 +1,4 @@
-"""The threads that take part in a scheduled life beside the writers and the changer of the stress program."""
+"""The threads that take part in a scheduled life next to the writers and the changer of the stress program."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidemark.recovery.backup.writer import BackupWriter
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.program import Violation
 
-# What a reader may be told of what another thread has dropped.
+# Errors that a reader may get about something that another thread has dropped.
 GONE = (NoSuchIndex, NoSuchTable, NoPartition, Retryable)
 
 
 class Actor(Worker):
-    """A thread beside the program, which takes no breath between its steps."""
+    """A thread next to the program, without pauses between its steps."""
 
     def __init__(self, stress: Stress, name: str) -> None:
         super().__init__(name, stress.seed, stress.is_over)
@@ -30,11 +30,11 @@ class Actor(Worker):
         self.db = stress.db
 
     def pause(self) -> None:
-        """A point, and no more."""
+        """Make a point, and no more."""
         self.db.parts.store.clock.sleep(0)
 
     def step(self) -> None:
-        """What it does, unless that was dropped meanwhile."""
+        """Act, unless the object was dropped meanwhile."""
         try:
             self.act()
         except GONE:
@@ -42,27 +42,27 @@ class Actor(Worker):
 
     @abc.abstractmethod
     def act(self) -> None:
-        """One thing this thread does."""
+        """Do one thing."""
 
     def whole(self, row: Any, how: str) -> None:
-        """Raises: Violation if a row is not what its stamps say."""
+        """Raise Violation if a row does not match its stamps."""
         if not is_whole(row):
             raise Violation(f"{self.name}: row {row.id} is not what its stamps say ({how})")
 
 
 class Scanner(Reader):
-    """The reader of the program, which takes no breath between its scans."""
+    """The reader of the program, without pauses between its scans."""
 
     def pause(self) -> None:
-        """A point, and no more."""
+        """Make a point, and no more."""
         self.stress.db.parts.store.clock.sleep(0)
 
 
 class FollowingReader(Scanner):
-    """A reader of a store that follows: its tables come when they come."""
+    """A reader of a store that follows, which receives its tables only later."""
 
     def step(self) -> None:
-        """One scan, if there is a table."""
+        """Scan once, if the table exists."""
         try:
             super().step()
         except NoSuchTable:
@@ -70,10 +70,10 @@ class FollowingReader(Scanner):
 
 
 class Lookups(Actor):
-    """Rows are looked for by a unique index, one and many, alone and in a transaction, with locks or without."""
+    """Looks rows up by a unique index: one and many, alone and in a transaction, with locks or without."""
 
     def act(self) -> None:
-        """Some rows of a scan, looked for again by what they had."""
+        """Look up some rows of a scan by their keys."""
         name = self.rng.choice(sorted(UNIQUE_KEYS))
         rows = [row for row in self.db[MAIN].scan(limit=200) if row.grade is not None]
         if not rows:
@@ -105,10 +105,10 @@ class Lookups(Actor):
 
 
 class Counter(Actor):
-    """Rows are counted and added up, where they lie and by conditions."""
+    """Counts and sums rows, by aggregates in the store and by scans with conditions."""
 
     def act(self) -> None:
-        """One figure about the table."""
+        """Compute one figure of the table."""
         table, draw = self.db[MAIN], self.rng.random()
         if draw < 0.3:
             sums = table.scan(where=col("second") >= self.rng.choice([0, 2])).aggregate(
@@ -130,10 +130,10 @@ class Counter(Actor):
 
 
 class Historian(Actor):
-    """Snapshots: what one shows stays as it was."""
+    """Takes snapshots: a snapshot must always show the same rows."""
 
     def act(self) -> None:
-        """One snapshot, read twice."""
+        """Take one snapshot and read it twice."""
         with self.db.snapshot() as snapshot:
             table = snapshot[MAIN]
             rows = list(table.scan(limit=self.rng.choice([None, 50])))
@@ -153,24 +153,24 @@ class Historian(Actor):
 
 
 class Checker(Actor):
-    """`check`, beside everything."""
+    """Runs `check` next to everything else."""
 
     def act(self) -> None:
-        """One check."""
+        """Run one check."""
         found = self.db.check()["problems"]
         if found:
             raise Violation(f"{self.name}: {found[0]}")
 
 
 class Backups(Actor):
-    """Backups into a place in memory, full ones and what changed since."""
+    """Makes backups into a place in memory, full and incremental ones."""
 
     def __init__(self, stress: Stress, name: str) -> None:
         super().__init__(stress, name)
         self.place = MemoryFiles()
 
     def act(self) -> None:
-        """One backup."""
+        """Make one backup."""
         opened = self.db.parts.opened
         timeline = opened.keeper.content.timeline
         writer = BackupWriter(opened.store, self.place, opened.identity, timeline, 0, True, None)
@@ -202,7 +202,7 @@ ALL = frozenset({*ACTORS, *SITES, "background"})
 
 
 class _Beside:
-    """A store that follows the one of the program, as its readers see it."""
+    """A store that follows the one of the program, in the form that its readers need."""
 
     def __init__(self, stress: Stress, db: Any) -> None:
         self.seed = stress.seed
@@ -211,7 +211,7 @@ class _Beside:
 
 
 def others(stress: Stress, wanted: Set[str], following: Any = None) -> Sequence[Worker]:
-    """The threads of these names; following: a store that follows, which has a reader too."""
+    """Return the threads of these names. following: a store that follows, which gets a reader too."""
     made = [make(stress) for name, make in ACTORS.items() if name in wanted]
     if following is not None:
         reader = FollowingReader(_Beside(stress, following))  # type: ignore[arg-type]

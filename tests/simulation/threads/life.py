@@ -1,8 +1,8 @@
-"""One life of the stress program whose threads take turns: the program, the threads beside it, and what is judged.
+"""One life of the stress program whose threads take turns: the program, the threads next to it, and the checks.
 
-Everything the judge of the stress program looks at is looked at here: while threads run, when they have ended, and
-after the store was opened again. The life runs in the calling process, which should have no other threads: what is
-wrong ends it from whatever thread finds it.
+Everything that the stress program checks is checked here too: while threads run, after they have ended, and after the
+store was opened again. The life runs in the calling process, which should have no other threads: a failure ends the
+process from whichever thread finds it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tidemark.recovery.crash_harness.program import OPEN_FILES, Ledger, Violatio
 Storage = Literal["memory", "disk"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
-TRANSACTIONS_MAX = 60  # of one writer
+TRANSACTIONS_MAX = 60  # for one writer
 DIVIDED = "tidemark.replication.settings.options:divided"
-POINTS_OF_A_LIFE = 12_000  # then it comes to its end
-FRAMES_TOLD = 8  # of the place where an error came from
+POINTS_OF_A_LIFE = 12_000  # after so many points it is brought to its end
+FRAMES_TOLD = 8  # stack frames shown of an error
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What lives are like, beside what their seed decides."""
+    """What lives have in common; the rest is drawn from the seed."""
 
-    actors: frozenset[str]  # those that take part beside the writers
+    actors: frozenset[str]  # threads that take part next to the writers
     storage: Storage | None = None  # "memory" or "disk"; None: the seed draws it
     read_rate: float = 0.02
     line_rate: float | None = None  # None: the seed draws it
@@ -52,10 +52,10 @@ class Plan:
 
 @dataclass
 class Found:
-    """What came of one life."""
+    """Result of one life."""
 
     seed: int
-    error: str = ""  # what is wrong, none if all is well
+    error: str = ""  # what is wrong, empty if nothing is
     points: int = 0
     switches: int = 0
     trace: str = ""
@@ -67,7 +67,7 @@ class Life:
     """One life."""
 
     def __init__(self, seed: int, plan: Plan, end: Callable[[Found], NoReturn], say: Callable[[str], None]) -> None:
-        """end: told what is wrong when the life cannot go on, from any thread; it ends the process."""
+        """end: called from any thread with what is wrong when the life cannot go on; it ends the process."""
         self.found = Found(seed)
         self._plan = plan
         self._end = end
@@ -80,7 +80,7 @@ class Life:
         self._ledger = Ledger()
 
     def run(self) -> Found:
-        """To its end, and what came of it."""
+        """Run the life to its end and return the result."""
         if not HAS_DOOR:
             raise Violation("kernel calls are no points in this process; set TIDEMARK_KERNEL_DOOR=1 before it starts")
         storage: Storage = self._rng.choice(STORAGES)
@@ -95,7 +95,7 @@ class Life:
         return self._counted()
 
     def _work(self, storage: Storage) -> None:
-        """The stress program, over a table that has rows already: scans of it take several calls."""
+        """Run the stress program on a table that already has rows, so that a scan takes several calls."""
         options = stress.DISK_OPTIONS if storage == "disk" else stress.OPTIONS
         name = self._rng.choice((None, None, *SITES))
         kind, given, own = SITES[name] if name in self._plan.actors else (None, {}, {})
@@ -120,7 +120,7 @@ class Life:
             site.close()
 
     def _end_soon(self, program: stress.Stress) -> None:
-        """A life that takes long ends with the next transaction."""
+        """Let a life that takes long end with the next transaction."""
         program.transactions = 0
         self._turns.hurry()
 
@@ -134,7 +134,7 @@ class Life:
     @contextmanager
     def _scheduled(self) -> Iterator[None]:
         gc.collect()
-        gc.disable()  # from here on at points only
+        gc.disable()  # from here on the collector runs at points only
         Arena.words_kind = TurnWords
         set_door(self._door)
         try:
@@ -146,13 +146,13 @@ class Life:
             gc.enable()
 
     def _others(self, program: stress.Stress, site: Site | None) -> Sequence[Any]:
-        # Not all of them in each life: few threads come further.
+        # Not all of them in each life: with fewer threads each gets further.
         share = self._rng.choice((0.25, 0.5, 1.0))
         wanted = {name for name in sorted(self._plan.actors) if self._rng.random() < share}
         return others(program, wanted, None if site is None else site.db)
 
     def _open(self, **options: Any) -> Any:
-        """As the program opens its store; with its own threads if they take part."""
+        """Open the store as the program does; with its own threads if they take part."""
         return self._open_on(self._disk, "", **options)
 
     def _open_on(self, disk: MemoryFiles, identity: str, **options: Any) -> Any:
@@ -163,7 +163,7 @@ class Life:
         return db
 
     def _verify_again(self) -> None:
-        """What an opening finds is what was acknowledged. Raises: Violation."""
+        """Check that an opening finds what was acknowledged. Raises: Violation."""
         db = self._open(data_memory="64 MiB")
         try:
             found = stress_verify.verify(db, self._ledger)
@@ -180,7 +180,7 @@ class Life:
 
     @classmethod
     def warm(cls) -> None:
-        """Have loaded what every life would load, by a life without threads."""
+        """Load what every life would load, by a life without threads."""
         for storage, options in zip(STORAGES, (stress.OPTIONS, stress.DISK_OPTIONS), strict=True):
             parsed = Options.from_keywords({**options, "background": False})
             db = resolve(OPEN_FILES)(MemoryFiles(), parsed, ManualClock(), None, None)

@@ -1,8 +1,7 @@
-"""`python -m tests.simulation.threads`: lives of threads that take turns by a seed, one life a seed.
+"""`python -m tests.simulation.threads`: lives of threads that take turns by a seed, one life for each seed.
 
-Each life runs in a process forked for it from one that has every kernel's code, so that it begins as all others do,
-and whatever comes of it ends with it. The parent of these is started by the harness with the kernel door open and with
-hashes that are the same each time.
+Each life runs in a process forked for it from one that has loaded every kernel's code. So all lives begin alike, and
+nothing of a life outlasts it. `start` runs that parent process with the kernel door open and with fixed hash seeds.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from tidemark.engine.jit import kernel
 from tidemark.recovery.crash_harness.program import OPEN_FILES, resolve
 
 MODULE = "tests.simulation.threads.lives"
-TOLD_LIVES = 50  # how far it has come is told that often
+TOLD_LIVES = 50  # lives between two progress lines
 LIVES_SHOWN_MAX = 10  # with no more seeds than this, each life has a line of its own
 NO_WORD = "the process of this life ended without a word; see what it wrote"
-HANG_SECONDS = 1_200  # of real time: a thread that has the turn waits for a lock that takes no turns
+HANG_SECONDS = 1_200  # real time: the thread that has the turn waits for a lock that is no point
 
 
 @dataclass
 class ScheduleReport:
-    """What a run of lives saw."""
+    """Results of several lives."""
 
     lives: int = 0
     findings: list[str] = field(default_factory=list)
@@ -45,7 +44,7 @@ class ScheduleReport:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What a caller may ask for."""
+    """Add the options of a run."""
     parser.add_argument("--seeds", default="0:100", help="A:B, from A up to but without B")
     parser.add_argument(
         "--rate", type=float, default=0.02, help="share of Python's looks at arena words that are points"
@@ -63,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def start(arguments: Sequence[str]) -> int:
-    """Run this module in a process of its own with these arguments; its exit code."""
+    """Run this module in a process of its own with these arguments; return its exit code."""
     environment = {**os.environ, "TIDEMARK_KERNEL_DOOR": "1", "PYTHONHASHSEED": "0"}
     return subprocess.call([sys.executable, "-m", MODULE, *arguments], env=environment)
 
@@ -71,7 +70,7 @@ def start(arguments: Sequence[str]) -> int:
 def run_lives(
     seeds: Sequence[int], plan: Plan, jobs: int, told: Callable[[Found], bool], say: Callable[[str], None]
 ) -> None:
-    """A life for each seed, `jobs` at a time; `told` gets what came of each and says whether to go on."""
+    """Run a life for each seed, `jobs` at a time; `told` gets the result of each and returns whether to go on."""
     context = multiprocessing.get_context("fork")
     ahead = iter(seeds)
     running: dict[Any, tuple[int, Any]] = {}
@@ -104,7 +103,7 @@ def _received(connection: Any, seed: int) -> Found:
 
 
 def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -> None:
-    """In the process of one life."""
+    """Run one life, in its process."""
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=2)
 
     def end(found: Found) -> NoReturn:
@@ -115,13 +114,13 @@ def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -
 
 
 def _load_everything() -> None:
-    """What lives would load and compile one by one."""
+    """Load and compile what lives would load and compile one by one."""
     resolve(OPEN_FILES)
     kernel.import_all()
     kernel.compile_declared()
     Life.warm()
     gc.collect()
-    gc.freeze()  # lives need not look at it again
+    gc.freeze()  # collections in lives need not look at it
 
 
 def _seeds(text: str) -> range:

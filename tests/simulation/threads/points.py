@@ -1,10 +1,10 @@
-"""Where turns may change beside locks: kernel calls, words of the arena, calls of the disk; and the clock of a life.
+"""Where turns may change besides locks: kernel calls, words of the arena, calls of the disk; and the clock of a life.
 
-Kernels come through the kernel door (`tidemark.engine.jit.kernel.set_door`), which only processes with
-TIDEMARK_KERNEL_DOOR=1 have. Words of the arena that Python reads or writes are seen by a kind of array; kernels take it
-for the array it is.
+Kernel calls come through the kernel door (`tidemark.engine.jit.kernel.set_door`), which only processes with
+TIDEMARK_KERNEL_DOOR=1 have. Python's reads and writes of arena words go through a subclass of the array; kernels take
+it for a plain array.
 
-Between two kernel calls nothing may look at memory that was given back: it is overwritten now and then.
+Between two kernel calls no code may read freed memory: it is overwritten now and then.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tidemark.engine.memory.arena_layout import (
 )
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
-# How long half a sync may take: in the time of one point or of some hundred.
+# How long half a sync may take: as long as one point, or as some hundred.
 SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
 WALL_US = 1_700_000_000_000_000
-# What memory that was given back is overwritten with, after so many kernel calls: as an address it lies in the arena.
+# Freed memory is overwritten with this, after so many kernel calls. Taken as an address, it is inside the arena.
 OVERWRITTEN = 3
 OVERWRITTEN_EVERY = 100
 
 
 def overwrite_free_memory(mem: Any) -> None:
-    """Free pages and blocks of an arena lose all but the words that link them."""
+    """Overwrite free pages and blocks of an arena, except the words that link them."""
     words = np.asarray(mem).view(np.ndarray)
     page = int(words[S_POOL + P_FREE_PAGES])
     while page:
@@ -54,7 +54,7 @@ def overwrite_free_memory(mem: Any) -> None:
 
 
 class KernelDoor:
-    """Each kernel call is two points: nobody knows at which end of it a thread is made to wait."""
+    """Each kernel call is two points, because a thread may be made to wait at either end of it."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -62,7 +62,7 @@ class KernelDoor:
         self._arenas: list[weakref.ref[Any]] = []
 
     def opened(self, db: Any) -> None:
-        """A store whose given-back memory is overwritten from now on."""
+        """Overwrite the freed memory of this store from now on."""
         self._arenas.append(weakref.ref(db.parts.store.mem))
 
     def before(self, kernel: str) -> None:
@@ -80,8 +80,8 @@ class KernelDoor:
         self._turns.point("done", True)
 
 
-# Modules of the engine and of recovery whose lines are points, by the end of their path: those that follow what other
-# threads take away. Reading rows takes many lines and no turns.
+# Modules of the engine and of recovery whose lines are points: they follow data that other threads remove. Reading rows
+# takes many lines and no turns.
 _WATCHED = (
     "tidemark.engine.store.store",
     "tidemark.engine.store.schema_log",
@@ -128,14 +128,16 @@ _LINES = frozenset(str(find_spec(each).origin) for each in _WATCHED)  # type: ig
 
 
 class Lines:
-    """A trace function: lines of some modules are points, now and then, for the interpreter may switch at any."""
+    """A trace function: lines of some modules are points, now and then, because the interpreter may switch at any
+    line.
+    """
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._known: dict[CodeType, bool] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """As `sys.settrace` has it."""
+        """See `sys.settrace`."""
         if event == "call":
             code = frame.f_code
             is_wanted = self._known.get(code)
@@ -148,7 +150,7 @@ class Lines:
 
 
 class TurnWords(np.ndarray):
-    """Words of an arena: reads and writes by Python are points, now and then."""
+    """Words of an arena: Python's reads and writes of them are points, now and then."""
 
     def __getitem__(self, at: Any) -> Any:
         turn_taking.read()
@@ -160,7 +162,7 @@ class TurnWords(np.ndarray):
 
 
 class TurnClock:
-    """Time and entropy of a life: both follow from its seed."""
+    """Time and entropy of a life, both drawn from its seed."""
 
     def __init__(self, turns: Turns, identity: str = "") -> None:
         """identity: stores with different ones have different identities."""
@@ -176,11 +178,11 @@ class TurnClock:
         return WALL_US + int(self._turns.now * 1e6)
 
     def sleep(self, seconds: float) -> None:
-        """Let others run until the time has passed."""
+        """Let other threads run until the time has passed."""
         self._turns.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
-        """Drawn from the seed."""
+        """Return bytes drawn from the seed."""
         return self._rng.randbytes(count)
 
 

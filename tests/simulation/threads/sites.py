@@ -1,7 +1,7 @@
-"""Stores beside the one of a scheduled life: a member of its node group, and a replica that follows its binlog.
+"""Stores next to the one of a scheduled life: a member of its node group, and a replica that follows its binlog.
 
-Each has threads of its own that take turns: the member's applies groups of the log, the replica's receive and apply.
-Both must end with the rows of the store they follow, and be sound.
+Each has threads of its own that take turns: the member's thread applies groups of the log, the replica's threads
+receive and apply. At the end both must have the rows of the store they follow, and be sound.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tidemark.recovery.crash_harness.program import Violation, resolve
 CHANNEL = "tidemark.channel:Channel"
 RECEIVER = "tidemark.replication.channel.receiver:LocalReceiver"
 WORKER = "tidemark.replication.channel.receiver:Worker"
-MOVE_RATE = 0.2  # of the pieces received
-MOVES_MAX = 20  # of one life
+MOVE_RATE = 0.2  # share of the pieces received
+MOVES_MAX = 20  # in one life
 SOURCE_OPTIONS = {"log_bin": "binlog", "server_id": 1}
 REPLICA_OPTIONS = {"server_id": 2}
 MARK = "stress.mark"
@@ -35,21 +35,21 @@ WAITED_SECONDS = 60.0
 
 
 class Site(abc.ABC):
-    """A store that follows another one for the time of a life."""
+    """A store that follows another one during a life."""
 
-    identity = ""  # as that one's
+    identity = ""  # that of the followed store
     db: Any
 
     @abc.abstractmethod
     def await_end(self) -> None:
-        """Return when it has everything, and follows no more. Raises: Violation if it differs."""
+        """Return when it has everything and does not follow any more. Raises: Violation if it differs."""
 
     def close(self) -> None:
         """Close it; the store it follows is closed already."""
         self.db.close()
 
     def compare(self, followed: Any) -> None:
-        """Raises: Violation if its rows are not those of the store it follows, or it is not sound."""
+        """Compare it with the store it follows. Raises: Violation if rows differ, or it is not sound."""
         here, there = (sorted(tuple(row) for row in db[MAIN].scan()) for db in (self.db, followed))
         if here != there:
             differing = sorted({row[0] for row in set(here) ^ set(there)})
@@ -92,17 +92,17 @@ class Member(Site):
                 self._changed.notify_all()
 
     def wait(self, sequence: int) -> None:
-        """The group is here, in memory."""
+        """Return at once: the group is already in memory here."""
 
     def share(self, sequence: int) -> None:
-        """The group is here, in memory."""
+        """Return at once: the group is already in memory here."""
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Note it; the thread comes to it behind the groups before."""
+        """Note the closing; the thread carries it out after the groups before it."""
         self._closings.append((epoch, sequence))
 
     def _close_epoch(self) -> None:
-        """A local checkpoint of the member wants the boundary of an epoch. Raises: NotPrimary if none will come."""
+        """Close an epoch for a local checkpoint of the member. Raises: NotPrimary if none will come."""
         if self._is_over:
             raise NotPrimary("the stream of the primary has ended")
         with self.primary.parts.store.latch:
@@ -134,7 +134,7 @@ class Member(Site):
         return True
 
     def await_end(self) -> None:
-        """Until every group is applied."""
+        """Wait until every group is applied."""
         self._close_epoch()
         self._is_over = True
         self._thread.join()
@@ -143,7 +143,7 @@ class Member(Site):
         self.compare(self.primary)
 
     def close(self) -> None:
-        """The stream has ended."""
+        """End the stream and close."""
         self.applier.end_stream()
         super().close()
 
@@ -165,8 +165,8 @@ def _copy_file(source: Any, target: Any, name: str) -> None:
 
 
 class Replica(Site):
-    """A replica of a store in the same process, whose threads receive and apply. Now and then another node answers: it
-    has the same epochs in files of other names, and what was received is thrown away while the applier works on it.
+    """A replica of a store in the same process, with threads that receive and apply. Now and then another node answers:
+    it has the same epochs in files of other names, and what was received is discarded while the applier works on it.
     """
 
     identity = "replica"
@@ -176,7 +176,7 @@ class Replica(Site):
         self.db = open_store()
         self.channel = resolve(CHANNEL)(source, self.db)
         place = source.endpoint
-        # Not the name of the source's files: whenever the receiver begins anew it has met another node.
+        # Not the name of the source's files: each time the receiver starts again it has met another node.
         met = replace(place.site, binlog="another-node")
         self._receiver = resolve(RECEIVER)(self.channel.replica, met, place.source_binlog(), place.clock)
         self._rng = random.Random(f"moves {place.clock.random_bytes(8).hex()}")
@@ -194,7 +194,7 @@ class Replica(Site):
                 self.source.parts.store.clock.sleep(POLL_SECONDS)
 
     def await_end(self) -> None:
-        """Until the last thing the source does is here too."""
+        """Wait until the last change of the source is here too."""
         self.source.create_table(MARK, [Column("id", Int64)], primary_key="id").insert((1,))
         self.source.advance_epoch()
         clock = self.source.parts.store.clock
@@ -213,7 +213,7 @@ class Replica(Site):
 
 
 SITES: dict[str, tuple[type[Member] | type[Replica], dict[str, Any], dict[str, Any]]] = {
-    # name: what follows, options of the store it follows, options of its own
+    # name: kind of site, options of the store it follows, options of its own
     "member": (Member, {}, {}),
     "replica": (Replica, SOURCE_OPTIONS, REPLICA_OPTIONS),
 }

@@ -1,8 +1,8 @@
 """Threads and locks that take turns, in place of those of `threading`, while a life is scheduled.
 
-Everything else of `threading` and `queue` is made of plain locks: they are replaced where `threading` makes them, so
-that re-entrant locks, conditions, events, semaphores and queues take turns as well. A thread started by one that takes
-part takes part too. A lock made here works for threads outside the life as any lock does.
+Everything else in `threading` and `queue` is made of plain locks. These are replaced where `threading` makes them, so
+that re-entrant locks, conditions, events, semaphores and queues take turns as well. A thread that is started by one
+that takes part takes part too. For threads outside the life, a lock made here works like any lock.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _trace: Any = None  # of each thread that takes part
 
 
 def read() -> None:
-    """A word of an arena is about to be looked at: a point of the life under way, now and then."""
+    """Make a point, now and then, before a word of an arena is read."""
     if _turns is not None:
         _turns.read()
 
 
 class TurnLock:
-    """`threading.Lock`: one that is taken is waited for by handing the turn on."""
+    """`threading.Lock` that hands the turn over while it waits."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -36,7 +36,7 @@ class TurnLock:
         self._lock = allocate_lock()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As `threading.Lock.acquire`; the timeout is virtual time."""
+        """See `threading.Lock.acquire`; the timeout is in virtual time."""
         turns = _turns
         if turns is None or not turns.takes_part():
             return self._lock.acquire(blocking, timeout)
@@ -53,7 +53,7 @@ class TurnLock:
         return False
 
     def release(self) -> None:
-        """As `threading.Lock.release`."""
+        """See `threading.Lock.release`."""
         self._lock.release()
         turns = _turns
         if turns is not None and turns.takes_part():
@@ -61,7 +61,7 @@ class TurnLock:
             turns.point("release")
 
     def locked(self) -> bool:
-        """As `threading.Lock.locked`."""
+        """See `threading.Lock.locked`."""
         return self._lock.locked()
 
     def _at_fork_reinit(self) -> None:
@@ -75,7 +75,7 @@ class TurnLock:
 
 
 class _Begun:
-    """Whether a thread has begun: an event that does not take turns, for the new thread has none yet."""
+    """An event, set when a thread has begun. It does not take turns, because the new thread has no turn yet."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -100,7 +100,7 @@ _real_join = threading.Thread.join
 
 
 def _start(thread: Any) -> None:
-    """`Thread.start` of a thread that takes part from its first line on."""
+    """`Thread.start` for a thread that takes part from its first line on."""
     turns = _turns
     if turns is None or not turns.takes_part():
         _real_start(thread)
@@ -125,12 +125,12 @@ def _start(thread: Any) -> None:
     thread.run = run_in_turn
     thread._started = _Begun()
     _real_start(thread)
-    entered.acquire()  # its identity is known
+    entered.acquire()  # its identity is known now
     turns.point("start")
 
 
 def _join(thread: Any, timeout: float | None = None) -> None:
-    """`Thread.join`, which hands the turn on."""
+    """`Thread.join` that hands the turn over."""
     turns, turn = _turns, getattr(thread, "turn", None)
     if turns is not None and turn is not None and turns.takes_part():
         deadline = None if timeout is None else turns.now + timeout
@@ -145,7 +145,7 @@ def _join(thread: Any, timeout: float | None = None) -> None:
 _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (threading, "Lock", TurnLock),
     (threading, "_allocate_lock", TurnLock),
-    (threading, "_CRLock", None),  # `RLock` makes the one of plain locks then
+    (threading, "_CRLock", None),  # then `RLock` makes the lock of plain ones
     (threading.Thread, "start", _start),
     (threading.Thread, "join", _join),
     (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
@@ -154,7 +154,9 @@ _PATCHES: tuple[tuple[Any, str, Any], ...] = (
 
 @contextmanager
 def taking_turns(turns: Turns, trace: Any = None) -> Iterator[None]:
-    """Until the block ends the calling thread, and those it starts, take turns. trace: for `sys.settrace` in each."""
+    """Let the calling thread, and threads it starts, take turns until the block ends. trace: for `sys.settrace` in
+    each.
+    """
     global _turns, _trace
     before = [(place, name, getattr(place, name)) for place, name, _ in _PATCHES]
     for place, name, made in _PATCHES:

@@ -1,12 +1,12 @@
-"""Who runs: threads that take part run one at a time, and a seed decides where another one goes on.
+"""The scheduler: threads that take part run one at a time, and a seed decides where another one continues.
 
-Each thread has a gate it sleeps at. The one that runs comes to *points* (kernel calls, locks, words of the arena, calls
-of the disk) and at some of them hands the turn on; one that must wait names what for, and when it would give up. Time
-is virtual: every point takes a little, and when no thread can run it goes on to the next deadline. The digest over all
-points is the trace: the same seed gives the same one.
+Each thread has a gate at which it sleeps. The running thread reaches *points* (kernel calls, locks, words of the arena,
+calls of the disk) and hands the turn over at some of them. A thread that must wait names what it waits for, and its
+deadline. Time is virtual: every point takes a little, and when no thread can run it jumps to the next deadline. The
+trace is a digest over all points: the same seed gives the same trace.
 
-Each seed draws its own kind of run: how often turns change, how much slower some threads are than others, how often one
-stops for long in the middle of what it does.
+Each seed draws its own kind of run: how often turns change, how much slower some threads are than others, how often a
+thread stops for long in the middle of its work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NoReturn
 POINT_SECONDS = 0.000_005
 POINTS_MAX = 1_000_000
 SECONDS_MAX = 600.0
-# A wait of a thread for nothing but time ends early at so many changes of turns.
+# Share of the changes of turns at which time jumps to the next deadline.
 JUMP_SHARE = 0.01
 PARKED_POINTS_MIN = 30
 PARKED_POINTS_MAX = 12_000
@@ -44,7 +44,7 @@ class Turn:
         self.gate = allocate_lock()
         self.gate.acquire()
         self.ident = 0
-        self.resource: object | None = None  # what it waits for; None: it can run
+        self.resource: object | None = None  # what it waits for; None if it can run
         self.waits_for = ""
         self.deadline: float | None = None
         self.parked_until = 0
@@ -52,7 +52,7 @@ class Turn:
 
 
 class Turns:
-    """The scheduler of one life. All of it is used by the thread that runs, and by no other."""
+    """The scheduler of one life. Only the running thread uses it."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Turns:
         read_rate: float = 0.02,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """give_up: ends the life with what is wrong, from whatever thread. read_rate: share of reads of arena words
-        that are points. say: told of every change of turns.
+        """give_up: ends the life with what is wrong, from any thread. read_rate: share of reads of arena words that are
+        points. say: called at every change of turns.
         """
         self.seed = seed
         self.now = 0.0
@@ -75,31 +75,31 @@ class Turns:
         self.rate = self._rng.choice((0.02, 0.05, 0.1, 0.2, 0.4))
         self.park_rate = self._rng.choice((0.0, 0.001, 0.004, 0.015))  # of kernel calls and looks
         self.line_rate = self._rng.choice((0.0, 0.0, 0.002, 0.02))
-        self.limit = POINTS_MAX  # at so many points `on_limit` is called
+        self.limit = POINTS_MAX  # number of points at which `on_limit` is called
         self.on_limit: Callable[[], None] = lambda: None
-        self._lines_left = 0  # before the next that is a point
+        self._lines_left = 0  # lines before the next one that is a point
         self._is_uneven = self._rng.random() < 0.5
         self._digest = hashlib.blake2b(digest_size=8)
         self._turns: list[Turn] = []
         self._names: dict[str, int] = {}
         self._running: Turn | None = None
-        self._ident = 0  # of the one that runs
+        self._ident = 0  # of the running thread
         self._is_deciding = False
 
-    # --- who takes part --------------------------------------------------------------------------
+    # --- threads ---------------------------------------------------------------------------------
     def begin(self) -> None:
-        """The calling thread takes part from now on, and runs."""
+        """Let the calling thread take part, as the running one, from now on."""
         turn = self.add("main")
         turn.ident = self._ident = get_ident()
         self._running = turn
 
     def end(self) -> None:
-        """The calling thread takes part no more. All others have ended."""
+        """End the part of the calling thread. All others have ended."""
         self._ident = 0
         self._running = None
 
     def add(self, name: str) -> Turn:
-        """A thread that is about to be started; it waits at its gate."""
+        """Add a thread that is about to be started; it waits at its gate."""
         number = self._names[name] = self._names.get(name, 0) + 1
         weight = self._rng.choice((0.05, 0.3, 1.0, 3.0)) if self._is_uneven else 1.0
         turn = Turn(name if number == 1 else f"{name}#{number}", weight)
@@ -107,11 +107,11 @@ class Turns:
         return turn
 
     def enter(self, turn: Turn) -> None:
-        """First thing in a new thread: wait for the first turn."""
+        """Wait for the first turn, as the first thing in a new thread."""
         turn.gate.acquire()
 
     def leave(self, turn: Turn) -> None:
-        """Last thing in it: who waits for its end can run, and another one does."""
+        """End the part of a thread, as its last action: threads that wait for its end can run."""
         turn.has_ended = True
         self._turns.remove(turn)
         self.wake(turn)
@@ -119,18 +119,18 @@ class Turns:
         self._run(self._choose())
 
     def takes_part(self) -> bool:
-        """Whether the calling thread is the one that runs. All others of the process go their own ways."""
+        """Whether the calling thread is the running one. All other threads of the process are not scheduled."""
         return get_ident() == self._ident and not self._is_deciding
 
     def hurry(self) -> None:
-        """All threads are equally fast from now on, and none stops for long: the life is to come to its end."""
+        """Make all threads equally fast from now on, without long stops, so that the life ends soon."""
         self.park_rate, self._is_uneven = 0.0, False
         for turn in self._turns:
             turn.weight, turn.parked_until = 1.0, 0
 
     # --- points ----------------------------------------------------------------------------------
     def point(self, kind: str, may_park: bool = False) -> None:
-        """Another thread may run here. may_park: this one may be made to wait for long."""
+        """Let another thread run here, perhaps. may_park: this one may be made to wait for long."""
         if get_ident() != self._ident or self._is_deciding:
             return
         running = self._running
@@ -151,12 +151,12 @@ class Turns:
             self._switch(running, kind)
 
     def read(self) -> None:
-        """A word of the arena is about to be read or written by Python: now and then a point."""
+        """Make a point, now and then, before Python reads or writes a word of the arena."""
         if get_ident() == self._ident and not self._is_deciding and self._rng.random() < self.read_rate:
             self.point("word", True)
 
     def line(self) -> None:
-        """A line of the engine is about to run: now and then a point."""
+        """Make a point, now and then, before a line of the engine."""
         if get_ident() == self._ident and not self._is_deciding:
             self._lines_left -= 1
             if self._lines_left <= 0:
@@ -164,10 +164,10 @@ class Turns:
                 self.point("line", True)
 
     def wait(self, resource: object, waits_for: str, deadline: float | None = None) -> None:
-        """Let others run until `wake(resource)`, or the deadline. Only by the thread that runs."""
+        """Let others run until `wake(resource)` or the deadline. Only the running thread calls this."""
         running = self._running
         assert running is not None
-        self._count()  # a thread that does nothing but wait still lets those go on that were stopped for some points
+        self._count()  # threads that were stopped for some points must continue even if this one only waits
         running.resource, running.waits_for, running.deadline = resource, waits_for, deadline
         self._note(f"wait {waits_for}", running.name)
         self._switch(running, waits_for)
@@ -179,7 +179,7 @@ class Turns:
             self.wait(object(), "time", self.now + max(0.0, seconds))
 
     def wake(self, resource: object) -> None:
-        """Threads that wait for it can run."""
+        """Let threads that wait for a resource run."""
         for turn in self._turns:
             if turn.resource is resource:
                 turn.resource = None
@@ -239,18 +239,18 @@ class Turns:
             self.now = max(self.now, min(ahead))
         return bool(ahead)
 
-    # --- what came of it -------------------------------------------------------------------------
+    # --- the result ------------------------------------------------------------------------------
     @property
     def trace(self) -> str:
-        """Digest over every point so far."""
+        """Digest over all points so far."""
         return self._digest.hexdigest()
 
     def stop(self, text: str) -> NoReturn:
-        """End the life: nothing goes on any more, or nothing comes to an end."""
+        """End the life, because no thread can run, or nothing ends."""
         self._give_up(f"{text}\n{self.stacks()}")
 
     def stacks(self) -> str:
-        """What each thread waits for, and where it stands."""
+        """Return what each thread waits for, and its stack."""
         frames = sys._current_frames()
         told = []
         for turn in self._turns:
@@ -269,6 +269,6 @@ def _places(frame: FrameType) -> list[str]:
 
 
 def thread_name(thread: threading.Thread) -> str:
-    """The name of a thread, without the number that counts all threads of the process."""
+    """Return the name of a thread, without the number that counts all threads of the process."""
     name = thread.name
     return name if not name.startswith("Thread-") else f"thread {name.partition('(')[2].rstrip(')')}"
