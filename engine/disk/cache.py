@@ -50,7 +50,7 @@ WAIT_MS = 10_000
 # A waiter checks this often without a wake-up: a signal may interrupt the thread that owes it the wake-up.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
-BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of two batches
+BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of the two batches of `WriteBehind`
 CLEAN_PAGES = 16  # cleaned at once by a thread that needs a frame
 _COUNTERS = {
     "frames": c.C_FRAMES,
@@ -106,7 +106,7 @@ class PageCache:
         self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
         self._changed = threading.Condition()
         self.waiting = 0
-        self.promised = 0  # pages of all holders (H2)
+        self.promised = 0  # frames reserved by all holders (H2)
         self.ahead = ReadAhead(call_owner(self._load_ahead))
         self._scratch: list[Scratch] = []
 
@@ -115,9 +115,9 @@ class PageCache:
         """Load pages and pin them until `release` of the same numbers; all of them or none.
 
         A page with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN from
-        the current UNDO log. is_reference: False if the pages were requested before for the same purpose, as by a
-        commit: this does not make them hotter. Never call this with the commit latch held: a frame may have to be
-        cleaned, and the UNDO log takes the latch to flush.
+        the current UNDO log. is_reference: False if the same work has requested the pages before, as a commit has: they
+        do not become hotter. Never call this with the commit latch held: a frame may have to be cleaned, and the UNDO
+        log takes the latch to flush.
 
         Raises: PageDamaged (also for an unreadable page), IoFailed, FileTruncated, NoSuchTable (the table was dropped
         meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`).
@@ -280,7 +280,9 @@ class PageCache:
         self._notify()
 
     def _make_way(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
-        """Provide, or wait for, what the claim of wanted[at] lacked; returns the position where to continue."""
+        """Remove what made the claim of wanted[at] fail, or wait until it is gone; returns the position where to
+        continue.
+        """
         reason = int(out[at])
         if reason == c.CLAIM_NOWHERE:
             raise NoSuchTable("the table of a disk page was dropped; begin a new transaction", page=int(wanted[at]))
@@ -383,14 +385,14 @@ class PageCache:
             self._copy_for_room(min(self._batch_pages, CLEAN_PAGES))
 
     def _copy_for_room(self, limit: int) -> int:
-        """Copy out cold pages, or hot ones if no cold one can go; returns how many. The caller has the turn."""
+        """Copy out cold pages, or hot ones if no cold one can be copied; returns how many. The caller holds `_turn`."""
         return self._copy_out(c.COPY_COLD, 0, limit, _new_cursor()) or self._copy_out(
             c.COPY_HOT, 0, limit, _new_cursor()
         )
 
     def _copy_out(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
-        """Copy dirty pages to the batch being filled, which makes them clean; returns how many. The caller has the
-        turn.
+        """Copy dirty pages to the batch being filled, which makes them clean; returns how many. The caller holds
+        `_turn`.
         """
         done = 0
         while done < limit and cursor[0] >= 0:

@@ -1,7 +1,7 @@
 """Disk columns of one store, assembled: tablespaces, page caches, page writer, UNDO log.
 
-A store without tablespaces has only the object: files, buffers and threads come with the first tablespace (`start`).
-Rooms that build on this one request pages here by number, whatever cache they are in.
+A store without tablespaces has this object and nothing else: files, buffers and threads come with the first tablespace
+(`start`). Rooms that build on this one request pages here by number, whatever cache they are in.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class DiskColumns:
         identity: tuple[bytes, int],
         can_write: bool = True,
     ) -> None:
-        """identity: store UUID and the incarnation of this opening, now or later. can_write: False to rehearse."""
+        """identity: store UUID, and the incarnation of this opening, even if the sysfile does not have it yet.
+        can_write: False for a restart that only rehearses.
+        """
         self.mem = arena.mem
         self.space = Space(arena.mem, files, identity[0], call_owner(self._cache_address))
         self.space.incarnation = identity[1]
@@ -232,9 +234,9 @@ class DiskColumns:
                 cache.read_ahead(part)
 
     def forget_pages(self, tablespace: Tablespace) -> None:
-        """Drop all pages of a tablespace that holds no table. Nothing may be written to its files after they are
-        forgotten, and the content of its pages has no meaning, whether the tablespace is then dropped or not. Raises:
-        as `PageCache.forget_files`.
+        """Drop all pages of a tablespace that holds no table. From then on nothing may be written to its files, and its
+        pages have no valid content, even if the tablespace is not dropped after all. Raises: as
+        `PageCache.forget_files`.
         """
         cache = self.caches[tablespace.definition.page_bytes]
         cache.forget_files(each.file_id for each in tablespace.files)
@@ -253,7 +255,9 @@ class DiskColumns:
         return any(cache.behind.find(page) is not None for cache in list(self.caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
-        """Return how many pages one holder should pin at once: up to a quarter of the frames, so that several can."""
+        """Return how many pages one holder should pin at once: a quarter of the frames at most, so that several holders
+        fit.
+        """
         fewest = min((cache.frames for cache in self.caches.values()), default=FRAMES_MIN)
         return max(1, min(most, fewest // 4))
 

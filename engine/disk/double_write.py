@@ -52,7 +52,7 @@ class Places(Protocol):
 
 
 def create_double_write(files: Files, page_bytes: int) -> None:
-    """Create the file in the store's directory, with room for a full batch of such pages. Durable on return."""
+    """Create the file in the store's directory, with room for a full batch of pages of this size. Durable on return."""
     file = files.create(FILE_NAME, HEADER_BYTES + DOUBLE_WRITE_PAGES_MAX * page_bytes)
     files.fdatasync(file)
     files.close(file)
@@ -156,8 +156,8 @@ class _Begun:
 
 
 def _begun(files: Files, places: Places, file: File, store: bytes) -> Iterator[_Begun]:
-    """Yield pages that are in their places as in the file, or torn there. An intact page that differs from its copy was
-    not begun, and is durable from an earlier batch.
+    """Yield the pages that are the same in their places as in the file, or torn there. If a place has an intact page
+    other than the copy, its write in place had not begun: that page is durable from an earlier batch.
     """
     header = _read_header(files, file, store)
     if header is None:

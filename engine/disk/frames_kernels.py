@@ -176,7 +176,7 @@ def claim_pages(mem, cache, pages, start, end, how, out):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
 def loaded_page(mem, cache, page, words, start, is_pinned):
-    """Fill a page claimed with CLAIM_LOAD from words[start:]; OK, or ST_INVARIANT if they are no valid page.
+    """Fill a page claimed with CLAIM_LOAD from words[start:]; OK, or ST_INVARIANT if they are not a valid page.
 
     A page never written is all zero: it is empty and has LSN 0. is_pinned: the claimer keeps the pin.
     """
@@ -185,8 +185,9 @@ def loaded_page(mem, cache, page, words, start, is_pinned):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64)")
 def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
-    """Do `loaded_page` for words as they were read, given their lanes from word start + 1 on. Returns ST_INVARIANT and
-    does nothing unless they are intact, match `seal` after the checksum, and have this page number.
+    """Do `loaded_page` for words that were read and not yet verified. lanes: XXH3 lanes from word start + 1 on. seal:
+    the words that must follow the checksum. Returns ST_INVARIANT, with nothing done, if checksum, seal or page number
+    does not match.
     """
     page_words = mem[cache + C.C_PAGE_WORDS]
     if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + D.DP_PAGE] != page:
@@ -290,7 +291,7 @@ def copy_out(mem, cache, entry, buffer, done, copied):
 
 @helper
 def is_wanted(mem, entry, how, before_lsn):
-    """Return 1 if a dirty page is to be copied out: for room if it is not pinned, for a flush if it was dirty before
+    """Return 1 if a dirty page is to be copied out: for room if it is not pinned, for a flush if it became dirty before
     `before_lsn`.
     """
     flags = mem[entry + C.CE_FLAGS]

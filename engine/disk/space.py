@@ -169,7 +169,7 @@ class Space:
             self.restore_file(definition.tablespace_id, file_id)
 
     def restore_file(self, tablespace_id: int, file_id: int) -> None:
-        """Open a data file of an existing tablespace; harmless if it is open. Raises: as `restore`."""
+        """Open a data file of an existing tablespace, unless it is open. Raises: as `restore`."""
         tablespace = self._by_id.get(tablespace_id)
         if tablespace is None or file_id in self.open_files:
             return
@@ -185,7 +185,7 @@ class Space:
             raise self._no_memory()
 
     def number(self, definition: TablespaceDefinition) -> None:
-        """Note the numbers of a definition, so that they are never reused."""
+        """Record the numbers of a definition, so that they are never reused."""
         self.next_tablespace_id = max(self.next_tablespace_id, definition.tablespace_id + 1)
         self.next_file_id = max([self.next_file_id, *(each + 1 for each in definition.file_ids)])
 
@@ -256,7 +256,7 @@ class Space:
             return unused != int(self.mem[tablespace.address + TS_EXTENTS])
 
     def forget(self, tablespace: Tablespace) -> None:
-        """Make an unused tablespace invisible. Harmless twice."""
+        """Make an unused tablespace invisible. May be called again."""
         self.by_name.pop(tablespace.definition.name, None)
         self._by_id.pop(tablespace.definition.tablespace_id, None)
         for each in tablespace.files:

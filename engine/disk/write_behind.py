@@ -5,9 +5,10 @@ filled while another thread may still be writing the previous one. Until a page 
 takes it from its copy here.
 
 Invariants: (B1) `find` finds a page from before its frame may be evicted until it is in its place; (B2) of two copies
-of a page the newer one is found, and written last; (B3) copies do not change while a batch can be found, so a reader
-that was overtaken by the end of the writing finds another page there, or the right one. A thread that fills a batch has
-the cache's turn, a thread that writes has that of `PageWriter`; both are taken in this order.
+of a page the newer one is found, and written last; (B3) the copies of a batch do not change while `find` can return
+them. A reader that uses a copy after its batch was written finds the right page there, or another one, which its number
+shows. A thread that fills a batch holds the cache's turn, a thread that writes holds that of `PageWriter`; both are
+taken in this order.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class WriteBehind:
     def find(self, page: int) -> tuple[Words, int] | None:
         """Return the array with a copy of the page and the copy's first word; None if the page is in its place.
 
-        When the caller reads the words, they may belong to another page: then it must call again.
+        By the time the caller reads the words, they may belong to another page: then it must call again.
         """
         for batch in self._batches:
             slot = batch.slots.get(page)
