@@ -70,12 +70,12 @@ class Change:
 
     @property
     def condition(self) -> Condition | None:
-        """The condition for rows to be changed; all if None."""
+        """The condition that a row must meet to be changed; None: all rows are changed."""
         return self._condition
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
-        """Return (places of the rows to change; planes of the outputs for each of them; whether no row after them
-        counts).
+        """Return (places of the rows to change; planes of the outputs for each of them; whether the program has ended
+        the scan).
 
         Raises: errors of a program in a row.
         """

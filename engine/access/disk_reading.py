@@ -1,7 +1,8 @@
-"""Reads of rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
+"""Reads of one or many rows with their disk parts: which pages, in which order, and large values chunk by chunk.
 
 A kernel call copies memory parts and disk part of a row at one instant, or reports the missing page. For many rows the
-pages are determined first: they are read in sorted, a few at a time, with read-ahead of the next ones, each once.
+pages are determined first. Each page is then read once, in sorted order, a few at a time, with read-ahead of the next
+ones.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                     return out[:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
-                # Once in memory it usually stays long enough. If it is gone again, it is pinned.
+                # A loaded page usually stays long enough. If it was evicted before the call, pin it.
                 if is_brought:
                     hold_instead(disk, held, [int(state[3])])
                 else:
@@ -102,7 +103,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
 
 
 def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
-    """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never finds it
+    """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never leaves it
     wrong.
     """
     given = held[:]

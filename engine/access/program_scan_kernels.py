@@ -1,7 +1,7 @@
 """Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
-Only programs that need nothing but fixed columns in memory, run as a vector and are short are run here, so that a call
-ends in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
+Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call ends
+in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
 """
 
 # mypy: ignore-errors
@@ -28,7 +28,9 @@ SLOT_MASK = 0xFFFF
 
 @helper
 def _gather_live(mem, row, row_words, stop, rowid, rows, count):
-    """Append the addresses of LIVE rows of slots [rowid's, stop) to the planes; return the new number of rows."""
+    """Append the addresses of LIVE rows in slots from that of `rowid` to `stop` (exclusive) to the planes; return the
+    new number of rows.
+    """
     fixed = np.uint64(P.R_FIXED * P.VECTOR_ROWS)
     rowids = np.uint64(P.R_ROWID * P.VECTOR_ROWS)
     for i in range(stop - (rowid & SLOT_MASK)):

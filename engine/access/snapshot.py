@@ -1,4 +1,4 @@
-"""Open snapshots of a store: their beginning and end, and the tables they show (docs/internals/access.md, section 11).
+"""Snapshots of a store: opened and closed, and the tables they show (docs/internals/access.md, section 11).
 
 Old rows are kept by the version store in the arena (`engine/txn/versions_kernels.py`). A snapshot holds its tables as
 they were defined at its epoch and pins those dropped meanwhile.
@@ -79,7 +79,7 @@ class Snapshots:
         snapshot: T | None = None
         try:
             with store.latch:
-                # Always, even without counted commits: it may have a commit that a signal kept from being counted.
+                # Close it even if it counts no commits: a signal may have kept a commit from being counted.
                 epoch, lsn, sequence = store.epochs.close()
                 snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
@@ -130,7 +130,7 @@ class Snapshots:
 
 
 def _frozen(table: Table) -> Table:
-    """Copy a table as it is defined now: changed parts of it are replaced, never changed in place."""
+    """Copy a table as it is defined now. A shallow copy is enough: changes of a table replace its parts."""
     return copy.copy(table)
 
 

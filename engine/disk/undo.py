@@ -16,12 +16,12 @@ their way, with GROUP_SHARE_WORDS (header and padding of a group are at most 24 
 p words reserved and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a reservation is granted
 only while p <= U_FREE. A record moves its words from p to b. A commit that holds the latch once opens at most one
 group, which its transaction's GROUP_SHARE_WORDS pay for. Each further slice of a transaction (except the last) must
-cover 6 pages,
-because 6 times RECORD_SHARE_WORDS pay for one group. A flush moves at most b to h, and lowers b by as much or more. So
-h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused when it is used up.
-Writing b, and writing all of it again in a restart, ends before t + c. A restart that is interrupted there and
-repeated, any number of times, writes it again in the same place (`rewind`). So records that a completed restart has
-written count once (`made_again` moves m to h), and a log that was full still has room for a local checkpoint.
+cover 6 pages, because 6 times RECORD_SHARE_WORDS pay for one group. A flush moves at most b to h, and lowers b by as
+much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused
+when it is used up. Writing b, and writing all of it again in a restart, ends before t + c. A restart that is
+interrupted there and repeated, any number of times, writes it again in the same place (`rewind`). So records that a
+completed restart has written count once (`made_again` moves m to h), and a log that was full still has room for a local
+checkpoint.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class UndoLog:
             self.update_free()
 
     def set_mark(self, position: int) -> None:
-        """Set the mark: the group with the UNDO_LCP record of the newest complete local checkpoint, to which a restart
-        undoes.
+        """Set the mark to the group with the UNDO_LCP record of the newest complete local checkpoint; a restart undoes
+        back to it.
         """
         if position > self.mark:
             self.mark = position

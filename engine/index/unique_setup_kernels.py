@@ -82,8 +82,8 @@ def begin_unique(mem, index):
 
 @kernel("int64(int64[::1], int64, int64)")
 def enforce_unique(mem, index, is_forced):
-    """Enforce uniqueness after a walk over all rows, if no operation was suspect since the last call, or if
-    `is_forced`. OK, or ST_MORE: rows must be walked again.
+    """Enforce uniqueness after a walk over all rows, if since the last call no operation has found its key in another
+    row (U_SUSPECTS), or if `is_forced`. OK, or ST_MORE: rows must be walked again.
     """
     index = descriptor_of(mem, index)
     if index == 0:
