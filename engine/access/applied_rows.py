@@ -160,7 +160,6 @@ def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
 
 
 def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """Return the keys of the rows at `places`."""
     return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 

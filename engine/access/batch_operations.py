@@ -454,7 +454,6 @@ def scan(
 def _scan_disk(
     table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of one fragment with their disk parts."""
     reader = DiskScan(table.disk, table, fragment, txn)
     is_end = False
     while not is_end and (left is None or left > 0):

@@ -1,7 +1,7 @@
 """Updates and deletes with conditions and expressions: programs run over locked rows as the transaction sees them.
 
-A program computes values, and only values are logged: arithmetic never reaches the log. A refused row stays as it was,
-and stays locked to the transaction's end, so that the answer remains true.
+A program computes values, and only values are logged: arithmetic never reaches the log. A refused row is not changed,
+but stays locked to the end of the transaction, so that the refusal remains true.
 """
 
 from __future__ import annotations

@@ -97,11 +97,11 @@ def scan_index(
     limit: int | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of disjoint ranges, one range after the other, each in the order of the index; `limit` with one
-    range only.
+    """Yield the rows of disjoint ranges, one range after the other, each in the order of the index; a `limit` needs a
+    single range.
 
-    names: columns that are read; is_only: the index answers alone. numbers: fragments of which rows are requested, all
-    if None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
+    names: columns that are read; is_only: the index answers alone. numbers: fragments whose rows are requested, all if
+    None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
     that an update moves from one range to the next occurs once. Raises: as `IndexScan.batches`.
     """
     wanted = _wanted(table, numbers)

@@ -309,7 +309,7 @@ class IndexScan:
 
 
 def _first_pages(pages: list[int], most: int) -> list[int]:
-    """Return the pages of as many first rows as need at most `most` different pages."""
+    """Return the pages of the first rows, of as many rows as need at most `most` different pages."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
         if page and page not in seen:

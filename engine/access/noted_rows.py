@@ -1,4 +1,4 @@
-"""Information of a transaction for the binlog besides its changes: their author, rows to send again, tracked reads.
+"""Records of a transaction for the binlog besides its changes: their author, rows to send again, tracked reads.
 
 Nothing here changes the contents of a row. The records of absent rows and of reads have images with the key alone;
 replay skips them.

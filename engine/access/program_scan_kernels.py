@@ -118,7 +118,7 @@ def _fill_headers(mem, data, fragment, program, rows, count, is_own):
 @helper
 def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out, offsets, state):
     """Copy entries of accepted rows to out, in order. Return OK, or ST_SPACE - words needed with the position at the
-    row without room. A row with an error is copied too, so that it can be named.
+    row that does not fit. A row with an error is copied too, so that the error can name it.
     """
     for i in range(count):
         verdict = work[np.uint64(P.W_VERDICT) + np.uint64(i)]

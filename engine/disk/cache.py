@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tidemark.engine.sealed.sealed_layout import Words
 
 WAIT_MS = 10_000
-# A waiter checks this often without a wake-up: a signal may interrupt the thread that owes it the wake-up.
+# A waiter checks again after this time even if no thread wakes it: a signal may interrupt the thread that should.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
 BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of the two batches of `WriteBehind`
@@ -205,7 +205,7 @@ class PageCache:
         """Drop all pages of data files that are being removed, dirty or not: no transaction changes them any more. An
         interrupted batch is finished first, because the places of its pages will be gone.
 
-        Raises: MemoryExhausted (another thread reads one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
+        Raises: MemoryExhausted (another thread holds one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
         dropped until then stay dropped.
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
@@ -328,7 +328,7 @@ class PageCache:
                 self._changed.notify_all()
 
     def _load_ahead(self, pages: list[int]) -> None:
-        """Load pages for the read-ahead thread, without a lasting pin and without a reference for the later reader."""
+        """Load pages for the read-ahead thread, without leaving them pinned or counting a reference."""
         step = max(1, self._batch_pages)
         for start in range(0, len(pages), step):
             wanted = np.array(pages[start : start + step], dtype=np.int64)

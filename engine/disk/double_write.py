@@ -106,8 +106,8 @@ def mend(files: Files, places: Places, store: bytes) -> int:
     """Write the pages of the last batch again, their copies first; returns how many were torn in their places.
 
     After a failed sync the page cache may have data that the disk lacks (F39), and the next batch overwrites the
-    copies. Durable on return: those pages. A second call does no harm. A page that is bad in its place and in the file
-    is left alone: a reader of it gets PageDamaged. Raises: ForeignFile, VersionTooNew, SyncFailed, StorageFull.
+    copies. Durable on return: those pages. May be repeated. A page that is bad in its place and in the file is left
+    alone: a reader of it gets PageDamaged. Raises: ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
     if not files.exists(FILE_NAME):
         return 0

@@ -1,7 +1,7 @@
-"""The kernels that Python calls on a page cache: claim, fill and unpin pages; copy dirty pages out, note them written.
+"""The kernels that Python calls on a page cache: claim, fill, unpin and copy out pages, and record their writes.
 
-A call does a bounded amount of work (200 µs) and returns how far it came. Callers name a page by its number, never by
-its entry, so each call looks up the current state again.
+A call does a bounded amount of work (200 µs) and returns the position it reached. Callers name a page by its number,
+never by its entry, so each call looks up the current state again.
 """
 
 # mypy: ignore-errors
@@ -156,7 +156,7 @@ def claim_page(mem, cache, page, how):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64[::1])")
 def claim_pages(mem, cache, pages, start, end, how, out):
-    """Claim pages[start:end] in order; returns the position of the first that failed, or how far the call came.
+    """Claim pages[start:end] in order; returns the position of the first that failed, or the position reached.
 
     out: outcome of each (CLAIM_HIT, CLAIM_LOAD, or the reason of the failure). A page to be loaded is pinned, whatever
     `how` says; its entry belongs to the caller until `loaded_page` or `drop_page`. A page with FRESH_PAGE is formatted
@@ -245,7 +245,7 @@ def drop_page(mem, cache, page):
 def unpin_pages(mem, cache, pages, start, end):
     """Remove one pin of each of pages[start:end]; returns the position reached. Pages not pinned are skipped.
 
-    pages: each becomes 0 as its pin goes, so a caller that lost the result to a signal may call again.
+    pages: each word becomes 0 when its pin is removed, so a caller that lost the result to a signal may call again.
     """
     end = min(end, start + PAGES_PER_CALL)
     if start < 0 or end > pages.size:

@@ -175,7 +175,7 @@ def take_frame(mem, cache):
 # --- LIRS -----------------------------------------------------------------------------------------
 @helper
 def prune(mem, cache):
-    """Drop cold entries from the stack's bottom until a hot one is there; 0 if that was too much for one call."""
+    """Drop cold entries from the stack's bottom until a hot one is there; 0 if that takes more than STEPS_MAX steps."""
     for _ in range(STEPS_MAX):
         entry = mem[cache + C.C_STACK_BOTTOM]
         if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:

@@ -303,7 +303,7 @@ class UndoLog:
                     self._flush()
             finally:
                 if self.flusher is token:
-                    self.flusher = None  # no call before it, so no signal can leave a flusher that has gone
+                    self.flusher = None  # no call comes before, so a signal cannot leave a flusher that does not run
                     self._let_go()
 
     def _let_go(self) -> None:
