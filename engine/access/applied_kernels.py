@@ -25,7 +25,7 @@ def lock_found(mem, table, txn, buf, keys, offsets, stride, start, stop, found):
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # in words not assigned yet
+        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # hints, in words without a result yet
         for i in range(begin, end):
             first = offsets[i] if offsets.size else i * stride
             words = offsets[i + 1] - first if offsets.size else stride

@@ -38,7 +38,7 @@ APPLIED = 0
 MISSING = 1  # an update or a delete found no row
 EXISTS = 2  # an insert found a row with its key
 REFUSED = 3  # the program refused the row
-TAKEN = 4  # another row has its key of a unique index
+TAKEN = 4  # another row has the same key in a unique index
 
 
 class Judge:

@@ -377,8 +377,8 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """Do `decode_rows` for entries in order. Without gaps, var and disk parts, all entries have one size, which is
-    faster.
+    """Do `decode_rows` for entries in order. Entries without gaps, var and disk parts have one size, so a stride
+    replaces their offsets.
     """
     stride = ENTRY_WORDS + row_format.fixed_words
     is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride

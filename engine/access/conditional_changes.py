@@ -262,7 +262,7 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
 def _lock_found(
     txn: Transaction, table: Table, condition: Condition | None, with_disk: bool
 ) -> Iterator[tuple[Words, Words]]:
-    """Yield (entries, image offsets) of rows found, read again under their locks; they may have changed before that."""
+    """Yield (entries, image offsets) of rows found, read again under their locks: they may have changed since."""
     names = list(table.definition.primary_key)
     found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
     for batch in found:

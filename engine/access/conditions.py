@@ -146,7 +146,7 @@ class Judged(Protocol):
 
 
 def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
-    """Return the error of a program in the row with its image at the start of an array."""
+    """Return the error of a program in the row whose image is at the start of an array."""
     if code == p.PE_DAMAGED:
         return PageDamaged(
             f"{table.name}: the lengths in a row contradict each other; run `tidemark check`", table=table.name

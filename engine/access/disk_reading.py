@@ -54,7 +54,7 @@ GROUP_PAGES = 64  # pages pinned for one kernel call: about 200 µs of copying
 SCAN_SLOTS = 8_192
 SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
-SCAN_WORDS = 4 << 20  # intended bound on a batch of a scan
+SCAN_WORDS = 4 << 20  # target size of a batch of a scan
 
 # Private buffers for reading rows, with the state of the call; pop and append are atomic.
 _outs: list[tuple[Words, Words]] = []
@@ -151,7 +151,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
 
 
 class Gatherer:
-    """Reads many rows in the order of their pages; `offsets[i]` is the start of row i's image, -1 if it is gone."""
+    """Reads many rows in the order of their pages; offsets[i] is the start of row i's image, -1 if the row is gone."""
 
     def __init__(
         self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None

@@ -30,7 +30,7 @@ def stand_on(mem, tree, place, cursor):
 
 @helper
 def is_changed(mem, operation, until):
-    """Whether a row's chain of own operations has a change with its record before word `until` of the buffer."""
+    """Whether a row's chain of own operations has a change whose record is before word `until` of the buffer."""
     while operation != 0:
         word = mem[operation + A.O_RECORD]
         if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:

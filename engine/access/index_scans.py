@@ -94,7 +94,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 class IndexScan:
-    """One scan; call `batches` once. Rows are in the order of the index, each as committed when reached."""
+    """One scan; call `batches` once. Rows are in the order of the index, each as committed when the scan reaches it."""
 
     def __init__(
         self,

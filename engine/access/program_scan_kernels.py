@@ -44,7 +44,9 @@ def _gather_live(mem, row, row_words, stop, rowid, rows, count):
 
 @helper
 def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
-    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of a row it holds, or stop)."""
+    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of the first row it has changed,
+    or stop).
+    """
     for slot in range(rowid & SLOT_MASK, stop):
         head = mem[row]
         seen = 1 if (head >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0

@@ -1,7 +1,7 @@
 """One row at a time: insert, write, get, update, delete inside a transaction (D3).
 
-Every function validates its input before it changes anything, then makes one kernel call. If the kernel has to stop (a
-held lock, a small buffer, reserved memory), the cause is settled here and the call is repeated.
+Every function validates its input before it changes anything, then makes one kernel call. If the kernel has to stop
+(for a held lock, a full buffer, missing memory), `settle` removes the cause and the call is repeated.
 """
 
 from __future__ import annotations

@@ -52,14 +52,12 @@ CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
 
 
 def version_words(options: Options) -> int:
-    """Return the words of the arena, past `data_memory`, that the version store takes; touched as old rows are kept."""
+    """Return the words of the arena, past `data_memory`, for the version store; touched only as old rows are kept."""
     return options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
 class Snapshots:
-    """The snapshots of one open store. The store holds this object, which holds no reference to it: that would be a
-    cycle.
-    """
+    """The snapshots of one open store, which owns this object. A reference back to the store would be a cycle."""
 
     def __init__(self, store: Transactions) -> None:
         """Set up the version store. Raises: MemoryExhausted."""
@@ -70,7 +68,7 @@ class Snapshots:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
     def begin(self, store: Transactions, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
-        """Close the open epoch and show the tables as at its end. Durable on return: everything the snapshot shows.
+        """Close the open epoch and return a snapshot of its end. Durable on return: everything the snapshot shows.
 
         look: called with the latch held, while the rows in memory are those of the snapshot. Waits for commits that are
         being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.

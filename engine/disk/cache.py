@@ -341,7 +341,7 @@ class PageCache:
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
-        """Write up to `limit` dirty pages, the next victims first, and all copies that wait; returns how many.
+        """Write up to `limit` dirty pages, the next victims first, and all copies in `WriteBehind`; returns how many.
 
         They are durable in the data files after the next batch or `flush`; a torn one is repaired from the double-write
         file. Raises: StorageFull, IoFailed, SyncFailed; copies that were not written keep waiting.
@@ -408,7 +408,7 @@ class PageCache:
                 written_pages(self._mem, self.address, copied, count - start, 1)
             except BaseException:
                 # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. Pages
-                # already reported as on their way stay so.
+                # that were already reported keep their outcome.
                 written_pages(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Arena
 
-AT_HAND_PAGES = 16  # most pages of a commit that is tried without pinning them
+AT_HAND_PAGES = 16  # a commit of up to this many pages is tried without pinning them
 COMMIT_PAGES = 64  # pages of one slice of a commit: changing them takes about 200 µs
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
@@ -105,7 +105,9 @@ class DiskColumns:
         return self.is_started and self.undo.is_filtering
 
     def begin_first(self) -> None:
-        """Create the files for the first tablespace: UNDO log, double-write file. Durable on return, and declared."""
+        """Create UNDO log and double-write file for the first tablespace. Durable on return, and declared by
+        `declare_undo`.
+        """
         if self.is_started:
             return
         geometry = undo_geometry(self._options.undo_log_bytes)
@@ -115,7 +117,7 @@ class DiskColumns:
         self.start(geometry, UndoPosition())
 
     def make_double_write(self) -> None:
-        """Create the double-write file unless there is one; batches of larger pages make it longer."""
+        """Create the double-write file unless there is one; batches of larger pages lengthen it."""
         if not self._files.exists(FILE_NAME):
             create_double_write(self._files, DEFAULT_PAGE_BYTES)
 

@@ -1,6 +1,6 @@
 """Tablespaces, data files and extents in memory: created, freed, restored, and copied for local checkpoints.
 
-Every kernel with a loop stops after the number of steps its caller gives. The sums and lists of `space_kernels.py` are
+Kernels that go over many extents or blocks take a bound from the caller. The sums and lists of `space_kernels.py` are
 exact between calls.
 """
 
@@ -215,8 +215,8 @@ def restore_extent(mem, page, fragment, words, at):
     """Restore an extent's owner and its pages' free words from a header at words[at].
 
     fragment: the owner's handle, 0 if its table was dropped. OK; ST_DROPPED for an invalid handle; ST_INVARIANT for an
-    extent that does not exist, is not free, has another size or tablespace, or has a page with more free words than a
-    page has.
+    extent that does not exist, is not free, has another size or tablespace, or has a page with more free words than an
+    empty page.
     """
     if fragment != 0:
         fragment = descriptor_of(mem, fragment)

@@ -1,4 +1,4 @@
-"""The kernels that Python calls on a page cache: claim, fill, unpin and copy out pages, and record their writes.
+"""The kernels that Python calls on a page cache: claim, fill, unpin and copy out pages, and record the copies.
 
 A call does a bounded amount of work (200 µs) and returns the position it reached. Callers name a page by its number,
 never by its entry, so each call looks up the current state again.
@@ -261,7 +261,7 @@ def unpin_pages(mem, cache, pages, start, end):
 @kernel("int64(int64[::1], int64, int64)")
 def forget_page(mem, cache, page):
     """Drop a page of a removed file, dirty or not: OK, ST_MISSING, or ST_INVARIANT while it is pinned, loaded or
-    written.
+    copied out.
     """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:
@@ -279,7 +279,7 @@ def forget_page(mem, cache, page):
 # --- writing --------------------------------------------------------------------------------------
 @helper
 def copy_out(mem, cache, entry, buffer, done, copied):
-    """Copy one dirty page after `done` others; from here on it is clean and on its way to disk."""
+    """Copy one dirty page after `done` others; from here on it is clean and has CE_WRITING."""
     page_words = mem[cache + C.C_PAGE_WORDS]
     move_words(mem, mem[entry + C.CE_FRAME], buffer, done * page_words, page_words)
     copied[COPIED_WORDS * done] = mem[entry + C.CE_PAGE]
@@ -308,8 +308,8 @@ def is_wanted(mem, entry, how, before_lsn):
 def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, copied):
     """Copy dirty pages into a private buffer after `done` others, up to `limit` in all; returns how many it then holds.
 
-    Each is clean from then on, and on its way to disk until `written_pages` reports the outcome. cursor: word 0 is the
-    entry where COPY_ALL continues, from 0; -1 at the end. The other choices begin anew at each call, and have ended
+    Each is clean from then on, and has CE_WRITING until `written_pages` reports the outcome. cursor: word 0 is the
+    entry where COPY_ALL continues, from 0; -1 at the end. The other choices start over at each call, and have ended
     when a call copies nothing. before_lsn: COPY_ALL skips pages first changed by this record or a later one. copied:
     COPIED_WORDS for each page.
     """
@@ -340,10 +340,10 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def written_pages(mem, cache, copied, count, is_durable):
-    """Record the outcome for the pages of a batch: written or, with `is_durable` 0, as dirty as before; returns how
-    many are clean now.
+    """Record the outcome for copied pages: their copies will be written or, with `is_durable` 0, are lost, and the
+    pages are as dirty as before; returns how many are clean now.
 
-    A page changed while its copy was on its way stays dirty.
+    A page changed after it was copied stays dirty.
     """
     clean = 0
     for i in range(min(count, copied.size // COPIED_WORDS)):

@@ -34,7 +34,7 @@ class WriteAhead(Protocol):
 
 
 class PageWriter:
-    """Writes batches of pages; hold `turn` from before they are copied until the end."""
+    """Writes batches of pages. Hold `turn` from before the pages are copied until `write` returns."""
 
     def __init__(
         self,

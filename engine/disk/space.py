@@ -82,7 +82,7 @@ class Tablespace:
 
 
 class Space:
-    """All tablespaces of one store. Creating and dropping them needs the schema's turn; growing has its own lock."""
+    """All tablespaces of one store. Creating and dropping them needs `schema_latch`; growing has its own lock."""
 
     def __init__(self, mem: Words, files: Files, store: bytes, cache_of: Callable[[int], int] = lambda _: 0) -> None:
         """store: its UUID. cache_of: returns the address of the page cache for a page size in bytes."""
@@ -200,7 +200,7 @@ class Space:
         named = self._making | {each for definition in [*self.definitions(), *kept] for each in definition.file_ids}
         return remove_unnamed(self._files, named)
 
-    # --- making and dropping; the caller has the schema's turn -----------------------------------
+    # --- making and dropping; the caller holds `schema_latch` ------------------------------------
     def make(self, definition: TablespaceDefinition, size_bytes: int, now_us: int) -> Tablespace:
         """Create a tablespace with one file, not visible before `publish`. Durable on return: the file.
 

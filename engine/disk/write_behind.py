@@ -81,7 +81,7 @@ class WriteBehind:
         """Whether a batch waits to be written."""
         return len(self._batches) > 1
 
-    # --- filling; the caller has the cache's turn --------------------------------------------------
+    # --- filling; the caller holds the cache's turn ------------------------------------------------
     def filling(self) -> Batch:
         """Return a batch with room. Raises: as `PageWriter.write`, if another one must be written first."""
         if self._batches[0].count == self.capacity:
@@ -123,7 +123,7 @@ class WriteBehind:
             return written
 
     def write_all(self) -> None:
-        """Write all waiting copies. The caller has the cache's turn. Durable on return, and raises: as `write_full`."""
+        """Write all waiting copies. The caller holds the cache's turn. Durable on return; raises: as `write_full`."""
         if self._batches[0].count:
             self.hand_over()
         self.write_full()
@@ -141,6 +141,6 @@ class WriteBehind:
         return len(order)
 
     def forget(self, file_ids: Container[int]) -> None:
-        """Drop copies of pages of data files that are being removed. The caller has both turns."""
+        """Drop copies of pages of data files that are being removed. The caller holds both turns."""
         for batch in self._batches:
             batch.slots = {page: slot for page, slot in batch.slots.items() if page >> FILE_SHIFT not in file_ids}
