@@ -309,7 +309,7 @@ class IndexScan:
 
 
 def _first_pages(pages: list[int], most: int) -> list[int]:
-    """Return the pages of the first rows, of as many rows as need at most `most` different pages."""
+    """Return the longest beginning of the list that has at most `most` different pages; 0 is no page."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
         if page and page not in seen:

@@ -70,7 +70,7 @@ class Options:
     Args:
         data_memory: Memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions
             use 64 bytes for each row they have changed or locked.
-        redo_log: Size of the REDO log on disk of a new store; an existing store keeps the size it was created with.
+        redo_log: Size of the REDO log on disk of a new store; an existing store keeps its size.
         page_buffer: Memory for pages of disk columns, for each page size in use, including pages on their way to the
             disk.
         page_flush_rate: Bytes of disk pages a local checkpoint writes per second; 0 sets no bound.

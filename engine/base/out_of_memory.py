@@ -1,7 +1,7 @@
 """Turn a MemoryError of Python, NumPy or Arrow inside a call into a typed error, with nothing half done (F103).
 
-In a call of a transaction it ends the transaction (`Transaction.out_of_memory`). Any other call has changed nothing, or
-continues where it stopped when it is repeated. A MemoryError in the user's own code is passed on unchanged.
+In a call of a transaction, a MemoryError ends the transaction (`Transaction.out_of_memory`). Any other call has changed
+nothing, or continues where it stopped when it is repeated. A MemoryError in the user's own code is passed on unchanged.
 """
 
 from __future__ import annotations

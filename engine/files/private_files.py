@@ -1,4 +1,4 @@
-"""Secrets in files outside any store, which only the user may read."""
+"""Secrets in files outside any store: read, after a check that no other user may read or write them."""
 
 from __future__ import annotations
 
