@@ -1,7 +1,7 @@
-"""Locks of keys that have no row: no other transaction can insert one before the transaction that found none has ended.
+"""Locks on keys that have no row: until the transaction that holds one ends, no other transaction can insert the key.
 
-The key is in a slot, like that of a row being inserted, so a transaction that wants to insert it waits, and a deadlock
-is found as for rows. There is no record and no entry in another index, and nothing of it remains after the transaction.
+The key is in a slot, like that of a row being inserted, so a transaction that wants to insert it waits, and deadlocks
+are found as for rows. The lock has no record and no entry in another index, and leaves nothing after the transaction.
 """
 
 # mypy: ignore-errors
@@ -25,8 +25,8 @@ from tidemark.engine.txn.operations_kernels import busy
 
 @helper
 def take_absent(mem, txn, fragment, tag, images, at):
-    """Store a key, in an image with nothing else, in a new slot locked by this transaction. Return OK, or a status code
-    with nothing done.
+    """Store an image that has only a key in a new slot locked by this transaction. Return OK, or a status code with
+    nothing done.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -64,8 +64,8 @@ def take_absent(mem, txn, fragment, tag, images, at):
 
 @helper
 def meet_entry(mem, txn, fragment, rowid):
-    """Return whether an absence can be locked at an entry: OK if this transaction has deleted the row or already holds
-    its absence, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds it.
+    """Return whether the key of an index entry can be locked as absent: OK if this transaction has deleted the row or
+    has locked the key already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds the row.
     """
     head = mem[known_row_address(mem, fragment, rowid)]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED:
@@ -81,8 +81,8 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
     the fragment with the lock plus 1, 0 if there is a row by now, or -1 for a key no partition takes, which never has a
     row.
 
-    Return OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
-    absence does not see the row, and cannot insert it: ST_DUPLICATE.
+    Return OK, or the status at key X_ROW that stopped the call: ST_BUSY, ST_MEMORY, ST_PAGES. A transaction that holds
+    such a lock sees no row with the key, and gets ST_DUPLICATE if it inserts one.
     """
     table = descriptor_of(mem, table)
     if table == 0:

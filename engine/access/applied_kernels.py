@@ -1,4 +1,4 @@
-"""Rows for changes of another site: found and locked in batches; a missing row is not an error."""
+"""Finds and locks, in batches, the rows that another site has changed; a missing row is not an error."""
 
 # mypy: ignore-errors
 
@@ -14,10 +14,10 @@ from tidemark.engine.txn.operations_kernels import touch_row
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def lock_found(mem, table, txn, buf, keys, offsets, stride, start, stop, found):
-    """Lock the rows with keys [start, stop); found[i] is 1 if there is one, else 0.
+    """Lock the rows with keys [start, stop); found[i] is 1 if key i has a row, else 0.
 
-    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or the status of row X_ROW that stopped
-    it: ST_BUSY, ST_MEMORY; `found` is undefined past that row.
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or the status at key X_ROW that stopped
+    the call: ST_BUSY, ST_MEMORY; `found` is undefined past that key.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -25,7 +25,7 @@ def lock_found(mem, table, txn, buf, keys, offsets, stride, start, stop, found):
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # in words not assigned yet
+        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # hints, in words without a result yet
         for i in range(begin, end):
             first = offsets[i] if offsets.size else i * stride
             words = offsets[i + 1] - first if offsets.size else stride

@@ -1,8 +1,8 @@
 """Changes of another site, in batches, each row with its own outcome (docs/internals/replication.md).
 
-A batch is of one table and kind, and has no key twice: otherwise a change would have to see the result of an earlier
-one. All rows of a batch are locked, judged by an interpreted program if there is one, and changed if accepted; the
-others stay as they are, with an outcome that says why. There is no Python per row except for rows that other
+A batch has changes of one kind to one table, and no key twice: otherwise a change would have to see the result of an
+earlier one. All rows of a batch are locked, judged by an interpreted program if there is one, and changed if accepted;
+the others stay as they are, with an outcome that says why. No Python code runs per row, except for rows that other
 transactions insert in the meantime.
 """
 
@@ -38,7 +38,7 @@ APPLIED = 0
 MISSING = 1  # an update or a delete found no row
 EXISTS = 2  # an insert found a row with its key
 REFUSED = 3  # the program refused the row
-TAKEN = 4  # another row has its key of a unique index
+TAKEN = 4  # another row has the same key in a unique index
 
 
 class Judge:
@@ -70,7 +70,7 @@ class Judge:
 def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
     """Insert the rows with keys that no row has; return the outcome of each.
 
-    keys: of the rows, if the caller has them encoded. Columns not given take their defaults. Raises: errors of
+    keys: those of `rows`, if the caller has encoded them. Columns not given take their defaults. Raises: errors of
     validation; Retryable errors roll the transaction back.
     """
     return again_if_altered(txn, table, _upserts, rows, False, None, keys)
@@ -99,16 +99,16 @@ def _upserts(
         if updates:
             _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
         late = _insert(txn, table, rows, places[found == 0], outcomes)
-        places = late if updates else late[:0]  # rows inserted meanwhile by others are updated
+        places = late if updates else late[:0]  # an upsert updates rows that others inserted meanwhile
     return outcomes
 
 
 def apply_updates(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
-    """Set the given columns besides the keys of rows, if `judge` accepts them; return the outcome of each.
+    """Set the given columns, except the key, of rows that `judge` accepts; return the outcome of each.
 
-    A change with no column besides the key touches the row, as for a read that the other site has tracked.
+    A change with no column besides the key touches the row; the other site sends it for a read it has tracked.
     """
     return again_if_altered(txn, table, _updates, rows, judge, keys)
 
@@ -160,7 +160,6 @@ def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
 
 
 def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """Return the keys of the rows at `places`."""
     return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
@@ -183,7 +182,7 @@ def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
 def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:
     """Return entries and image offsets of locked rows, in the order of the keys.
 
-    Raises: TableAltered if a partition with some of the rows was dropped since: the batch is begun again.
+    Raises: TableAltered if a partition with some of the rows was dropped since; the batch then starts again.
     """
     entries, offsets, found = read_keys(table, keys, txn, with_disk)
     if found != keys.count:
@@ -221,7 +220,8 @@ def _update(
         patched = encode_columns_patch(row_format, some, entries, offsets)
         image_offsets = NOTHING if patched.stride_words else patched.offsets
         try:
-            # If nothing can be refused, the caller's savepoint is enough: the lock then becomes the update in place.
+            # Without a unique index no row is refused, so the caller's savepoint is enough, and the lock becomes the
+            # update in place.
             with txn.savepoint() if table.uniques else nullcontext():
                 put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
             outcomes[places] = APPLIED

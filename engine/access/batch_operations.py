@@ -1,4 +1,4 @@
-"""Many rows at a time: the `_many` calls and scans, without Python per row (D2).
+"""Many rows at a time: the `_many` calls and scans, with no Python code per row (D2).
 
 Batches are validated and encoded whole before the first row is changed; kernels process them in bounded slices.
 """
@@ -149,7 +149,8 @@ def put_images(
         if not offsets.size:
             offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
     hashes, order = _hashed(table, images, offsets, count, mode, first_row)
-    # One growth instead of many doublings: each row would need its own record header only if every run had one row.
+    # Grow the buffer once instead of doubling it many times. Rows of a run share one record header, so there are far
+    # fewer headers than rows.
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
     used = int(txn.mem[txn.desc + X_USED])
     if txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
@@ -376,7 +377,9 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """Do `decode_rows` for entries in order; without gaps, var and disk parts all entries have one size."""
+    """Do `decode_rows` for entries in order. Entries without gaps, var and disk parts have one size, so a stride
+    replaces their offsets.
+    """
     stride = ENTRY_WORDS + row_format.fixed_words
     is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
     if row_format.has_var or row_format.has_disk or not is_dense:
@@ -418,10 +421,11 @@ def scan(
     columns: Sequence[str] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """Yield all rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
-    transaction has changed it) when reached; with disk parts if one of `columns` (None: all) is on disk.
+    """Yield all rows, or those of some fragments, fragment by fragment in ROWID order, with disk parts if one of
+    `columns` (None: all) is on disk. Each row is as committed, or as the transaction has changed it, when the scan
+    reaches it.
 
-    A partition dropped meanwhile has no more rows.
+    A partition dropped meanwhile yields no more rows.
     """
     left = limit
     with_disk = table.format.needs_disk(columns)
@@ -450,7 +454,6 @@ def scan(
 def _scan_disk(
     table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of one fragment with their disk parts."""
     reader = DiskScan(table.disk, table, fragment, txn)
     is_end = False
     while not is_end and (left is None or left > 0):

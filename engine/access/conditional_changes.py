@@ -1,7 +1,7 @@
 """Updates and deletes with conditions and expressions: programs run over locked rows as the transaction sees them.
 
-A program computes values, and only values are logged: arithmetic never reaches the log. A refused row stays as it was,
-and stays locked to the transaction's end, so that the answer remains true.
+A program computes values, and only values are logged: arithmetic never reaches the log. A refused row is not changed,
+but stays locked to the end of the transaction, so that the refusal remains true.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Change:
 
     @property
     def condition(self) -> Condition | None:
-        """The condition for rows to be changed; all if None."""
+        """The condition that a row must meet to be changed; None: all rows are changed."""
         return self._condition
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
-        """Return (places of the rows to change; planes of the outputs for each of them; whether no row after them
-        counts).
+        """Return (places of the rows to change; planes of the outputs for each of them; whether the program has ended
+        the scan).
 
         Raises: errors of a program in a row.
         """
@@ -262,7 +262,7 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
 def _lock_found(
     txn: Transaction, table: Table, condition: Condition | None, with_disk: bool
 ) -> Iterator[tuple[Words, Words]]:
-    """Yield (entries, image offsets) of rows found, read again under their locks; they may have changed before that."""
+    """Yield (entries, image offsets) of rows found, read again under their locks: they may have changed since."""
     names = list(table.definition.primary_key)
     found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
     for batch in found:

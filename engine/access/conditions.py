@@ -112,7 +112,7 @@ class Running:
         return status, np.concatenate(parts, axis=1)
 
     def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
-        """Return (places of the accepted rows, at most `most`; whether no row after them counts).
+        """Return (places of the accepted rows, at most `most`; whether the scan ends with them).
 
         Raises: as `failed`, for a row before the last one wanted.
         """
@@ -146,7 +146,7 @@ class Judged(Protocol):
 
 
 def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
-    """Return the error of a program in the row with its image at the start of an array."""
+    """Return the error of a program in the row whose image is at the start of an array."""
     if code == p.PE_DAMAGED:
         return PageDamaged(
             f"{table.name}: the lengths in a row contradict each other; run `tidemark check`", table=table.name
@@ -192,7 +192,7 @@ class Condition:
 
 
 def names_of(definition: TableDefinition, program: Program) -> list[str]:
-    """Return the columns a program reads, with the key if an error may have to name it."""
+    """Return the columns a program reads, and the key if the program can fail: the error names the row by its key."""
     names = [definition.columns[position].name for position in program.columns]
     return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
 

@@ -1,8 +1,8 @@
 """Kernels that verify disk columns: pages and rows refer to each other, and to nothing else.
 
-A page is checked at one instant, under the GIL, with the rows of all its pieces. Rows found valid are marked, one bit
-by ROWID; rows without a mark at the end are checked alone. A locked row may be in the middle of a commit in slices, so
-missing pieces of it are not a fault.
+A page is checked at one instant, under the GIL, with the rows of all its pieces. Valid rows are marked, one bit for
+each ROWID; rows that have no mark at the end are checked one by one. A locked row may be in the middle of a commit in
+slices, so missing pieces of it are not a fault.
 """
 
 # mypy: ignore-errors
@@ -114,7 +114,7 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
         state[W.CD_WHERE] = -1
         fault = header_fault(mem, fragment, frame, page, page_words)
         if fault != A.OK:
-            # Pieces of another page or owner prove nothing; a wrong count of free words does not affect them.
+            # Pieces of another page or owner say nothing here; a wrong count of free words does not affect pieces.
             state[W.CD_SLOT] = 1 if fault == W.DISK_FREE else page_words
             return fault
         state[W.CD_SLOT] = 1
@@ -169,8 +169,8 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
     """Verify a row's disk part from the row's side: its piece, then every chunk.
 
     state: [reference at the start, next link, stamp, chunks done (references in `chunks`), page needed, chunks
-    expected]; begin with zeros. Return OK, with state[0] 0 if there is no such row; ST_PAGE: read in page state[4],
-    call again; ST_MORE: the row was changed meanwhile, or is locked: begin again; ST_SPACE: `chunks` needs state[5]
+    expected]; zeros at the start. Return OK, with state[0] 0 if there is no such row; ST_PAGE: load page state[4] and
+    call again; ST_MORE: the row was changed meanwhile, or is locked: start again; ST_SPACE: `chunks` needs state[5]
     words; a fault (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
     """
     fragment = descriptor_of(mem, fragment)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-DISK_PLACE = 1  # the page has another number
-DISK_OWNER = 2  # its owner is not that of its extent
+DISK_PLACE = 1  # the header has another page number
+DISK_OWNER = 2  # the page has another owner than its extent
 DISK_DIRECTORY = 3  # header and slot directory disagree
-DISK_FREE = 4  # its free words differ from those its extent counts
-DISK_ROW = 5  # a piece of a row that does not refer to it
-DISK_LENGTH = 6  # a piece with another length than its disk part has
+DISK_FREE = 4  # the page's free words differ from those its extent counts
+DISK_ROW = 5  # a piece whose row does not refer to it
+DISK_LENGTH = 6  # a piece whose length differs from that of its disk part
 DISK_LOST = 7  # the piece of a row is missing
 DISK_CHAIN = 8  # a chunk is missing
 

@@ -1,7 +1,8 @@
-"""Reads of rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
+"""Reads of one or many rows with their disk parts: which pages, in which order, and large values chunk by chunk.
 
 A kernel call copies memory parts and disk part of a row at one instant, or reports the missing page. For many rows the
-pages are determined first: they are read in sorted, a few at a time, with read-ahead of the next ones, each once.
+pages are determined first. Each page is then read once, in sorted order, a few at a time, with read-ahead of the next
+ones.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ GROUP_PAGES = 64  # pages pinned for one kernel call: about 200 µs of copying
 SCAN_SLOTS = 8_192
 SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
-SCAN_WORDS = 4 << 20  # intended bound on a batch of a scan
+SCAN_WORDS = 4 << 20  # target size of a batch of a scan
 
 # Private buffers for reading rows, with the state of the call; pop and append are atomic.
 _outs: list[tuple[Words, Words]] = []
@@ -80,7 +81,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                     return out[:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
-                # Once in memory it usually stays long enough. If it is gone again, it is pinned.
+                # A loaded page usually stays long enough. If it was evicted before the call, pin it.
                 if is_brought:
                     hold_instead(disk, held, [int(state[3])])
                 else:
@@ -102,7 +103,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
 
 
 def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
-    """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never finds it
+    """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never leaves it
     wrong.
     """
     given = held[:]
@@ -150,7 +151,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
 
 
 class Gatherer:
-    """Reads many rows in the order of their pages; `offsets[i]` is the start of row i's image, -1 if it is gone."""
+    """Reads many rows in the order of their pages; offsets[i] is the start of row i's image, -1 if the row is gone."""
 
     def __init__(
         self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None

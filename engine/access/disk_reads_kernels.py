@@ -27,7 +27,7 @@ from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
 
 ENTRY_INCOMPLETE = 1 << 60
-PAGE_OF_OWN = 0  # among wanted pages: no page has to be read in
+PAGE_OF_OWN = 0  # in place of a page: no page must be read
 
 
 @helper

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:
-    """Return the error for an image with a key that another row has in the unique index found by the last call. row:
-    position in a batch.
+    """Return the error for an image whose key another row has in a unique index, the one in X_UNIQUE of the
+    transaction. row: position in a batch.
     """
     handle = int(txn.mem[txn.desc + X_UNIQUE])
     known = [*table.uniques.values(), *table.building.values()]

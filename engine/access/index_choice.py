@@ -35,8 +35,8 @@ RANGES_MAX = 64
 PLACED_ROW_COST = 8  # a row judged in place; each unit of `cost_of` is added
 COPIED_ROW_COST = 60  # a row copied before it is judged
 INDEXED_ROW_COST = 120  # a row found through an entry
-ONLY_ROW_COST = 45  # an entry that answers alone
-DISK_ROW_COST = 1_500  # added if its disk part is read
+ONLY_ROW_COST = 45  # a row built from its entry alone
+DISK_ROW_COST = 1_500  # added if the disk part of a row is read
 RANGE_COST = 25_000  # bounds built, the tree descended, a batch begun
 
 

@@ -1,7 +1,7 @@
-"""Rows by an index, read or, if it is exact, built from its entries alone; ranges counted without reading any row.
+"""Rows by an index: read, or built from the entries of an exact index alone. Ranges counted without reading any row.
 
-An entry is as committed, like its row. A transaction's own changes are merged in as for any scan by an index; only then
-row headers are read, to skip the rows the transaction has changed.
+An entry has the committed key of its row. A transaction's own changes are merged in as for any scan by an index; only
+then row headers are read, to skip the rows the transaction has changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALL_LEAVES = 512  # about 100 µs
 
 
 def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:
-    """Whether entries of an index alone have these columns; of the hidden columns they have only ROWID and fragment."""
+    """Whether the entries of an index have all of these columns (of the hidden ones: only ROWID and fragment)."""
     shape = index.tree.shape
     return shape.answers(names) and shape.lies_in_fixed
 
@@ -97,11 +97,11 @@ def scan_index(
     limit: int | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of disjoint ranges, one range after the other, each in the order of the index; `limit` with one
-    range only.
+    """Yield the rows of disjoint ranges, one range after the other, each in the order of the index; a `limit` needs a
+    single range.
 
-    names: columns that are read; is_only: the index answers alone. numbers: fragments of which rows are requested, all
-    if None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
+    names: columns that are read; is_only: the index answers alone. numbers: fragments whose rows are requested, all if
+    None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
     that an update moves from one range to the next occurs once. Raises: as `IndexScan.batches`.
     """
     wanted = _wanted(table, numbers)
@@ -124,8 +124,8 @@ def _wanted(table: Table, numbers: Sequence[int] | None) -> Words:
 
 
 def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, keys: KeyRange | Bounds) -> int | None:
-    """Return the number of rows in a range of keys, counted by leaves of the tree. None if the tree does not have the
-    answer: the transaction has made changes, or entries of dropped partitions may still exist.
+    """Return the number of rows in a range of keys, counted by leaves of the tree. None if the rows must be read: the
+    transaction has made changes, or entries of dropped partitions may still exist.
 
     Raises: NoSuchTable, NoSuchIndex.
     """

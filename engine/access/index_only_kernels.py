@@ -26,8 +26,8 @@ from tidemark.engine.rows.lcp_kernels import packed_place
     "int64[::1], int64[::1])"
 )
 def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
-    """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them; no row is
-    read, unless the rows of a transaction are skipped.
+    """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them. Rows are read
+    only to skip those a transaction has changed.
 
     txn, until, wanted: as for `index_rows`. places and keys: room for 1 and W words per entry examined; heads gets
     ROWID and place word of each entry copied, state[0] their number. Return OK at the end, ST_MORE, or ST_DROPPED if
@@ -80,8 +80,8 @@ def put_octets(keys, base, bit, width, out, byte):
 
 @helper
 def put_field(keys, base, bit, kind, width, is_whole, out, byte):
-    """Write one value to byte offset `byte` of out, where zeros are; return the bits it took. is_whole: it has whole
-    words, as values of the primary key do, and integers are sign-extended.
+    """Write one value to byte offset `byte` of out, which has zeros there; return the bits it took. is_whole: the value
+    has whole words, as those of the primary key have, and integers are sign-extended.
     """
     if kind == K.CLASS_BYTES:
         return put_octets(keys, base, bit, width, out, byte)

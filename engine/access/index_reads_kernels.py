@@ -1,7 +1,7 @@
-"""Rows by an ordered index: the tree is read and the rows are copied in one kernel call, in key order.
+"""Rows by an ordered index: one kernel call reads the tree and copies the rows, in key order.
 
-So each row is as committed when reached, and no other row can have taken its place. A transaction's own changes are not
-part of the stream: rows it had changed when the scan began are skipped, and come from `own_rows`.
+So each row is as committed when the scan reaches it, and no other row can have taken its place. A transaction's own
+changes are not part of the stream: rows it had changed when the scan began are skipped, and come from `own_rows`.
 """
 
 # mypy: ignore-errors
@@ -30,7 +30,7 @@ def stand_on(mem, tree, place, cursor):
 
 @helper
 def is_changed(mem, operation, until):
-    """Whether a row's chain of own operations has a change with its record before word `until` of the buffer."""
+    """Whether a row's chain of own operations has a change whose record is before word `until` of the buffer."""
     while operation != 0:
         word = mem[operation + A.O_RECORD]
         if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:
@@ -161,8 +161,8 @@ def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
 
 @helper
 def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
-    """Copy the rows of which this is the newest operation. Return 0; or, with nothing copied, the words needed for all,
-    or ST_SPOOLED.
+    """Copy the rows whose newest operation this is. Return 0; or, with nothing copied, the words needed for all, or
+    ST_SPOOLED.
     """
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = max(1, mem[operation + A.O_ROWID] >> A.COUNT_SHIFT)

@@ -1,7 +1,7 @@
 """Rows of a table by one of its ordered indexes: bounds, batches, and a transaction's own changes merged in.
 
 A scan keeps no place in the tree between two batches. Changes that its transaction had made when the scan began are
-merged in order among the committed rows; rows it changes while the scan is open are seen as before.
+merged in order among the committed rows; changes it makes while the scan is open are not seen.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 class IndexScan:
-    """One scan; call `batches` once. Rows are in the order of the index, each as committed when reached."""
+    """One scan; call `batches` once. Rows are in the order of the index, each as committed when the scan reaches it."""
 
     def __init__(
         self,
@@ -159,7 +159,9 @@ class IndexScan:
         )
 
     def _place(self) -> tuple[int, int]:
-        """Return the transaction with the changes to be skipped, and the word of its buffer up to which they are."""
+        """Return the transaction whose changed rows are skipped, and the word of its buffer before which the records of
+        these changes are.
+        """
         return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
 
     def _call(self, limit: int, places: Words, out: Words, offsets: Words, state: Words) -> int:
@@ -307,7 +309,7 @@ class IndexScan:
 
 
 def _first_pages(pages: list[int], most: int) -> list[int]:
-    """Return the pages of as many first rows as need at most `most` different pages."""
+    """Return the longest beginning of the list that has at most `most` different pages; 0 is no page."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
         if page and page not in seen:

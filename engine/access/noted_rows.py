@@ -1,4 +1,4 @@
-"""Information of a transaction for the binlog besides its changes: their author, rows to send again, tracked reads.
+"""Records of a transaction for the binlog besides its changes: their author, rows to send again, tracked reads.
 
 Nothing here changes the contents of a row. The records of absent rows and of reads have images with the key alone;
 replay skips them.
@@ -56,7 +56,7 @@ def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
         places = places[outcomes[places] == MISSING]
         if places.size:
             taken = again_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
-            places = places[~taken]  # inserted by others meanwhile: to be touched
+            places = places[~taken]  # others inserted these rows meanwhile: touch them
     return outcomes
 
 

@@ -1,7 +1,7 @@
 """Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
-Only programs that need nothing but fixed columns in memory, run as a vector and are short are run here, so that a call
-ends in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
+Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call ends
+in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
 """
 
 # mypy: ignore-errors
@@ -28,7 +28,9 @@ SLOT_MASK = 0xFFFF
 
 @helper
 def _gather_live(mem, row, row_words, stop, rowid, rows, count):
-    """Append the addresses of LIVE rows of slots [rowid's, stop) to the planes; return the new number of rows."""
+    """Append the addresses of LIVE rows in slots from that of `rowid` to `stop` (exclusive) to the planes; return the
+    new number of rows.
+    """
     fixed = np.uint64(P.R_FIXED * P.VECTOR_ROWS)
     rowids = np.uint64(P.R_ROWID * P.VECTOR_ROWS)
     for i in range(stop - (rowid & SLOT_MASK)):
@@ -42,7 +44,9 @@ def _gather_live(mem, row, row_words, stop, rowid, rows, count):
 
 @helper
 def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
-    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of a row it holds, or stop)."""
+    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of the first row it has changed,
+    or stop).
+    """
     for slot in range(rowid & SLOT_MASK, stop):
         head = mem[row]
         seen = 1 if (head >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0
@@ -116,7 +120,7 @@ def _fill_headers(mem, data, fragment, program, rows, count, is_own):
 @helper
 def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out, offsets, state):
     """Copy entries of accepted rows to out, in order. Return OK, or ST_SPACE - words needed with the position at the
-    row without room. A row with an error is copied too, so that it can be named.
+    row that does not fit. A row with an error is copied too, so that the error can name it.
     """
     for i in range(count):
         verdict = work[np.uint64(P.W_VERDICT) + np.uint64(i)]

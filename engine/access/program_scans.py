@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
 
 SUM_SLOTS = 32_768  # about 150 µs of a call that only sums
-# Whether it has floats, its word, word and bit of its NULL mark; words are counted from the row's header.
+# (1 for floats, word of the value, word of the NULL bit, NULL bit); words are counted from the row's header.
 _PlainColumn = tuple[int, int, int, int]
 Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 
@@ -218,7 +218,8 @@ def aggregate(
     partitions: Sequence[str] | None = None,
     rows: Rows | None = None,
 ) -> list[Any]:
-    """Return one value for each (function, column or expression). Kernels aggregate the rows and copy none of them out.
+    """Return one value for each (function, column or expression). Kernels aggregate rows in place if they can, else
+    copies of the rows.
 
     rows: source of the rows in place of a scan of the table, with any condition applied; called with columns and limit.
     sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, errors of a program in a row.

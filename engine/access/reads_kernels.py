@@ -164,7 +164,7 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not assigned yet
+        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # hints, in offsets not assigned yet
         for i in range(begin, end):
             first = key_offsets[i] if key_offsets.size else i * stride
             words = key_offsets[i + 1] - first if key_offsets.size else stride

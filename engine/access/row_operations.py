@@ -1,7 +1,7 @@
 """One row at a time: insert, write, get, update, delete inside a transaction (D3).
 
-Every function validates its input before it changes anything, then makes one kernel call. If the kernel has to stop (a
-held lock, a small buffer, reserved memory), the cause is settled here and the call is repeated.
+Every function validates its input before it changes anything, then makes one kernel call. If the kernel has to stop
+(for a held lock, a full buffer, missing memory), `settle` removes the cause and the call is repeated.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _new_out() -> tuple[Words, memoryview]:
 def settle(
     txn: Transaction, table: Table, status: int, words: int, deadline: float | None, ahead_words: int = 0
 ) -> float:
-    """Do what a stopped kernel call needs before it can be repeated; return the deadline of the whole wait.
+    """Remove the reason why a kernel call stopped, so that it can be repeated; return the deadline of the whole wait.
 
     Raises: the error of a status that cannot be settled; the transaction is rolled back first if it is Retryable.
     """
@@ -252,8 +252,8 @@ def write(txn: Transaction, table: Table, row: Any) -> None:
 
 
 def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
-    """Lock, find, delete, or begin the update of one row by key. Return the words then used in the buffer, 0 if no row
-    has it.
+    """Lock, find, delete, or begin the update of one row by key. Return the words of the buffer in use afterwards, 0 if
+    no row has the key.
     """
     if table.is_dropped:
         check_table(table)

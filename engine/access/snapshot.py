@@ -1,4 +1,4 @@
-"""Open snapshots of a store: their beginning and end, and the tables they show (docs/internals/access.md, section 11).
+"""Snapshots of a store: opened and closed, and the tables they show (docs/internals/access.md, section 11).
 
 Old rows are kept by the version store in the arena (`engine/txn/versions_kernels.py`). A snapshot holds its tables as
 they were defined at its epoch and pins those dropped meanwhile.
@@ -52,14 +52,12 @@ CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
 
 
 def version_words(options: Options) -> int:
-    """Return the words of the arena, past `data_memory`, that the version store takes; touched as old rows are kept."""
+    """Return the words of the arena, past `data_memory`, for the version store; touched only as old rows are kept."""
     return options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
 class Snapshots:
-    """The snapshots of one open store. The store holds this object, which holds no reference to it: that would be a
-    cycle.
-    """
+    """The snapshots of one open store, which owns this object. A reference back to the store would be a cycle."""
 
     def __init__(self, store: Transactions) -> None:
         """Set up the version store. Raises: MemoryExhausted."""
@@ -70,7 +68,7 @@ class Snapshots:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
     def begin(self, store: Transactions, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
-        """Close the open epoch and show the tables as at its end. Durable on return: everything the snapshot shows.
+        """Close the open epoch and return a snapshot of its end. Durable on return: everything the snapshot shows.
 
         look: called with the latch held, while the rows in memory are those of the snapshot. Waits for commits that are
         being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
@@ -79,7 +77,7 @@ class Snapshots:
         snapshot: T | None = None
         try:
             with store.latch:
-                # Always, even without counted commits: it may have a commit that a signal kept from being counted.
+                # Close it even if it counts no commits: a signal may have kept a commit from being counted.
                 epoch, lsn, sequence = store.epochs.close()
                 snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
@@ -130,7 +128,7 @@ class Snapshots:
 
 
 def _frozen(table: Table) -> Table:
-    """Copy a table as it is defined now: changed parts of it are replaced, never changed in place."""
+    """Copy a table as it is defined now. A shallow copy is enough: changes of a table replace its parts."""
     return copy.copy(table)
 
 

@@ -34,8 +34,8 @@ DUE_FIRST = 1_024  # versions of a run that are compared with the cursor in one 
 
 
 class _Sorted:
-    """Rows in the direction of a scan: keys and places as they are compared, entries, and the start and size of each in
-    them.
+    """Rows in the direction of a scan: keys and places as they are compared, and entries with the start and size of
+    each.
     """
 
     __slots__ = ("entries", "keys", "places", "sizes", "starts")
@@ -62,7 +62,7 @@ class _Sorted:
         return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
 
     def beside(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
-        """Return these rows and others in one, unordered."""
+        """Return these rows and others as one, unordered."""
         all_rows = [self, *others]
         width = max(rows.keys.shape[1] for rows in all_rows)
         begins = np.cumsum([0, *(rows.entries.size for rows in all_rows)])

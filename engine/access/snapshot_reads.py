@@ -69,8 +69,8 @@ def handles_of(table: Table, numbers: Words) -> Words:
 def read_rows(
     snapshot: Snapshot, table: Table, fragments: Words, rowids: Words, pages: Words | None
 ) -> tuple[Words, Words]:
-    """Return (entries, image offset of each row, -1 for a row that does not exist). pages: of the disk parts; None:
-    without disk parts.
+    """Return (entries, image offset of each row, -1 for a row that does not exist). pages: those of the disk parts;
+    None: read no disk parts.
 
     Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.

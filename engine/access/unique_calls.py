@@ -135,7 +135,7 @@ def _read_disk(
 def _still(
     table: Table, index: StoredUnique, lookups: Lookups, found: Words, entries: Words, offsets: Words, count: int
 ) -> bool:
-    """Whether the rows read are all the rows found, and have the keys that were looked up."""
+    """Whether all rows found were read, and still have the keys that were looked up."""
     if count != found.size:
         return False
     held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)

@@ -1,6 +1,7 @@
 """Rows by the key of a unique index: found and copied, or found and locked, in one kernel call.
 
-See docs/internals/access.md, section 6.
+*Evidence* is the lock to wait for: X_FRAGMENT, X_ROWID and X_LOCK of the transaction. See docs/internals/access.md,
+section 6.
 """
 
 # mypy: ignore-errors
@@ -46,7 +47,7 @@ def has_key(mem, txn, buf, index, place, keys, start, words):
 
 @helper
 def is_others(mem, txn, place):
-    """Whether another transaction holds the row at a place; if so, leaves evidence of it."""
+    """Whether another transaction holds the row at a place; leaves evidence if so."""
     row = row_of_place(mem, place)
     head = mem[row]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED or lock_owner(mem, head) == txn:
@@ -59,7 +60,7 @@ def is_others(mem, txn, place):
 
 @helper
 def leave_evidence(mem, txn, place):
-    """Record which row's lock must be waited for."""
+    """Record the lock of a row as the one to wait for."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
     mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
     mem[txn + A.X_LOCK] = mem[row_of_place(mem, place)] & A.LOCK_MASK

@@ -138,7 +138,7 @@ def _upsert_batch(
 
 
 class _Upserts:
-    """One batch of a call."""
+    """The upserts of one batch."""
 
     def __init__(self, txn: Transaction, table: Table, changes: Mapping[str, Any] | None, name: str | None) -> None:
         self.txn = txn

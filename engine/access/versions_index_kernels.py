@@ -56,7 +56,7 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
         if words < 0:
             if state[0] == 0:
                 return words
-            stand_on(mem, tree, places[i - 1], cursor)  # not overwritten: no more rows were copied than examined
+            stand_on(mem, tree, places[i - 1], cursor)  # intact: no more places were written than examined
             return A.ST_MORE
         offsets[state[0]] = state[1] + A.ENTRY_WORDS
         places[state[0]] = place

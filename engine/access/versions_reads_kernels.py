@@ -28,7 +28,7 @@ ASKED_SLOTS = 8  # a search of the version store counts as this many examined sl
 # States of a slot relative to a snapshot.
 GONE = 0  # no row was there
 SAME = 1  # the row is as it was
-ASK = 2  # the version store has the answer
+ASK = 2  # the version store must be searched
 
 
 @helper

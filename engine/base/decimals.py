@@ -42,7 +42,7 @@ def brought_to(value: PythonDecimal, precision: int, scale: int) -> PythonDecima
 
 
 def unscaled(value: PythonDecimal, scale: int) -> int:
-    """Return the digits of a result of `brought_to` as an integer."""
+    """Return a result of `brought_to` as an integer, without its decimal point."""
     return int(_WIDE.scaleb(value, scale))
 
 
@@ -52,8 +52,8 @@ def scaled(number: int, scale: int) -> PythonDecimal:
 
 
 def comparable(value: Any) -> Any:
-    """Return a number of few digits that compares as `value` does with every number a column can hold. A value that is
-    neither a Decimal nor an int is returned unchanged.
+    """Return a short number that compares with every number a column can hold as `value` does. A value that is neither
+    a Decimal nor an int is returned unchanged.
     """
     if isinstance(value, PythonDecimal):
         return _COMPARED.plus(value) if value.is_finite() else value
@@ -63,7 +63,7 @@ def comparable(value: Any) -> Any:
 
 
 def digits_of(value: PythonDecimal) -> tuple[int, int] | None:
-    """Return a finite number as (number, digits of it after the point); None if it has too many digits for any
+    """Return a finite Decimal as (unscaled integer, digits after the point); None if it has too many digits for any
     register.
     """
     short = comparable(value)

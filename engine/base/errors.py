@@ -66,7 +66,7 @@ class NoSuchPartition(Rejected):
 
 
 class NoPartition(Rejected):
-    """No range or list of the table takes the row (`values`: of the partition columns)."""
+    """No partition of the table takes the row (`values`: the values of its partition columns)."""
 
 
 class TableExists(Rejected):
@@ -142,15 +142,15 @@ class TransactionEnded(Rejected):
 
 
 class ProgramInvalid(Rejected):
-    """An interpreted program that must not run, or an expression that cannot be compiled into one."""
+    """The verifier rejects an interpreted program, or an expression cannot be compiled into one."""
 
 
 class ProgramFailed(Rejected):
-    """An interpreted program met an error in a row: `key` is the row's, `code` is one of PE_…"""
+    """An interpreted program failed on a row: `key` is the key of the row, `code` is one of PE_…"""
 
 
 class LoadRefused(Rejected):
-    """The table refuses rows of the load (`examples`), or was changed after its planning; nothing was loaded."""
+    """The table refuses rows of a load (`examples`), or has changed since it was planned; nothing was loaded."""
 
 
 class LoadEnded(Rejected):
@@ -230,9 +230,7 @@ class CommitOnFailedStore(OutcomeUnknown):
 
 
 class CommitUnanswered(OutcomeUnknown):
-    """The link to the store's process broke while the commit was on its way, and its outcome could not be asked for in
-    time.
-    """
+    """The link to the store's process broke while the commit was on its way, and asking for its outcome timed out."""
 
 
 # --- the handle is dead -------------------------------------------------------------------------
@@ -278,7 +276,7 @@ class UndoDamaged(Damaged):
 
 
 class LcpDamaged(Damaged):
-    """No intact local checkpoint of a fragment reaches the kept REDO log."""
+    """A fragment has no intact local checkpoint from which the kept REDO log can roll it forward."""
 
 
 class CatalogDamaged(Damaged):
@@ -369,7 +367,7 @@ class PeerVersion(PeerError):
 
 
 class PeerRefused(PeerError):
-    """The other side has the same server id or store, or refuses this one: no replication with it."""
+    """The other side has the same server id, is the same store, or refuses this one: the two cannot replicate."""
 
 
 class PeerTimeout(PeerError):
@@ -381,4 +379,4 @@ class EpochGap(PeerError):
 
 
 class PositionLost(PeerError):
-    """The source no longer has the binlog from the replica's position; copy the replica anew from a backup."""
+    """The source no longer has the binlog from the replica's position; set up the replica again from a backup."""

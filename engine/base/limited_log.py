@@ -1,4 +1,4 @@
-"""Warnings that any stranger can cause, limited to one line in ten seconds, with the number of lines left out."""
+"""Warnings that unauthenticated peers can cause, limited to one line in ten seconds, with a count of lines left out."""
 
 from __future__ import annotations
 

@@ -70,29 +70,32 @@ class Options:
     Args:
         data_memory: Memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions
             use 64 bytes for each row they have changed or locked.
-        redo_log: Size of the REDO log on disk of a new store; an existing store keeps its own, whatever is given here.
+        redo_log: Size of the REDO log on disk of a new store; an existing store keeps its size.
         page_buffer: Memory for pages of disk columns, for each page size in use, including pages on their way to the
             disk.
         page_flush_rate: Bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
-        checkpoint_memory: Bound on copies of old rows for a running local checkpoint; operations wait beyond it.
-        durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
-        epoch_interval_ms: An epoch that has commits is closed this long after its first.
+        checkpoint_memory: Bound on copies of old rows for a running local checkpoint; operations that would exceed it
+            wait.
+        durability: "commit": a commit returns when it is on disk; "epoch": a commit returns at once and reaches the
+            disk with its epoch.
+        epoch_interval_ms: An epoch that has commits is closed this long after its first commit.
         gcp_interval_ms: Life of a GCI; the sysfile is written with each.
         lock_timeout_ms: Longest wait for a row lock or for space in the log; 0 never waits.
         transaction_memory: Bound on the changes of one transaction in memory; further changes are spooled to a file.
         transaction_limit: Bound on the changes of one transaction, in memory and file together.
         create: Create the store if the directory has none.
-        background: Close epochs and write local checkpoints by timer; without it only calls do.
+        background: Close epochs and write local checkpoints by timer; if False, only calls do.
         checkpoint_interval_ms: A local checkpoint starts this long after the last one; 0: never by time.
         checkpoint_log_share: A local checkpoint starts when the log has grown by this share of `redo_log`.
-        undo_log: Size of the UNDO log on disk, created with the first tablespace; an existing one keeps its own.
-        undo_filter: Leave records out of the UNDO log that no restart can need, because the REDO log has the change;
-            without it a restart through an epoch may go back as far as the local checkpoints kept.
+        undo_log: Size of the UNDO log on disk, created with the first tablespace; an existing one keeps its size.
+        undo_filter: Leave records out of the UNDO log that no restart to the end of the log can need, because the REDO
+            log has the change; if False, a restart through an epoch can go back as far as the kept local checkpoints.
         snapshot_memory: Bound on old rows kept for open snapshots; past it the oldest snapshot is dropped
             (SnapshotTooOld).
-        delete_log: Memory for noting deletes, for nodes that join by them; past it the oldest are dropped; 0 keeps
-            none.
-        archive: A path or URI to which the log is archived from the opening on; None: only after `Database.archive`.
+        delete_log: Memory for a log of deleted rows, with which a node rejoins its group without copying all rows; past
+            it the oldest entries are dropped; 0 keeps none.
+        archive: A path or URI to which the log is archived from the opening on; None: no archive until
+            `Database.archive` is called.
         archive_interval_ms: How often closed epochs are archived.
 
     Raises:
@@ -204,7 +207,7 @@ class Options:
                 f"to {format_size(_SIZE_BYTES_MAX)}",
                 option=name,
             )
-        # Equal sizes are equal options, however they were spelled. The class is frozen everywhere else.
+        # Normalised, so that options with equal sizes are equal, however they were spelled.
         object.__setattr__(self, name, format_size(size_bytes))
         object.__setattr__(self, name + "_bytes", size_bytes)
 

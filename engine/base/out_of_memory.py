@@ -1,7 +1,7 @@
-"""Turns a MemoryError of Python, NumPy or Arrow inside a call into a typed error, with nothing half done (F103).
+"""Turn a MemoryError of Python, NumPy or Arrow inside a call into a typed error, with nothing half done (F103).
 
-A call of a transaction ends the transaction (`Transaction.out_of_memory`). Any other call has changed nothing, or its
-next run continues from there. A MemoryError in the user's own code is passed on unchanged.
+In a call of a transaction, a MemoryError ends the transaction (`Transaction.out_of_memory`). Any other call has changed
+nothing, or continues where it stopped when it is repeated. A MemoryError in the user's own code is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Meaning = Callable[[Any, MemoryError], Error]
 
 
 def no_memory(error: MemoryError, what: str = "nothing was changed") -> MemoryExhausted:
-    """Return the error for a call that ended with a MemoryError. what: the effect on its work, for the message."""
+    """Return the error for a call that ended with a MemoryError. what: what the call has changed, for the message."""
     said = f" ({error})" if str(error) else ""
     return MemoryExhausted(
         f"the process has no memory left for this call{said}; {what}; ask for less at once, or raise the memory limit"
@@ -83,10 +83,10 @@ def types_memory_errors(
     """Decorate a class that users call: a MemoryError in a public method is raised as the error that the instance's
     `out_of_memory` returns for it, or as MemoryExhausted if there is none.
 
-    besides: further methods, with names that begin with an underscore.
-    but: methods that run code of users, or handle it themselves.
-    reads: for a class that changes data without a transaction, the methods that change nothing; from the others it is
-        raised as OutcomeUnknown.
+    besides: further methods to decorate, whose names begin with an underscore.
+    but: methods to leave out, because they run code of users or handle a MemoryError themselves.
+    reads: for a class that changes data without a transaction, the methods that change nothing; in its other methods a
+        MemoryError becomes OutcomeUnknown.
     """
 
     def decorate(kind: type[K]) -> type[K]:

@@ -21,9 +21,9 @@ R = TypeVar("R")
 
 
 def call_owner(method: Callable[P, R]) -> Callable[P, R]:
-    """Return the call of a bound method, without a reference to the object it is bound to.
+    """Return a function that calls a bound method without keeping the object of the method alive.
 
-    The call raises StoreClosed once that object is gone: a thread of the part may outlive the store a little.
+    The function raises StoreClosed once that object is gone: a thread of the part may briefly outlive the store.
     """
     reference = WeakMethod(method)
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from tidemark.engine.sealed.sealed_layout import Words
 
 WAIT_MS = 10_000
-# A waiter checks this often without a wake-up: a signal may interrupt the thread that owes it the wake-up.
+# A waiter checks again after this time even if no thread wakes it: a signal may interrupt the thread that should.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
-BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of two batches
+BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of the two batches of `WriteBehind`
 CLEAN_PAGES = 16  # cleaned at once by a thread that needs a frame
 _COUNTERS = {
     "frames": c.C_FRAMES,
@@ -106,7 +106,7 @@ class PageCache:
         self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
         self._changed = threading.Condition()
         self.waiting = 0
-        self.promised = 0  # pages of all holders (H2)
+        self.promised = 0  # frames reserved by all holders (H2)
         self.ahead = ReadAhead(call_owner(self._load_ahead))
         self._scratch: list[Scratch] = []
 
@@ -115,9 +115,9 @@ class PageCache:
         """Load pages and pin them until `release` of the same numbers; all of them or none.
 
         A page with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN from
-        the current UNDO log. is_reference: False if the pages were requested before for the same purpose, as by a
-        commit: this does not make them hotter. Never call this with the commit latch held: a frame may have to be
-        cleaned, and the UNDO log takes the latch to flush.
+        the current UNDO log. is_reference: False if the same work has requested the pages before, as a commit has: they
+        do not become hotter. Never call this with the commit latch held: a frame may have to be cleaned, and the UNDO
+        log takes the latch to flush.
 
         Raises: PageDamaged (also for an unreadable page), IoFailed, FileTruncated, NoSuchTable (the table was dropped
         meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`).
@@ -205,7 +205,7 @@ class PageCache:
         """Drop all pages of data files that are being removed, dirty or not: no transaction changes them any more. An
         interrupted batch is finished first, because the places of its pages will be gone.
 
-        Raises: MemoryExhausted (another thread reads one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
+        Raises: MemoryExhausted (another thread holds one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
         dropped until then stay dropped.
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
@@ -280,7 +280,9 @@ class PageCache:
         self._notify()
 
     def _make_way(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
-        """Provide, or wait for, what the claim of wanted[at] lacked; returns the position where to continue."""
+        """Remove what made the claim of wanted[at] fail, or wait until it is gone; returns the position where to
+        continue.
+        """
         reason = int(out[at])
         if reason == c.CLAIM_NOWHERE:
             raise NoSuchTable("the table of a disk page was dropped; begin a new transaction", page=int(wanted[at]))
@@ -326,7 +328,7 @@ class PageCache:
                 self._changed.notify_all()
 
     def _load_ahead(self, pages: list[int]) -> None:
-        """Load pages for the read-ahead thread, without a lasting pin and without a reference for the later reader."""
+        """Load pages for the read-ahead thread, without leaving them pinned or counting a reference."""
         step = max(1, self._batch_pages)
         for start in range(0, len(pages), step):
             wanted = np.array(pages[start : start + step], dtype=np.int64)
@@ -339,7 +341,7 @@ class PageCache:
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
-        """Write up to `limit` dirty pages, the next victims first, and all copies that wait; returns how many.
+        """Write up to `limit` dirty pages, the next victims first, and all copies in `WriteBehind`; returns how many.
 
         They are durable in the data files after the next batch or `flush`; a torn one is repaired from the double-write
         file. Raises: StorageFull, IoFailed, SyncFailed; copies that were not written keep waiting.
@@ -383,14 +385,14 @@ class PageCache:
             self._copy_for_room(min(self._batch_pages, CLEAN_PAGES))
 
     def _copy_for_room(self, limit: int) -> int:
-        """Copy out cold pages, or hot ones if no cold one can go; returns how many. The caller has the turn."""
+        """Copy out cold pages, or hot ones if no cold one can be copied; returns how many. The caller holds `_turn`."""
         return self._copy_out(c.COPY_COLD, 0, limit, _new_cursor()) or self._copy_out(
             c.COPY_HOT, 0, limit, _new_cursor()
         )
 
     def _copy_out(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
-        """Copy dirty pages to the batch being filled, which makes them clean; returns how many. The caller has the
-        turn.
+        """Copy dirty pages to the batch being filled, which makes them clean; returns how many. The caller holds
+        `_turn`.
         """
         done = 0
         while done < limit and cursor[0] >= 0:
@@ -406,7 +408,7 @@ class PageCache:
                 written_pages(self._mem, self.address, copied, count - start, 1)
             except BaseException:
                 # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. Pages
-                # already reported as on their way stay so.
+                # that were already reported keep their outcome.
                 written_pages(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise

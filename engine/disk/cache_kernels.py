@@ -6,7 +6,7 @@ consistent.
 
 Invariants: (C1) an entry has a frame, or is a ghost: known, on the LIRS stack, without a frame; (C2) a page that is
 dirty, pinned, being loaded or being written keeps its frame; (C3) a frame is handed to a caller only while its entry
-has CE_LOADING, and no other thread looks at its words before that ends.
+has CE_LOADING, and no other thread looks at its words before that flag is cleared.
 """
 
 # mypy: ignore-errors
@@ -83,8 +83,8 @@ def owner_of(mem, page):
 def fresh_lsn(mem):
     """Return the LSN of a page formatted now: the next LSN of the UNDO log, less one unit.
 
-    Every existing record has this LSN or an older one, so a restart takes none of the page's earlier records for undone
-    when it reads the log backward; with LSN 0 it would skip them (the trap of NDB's bug #54986).
+    A restart undoes a record only if the page's LSN has reached it. Every existing record has this LSN or an older one,
+    so none of the page's earlier records is skipped; with LSN 0 all would be (the trap of NDB's bug #54986).
     """
     if mem[A.S_UNDO] == 0:
         return 0

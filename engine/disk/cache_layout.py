@@ -73,7 +73,7 @@ CE_ON_STACK = 2
 CE_ON_QUEUE = 4
 CE_IS_DIRTY = 8
 CE_LOADING = 16  # its frame is being filled
-CE_WRITING = 32  # a copy of it is on its way to disk
+CE_WRITING = 32  # a copy of it was made and is not in `WriteBehind` yet
 
 # Outcome of a claim of a page.
 CLAIM_HIT = 1  # the page is loaded

@@ -1,7 +1,7 @@
 """Disk columns of one store, assembled: tablespaces, page caches, page writer, UNDO log.
 
-A store without tablespaces has only the object: files, buffers and threads come with the first tablespace (`start`).
-Rooms that build on this one request pages here by number, whatever cache they are in.
+A store without tablespaces has this object and nothing else: files, buffers and threads come with the first tablespace
+(`start`). Rooms that build on this one request pages here by number, whatever cache they are in.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Arena
 
-AT_HAND_PAGES = 16  # most pages of a commit that is tried without pinning them
+AT_HAND_PAGES = 16  # a commit of up to this many pages is tried without pinning them
 COMMIT_PAGES = 64  # pages of one slice of a commit: changing them takes about 200 µs
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
@@ -71,7 +71,9 @@ class DiskColumns:
         identity: tuple[bytes, int],
         can_write: bool = True,
     ) -> None:
-        """identity: store UUID and the incarnation of this opening, now or later. can_write: False to rehearse."""
+        """identity: store UUID, and the incarnation of this opening, even if the sysfile does not have it yet.
+        can_write: False for a restart that only rehearses.
+        """
         self.mem = arena.mem
         self.space = Space(arena.mem, files, identity[0], call_owner(self._cache_address))
         self.space.incarnation = identity[1]
@@ -103,7 +105,9 @@ class DiskColumns:
         return self.is_started and self.undo.is_filtering
 
     def begin_first(self) -> None:
-        """Create the files for the first tablespace: UNDO log, double-write file. Durable on return, and declared."""
+        """Create UNDO log and double-write file for the first tablespace. Durable on return, and declared by
+        `declare_undo`.
+        """
         if self.is_started:
             return
         geometry = undo_geometry(self._options.undo_log_bytes)
@@ -113,7 +117,7 @@ class DiskColumns:
         self.start(geometry, UndoPosition())
 
     def make_double_write(self) -> None:
-        """Create the double-write file unless there is one; batches of larger pages make it longer."""
+        """Create the double-write file unless there is one; batches of larger pages lengthen it."""
         if not self._files.exists(FILE_NAME):
             create_double_write(self._files, DEFAULT_PAGE_BYTES)
 
@@ -232,9 +236,9 @@ class DiskColumns:
                 cache.read_ahead(part)
 
     def forget_pages(self, tablespace: Tablespace) -> None:
-        """Drop all pages of a tablespace that holds no table. Nothing may be written to its files after they are
-        forgotten, and the content of its pages has no meaning, whether the tablespace is then dropped or not. Raises:
-        as `PageCache.forget_files`.
+        """Drop all pages of a tablespace that holds no table. From then on nothing may be written to its files, and its
+        pages have no valid content, even if the tablespace is not dropped after all. Raises: as
+        `PageCache.forget_files`.
         """
         cache = self.caches[tablespace.definition.page_bytes]
         cache.forget_files(each.file_id for each in tablespace.files)
@@ -253,7 +257,9 @@ class DiskColumns:
         return any(cache.behind.find(page) is not None for cache in list(self.caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
-        """Return how many pages one holder should pin at once: up to a quarter of the frames, so that several can."""
+        """Return how many pages one holder should pin at once: a quarter of the frames at most, so that several holders
+        fit.
+        """
         fewest = min((cache.frames for cache in self.caches.values()), default=FRAMES_MIN)
         return max(1, min(most, fewest // 4))
 

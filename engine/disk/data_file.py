@@ -1,8 +1,8 @@
 """Data files: `space/<file id>.data`, a first page that identifies the file, then extents of pages.
 
 Order of writes: zeros → first page → sync → sync of the directory. Only then may a schema record name the file, so a
-named file is complete. A file that a crash leaves before that has no name in any record and is removed (F13). A file
-that grew in part has as many extents as fit into its size.
+named file is complete. A file that a crash leaves earlier is named by no record and is removed (F13). A file whose
+growth was interrupted has as many extents as fit into its size.
 """
 
 from __future__ import annotations

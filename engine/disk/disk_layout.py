@@ -112,7 +112,7 @@ DOUBLE_WRITE = np.dtype(
         ("pages", "<u8"),
         ("page_bytes", "<u8"),
         ("numbers", "<u8", (DOUBLE_WRITE_PAGES_MAX,)),
-        ("checksums", "<u4", (DOUBLE_WRITE_PAGES_MAX,)),  # low halves: prove that a page here is of this batch
+        ("checksums", "<u4", (DOUBLE_WRITE_PAGES_MAX,)),  # low halves; they tell pages of this batch from stale ones
         ("reserved", "<u8", (120,)),
     ]
 )

@@ -52,7 +52,7 @@ class Places(Protocol):
 
 
 def create_double_write(files: Files, page_bytes: int) -> None:
-    """Create the file in the store's directory, with room for a full batch of such pages. Durable on return."""
+    """Create the file in the store's directory, with room for a full batch of pages of this size. Durable on return."""
     file = files.create(FILE_NAME, HEADER_BYTES + DOUBLE_WRITE_PAGES_MAX * page_bytes)
     files.fdatasync(file)
     files.close(file)
@@ -106,8 +106,8 @@ def mend(files: Files, places: Places, store: bytes) -> int:
     """Write the pages of the last batch again, their copies first; returns how many were torn in their places.
 
     After a failed sync the page cache may have data that the disk lacks (F39), and the next batch overwrites the
-    copies. Durable on return: those pages. A second call does no harm. A page that is bad in its place and in the file
-    is left alone: a reader of it gets PageDamaged. Raises: ForeignFile, VersionTooNew, SyncFailed, StorageFull.
+    copies. Durable on return: those pages. May be repeated. A page that is bad in its place and in the file is left
+    alone: a reader of it gets PageDamaged. Raises: ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
     if not files.exists(FILE_NAME):
         return 0
@@ -156,8 +156,8 @@ class _Begun:
 
 
 def _begun(files: Files, places: Places, file: File, store: bytes) -> Iterator[_Begun]:
-    """Yield pages that are in their places as in the file, or torn there. An intact page that differs from its copy was
-    not begun, and is durable from an earlier batch.
+    """Yield the pages that are the same in their places as in the file, or torn there. If a place has an intact page
+    other than the copy, its write in place had not begun: that page is durable from an earlier batch.
     """
     header = _read_header(files, file, store)
     if header is None:

@@ -1,6 +1,7 @@
-"""Tablespaces, data files and extents in memory: creating and freeing them, extents at restart, copies for checkpoints.
+"""Tablespaces, data files and extents in memory: created, freed, restored, and copied for local checkpoints.
 
-The caller's count bounds every kernel that repeats; sums and lists of `space_kernels.py` are exact between calls.
+Kernels that go over many extents or blocks take a bound from the caller. The sums and lists of `space_kernels.py` are
+exact between calls.
 """
 
 # mypy: ignore-errors
@@ -163,8 +164,8 @@ def drop_tablespace(mem, tablespace, budget):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def join_tablespace(mem, table, tablespace, any_words, piece_words):
-    """Assign a new table's disk parts to a tablespace. any_words: a piece of up to so many words finds room on every
-    page of class 1. piece_words: words of every piece if all are equal, else 0, or -1 if disk parts may be chained. OK,
+    """Assign a new table's disk parts to a tablespace. any_words: a piece of up to this many words fits on every page
+    of class 1. piece_words: words of every piece if all are equal, else 0, or -1 if disk parts may be chained. OK,
     ST_DROPPED or ST_INVARIANT.
     """
     table = descriptor_of(mem, table)
@@ -214,8 +215,8 @@ def restore_extent(mem, page, fragment, words, at):
     """Restore an extent's owner and its pages' free words from a header at words[at].
 
     fragment: the owner's handle, 0 if its table was dropped. OK; ST_DROPPED for an invalid handle; ST_INVARIANT for an
-    extent that does not exist, is not free, has another size or tablespace, or has a page with more free words than a
-    page has.
+    extent that does not exist, is not free, has another size or tablespace, or has a page with more free words than an
+    empty page.
     """
     if fragment != 0:
         fragment = descriptor_of(mem, fragment)
@@ -252,10 +253,10 @@ def restore_extent(mem, page, fragment, words, at):
 # --- local checkpoint ---------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
 def copy_extents(mem, file, out, state, budget):
-    """Copy the headers of a data file's owned extents, also of dropped tables; reserved words count as free.
+    """Copy the headers of a data file's owned extents, those of dropped tables included; reserved words count as free.
 
     state: [next extent of the file, words used in `out`, headers in `out`]. OK, ST_MORE (budget), ST_SPACE (`out` is
-    full). The caller holds the commit latch over all calls, so the copy is of one instant.
+    full). The caller holds the commit latch over all calls, so the copy shows one instant.
     """
     tablespace = mem[file + C.FL_TABLESPACE]
     pages = mem[tablespace + C.TS_EXTENT_PAGES]
@@ -303,7 +304,7 @@ def link_dropped(mem, tablespace, extent, table_id):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_extents(mem, fragment, budget):
-    """List the extents of a dropped, unused fragment as dropped: they wait until no local checkpoint has them.
+    """List the extents of a dropped, unused fragment as dropped: they stay until no kept local checkpoint has them.
 
     Up to `budget` extents a call; OK, ST_DROPPED or ST_MORE.
     """

@@ -1,7 +1,7 @@
-"""The kernels that Python calls on a page cache: claim, fill and unpin pages; copy dirty pages out, note them written.
+"""The kernels that Python calls on a page cache: claim, fill, unpin and copy out pages, and record the copies.
 
-A call does a bounded amount of work (200 µs) and returns how far it came. Callers name a page by its number, never by
-its entry, so each call looks up the current state again.
+A call does a bounded amount of work (200 µs) and returns the position it reached. Callers name a page by its number,
+never by its entry, so each call looks up the current state again.
 """
 
 # mypy: ignore-errors
@@ -156,7 +156,7 @@ def claim_page(mem, cache, page, how):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64[::1])")
 def claim_pages(mem, cache, pages, start, end, how, out):
-    """Claim pages[start:end] in order; returns the position of the first that failed, or how far the call came.
+    """Claim pages[start:end] in order; returns the position of the first that failed, or the position reached.
 
     out: outcome of each (CLAIM_HIT, CLAIM_LOAD, or the reason of the failure). A page to be loaded is pinned, whatever
     `how` says; its entry belongs to the caller until `loaded_page` or `drop_page`. A page with FRESH_PAGE is formatted
@@ -176,7 +176,7 @@ def claim_pages(mem, cache, pages, start, end, how, out):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
 def loaded_page(mem, cache, page, words, start, is_pinned):
-    """Fill a page claimed with CLAIM_LOAD from words[start:]; OK, or ST_INVARIANT if they are no valid page.
+    """Fill a page claimed with CLAIM_LOAD from words[start:]; OK, or ST_INVARIANT if they are not a valid page.
 
     A page never written is all zero: it is empty and has LSN 0. is_pinned: the claimer keeps the pin.
     """
@@ -185,8 +185,9 @@ def loaded_page(mem, cache, page, words, start, is_pinned):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64)")
 def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
-    """Do `loaded_page` for words as they were read, given their lanes from word start + 1 on. Returns ST_INVARIANT and
-    does nothing unless they are intact, match `seal` after the checksum, and have this page number.
+    """Do `loaded_page` for words that were read and not yet verified. lanes: XXH3 lanes from word start + 1 on. seal:
+    the words that must follow the checksum. Returns ST_INVARIANT, with nothing done, if checksum, seal or page number
+    does not match.
     """
     page_words = mem[cache + C.C_PAGE_WORDS]
     if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + D.DP_PAGE] != page:
@@ -244,7 +245,7 @@ def drop_page(mem, cache, page):
 def unpin_pages(mem, cache, pages, start, end):
     """Remove one pin of each of pages[start:end]; returns the position reached. Pages not pinned are skipped.
 
-    pages: each becomes 0 as its pin goes, so a caller that lost the result to a signal may call again.
+    pages: each word becomes 0 when its pin is removed, so a caller that lost the result to a signal may call again.
     """
     end = min(end, start + PAGES_PER_CALL)
     if start < 0 or end > pages.size:
@@ -260,7 +261,7 @@ def unpin_pages(mem, cache, pages, start, end):
 @kernel("int64(int64[::1], int64, int64)")
 def forget_page(mem, cache, page):
     """Drop a page of a removed file, dirty or not: OK, ST_MISSING, or ST_INVARIANT while it is pinned, loaded or
-    written.
+    copied out.
     """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:
@@ -278,7 +279,7 @@ def forget_page(mem, cache, page):
 # --- writing --------------------------------------------------------------------------------------
 @helper
 def copy_out(mem, cache, entry, buffer, done, copied):
-    """Copy one dirty page after `done` others; from here on it is clean and on its way to disk."""
+    """Copy one dirty page after `done` others; from here on it is clean and has CE_WRITING."""
     page_words = mem[cache + C.C_PAGE_WORDS]
     move_words(mem, mem[entry + C.CE_FRAME], buffer, done * page_words, page_words)
     copied[COPIED_WORDS * done] = mem[entry + C.CE_PAGE]
@@ -290,7 +291,7 @@ def copy_out(mem, cache, entry, buffer, done, copied):
 
 @helper
 def is_wanted(mem, entry, how, before_lsn):
-    """Return 1 if a dirty page is to be copied out: for room if it is not pinned, for a flush if it was dirty before
+    """Return 1 if a dirty page is to be copied out: for room if it is not pinned, for a flush if it became dirty before
     `before_lsn`.
     """
     flags = mem[entry + C.CE_FLAGS]
@@ -307,8 +308,8 @@ def is_wanted(mem, entry, how, before_lsn):
 def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, copied):
     """Copy dirty pages into a private buffer after `done` others, up to `limit` in all; returns how many it then holds.
 
-    Each is clean from then on, and on its way to disk until `written_pages` reports the outcome. cursor: word 0 is the
-    entry where COPY_ALL continues, from 0; -1 at the end. The other choices begin anew at each call, and have ended
+    Each is clean from then on, and has CE_WRITING until `written_pages` reports the outcome. cursor: word 0 is the
+    entry where COPY_ALL continues, from 0; -1 at the end. The other choices start over at each call, and have ended
     when a call copies nothing. before_lsn: COPY_ALL skips pages first changed by this record or a later one. copied:
     COPIED_WORDS for each page.
     """
@@ -339,10 +340,10 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def written_pages(mem, cache, copied, count, is_durable):
-    """Record the outcome for the pages of a batch: written or, with `is_durable` 0, as dirty as before; returns how
-    many are clean now.
+    """Record the outcome for copied pages: their copies will be written or, with `is_durable` 0, are lost, and the
+    pages are as dirty as before; returns how many are clean now.
 
-    A page changed while its copy was on its way stays dirty.
+    A page changed after it was copied stays dirty.
     """
     clean = 0
     for i in range(min(count, copied.size // COPIED_WORDS)):

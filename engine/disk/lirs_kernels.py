@@ -175,7 +175,7 @@ def take_frame(mem, cache):
 # --- LIRS -----------------------------------------------------------------------------------------
 @helper
 def prune(mem, cache):
-    """Drop cold entries from the stack's bottom until a hot one is there; 0 if that was too much for one call."""
+    """Drop cold entries from the stack's bottom until a hot one is there; 0 if that takes more than STEPS_MAX steps."""
     for _ in range(STEPS_MAX):
         entry = mem[cache + C.C_STACK_BOTTOM]
         if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
@@ -231,7 +231,7 @@ def touch_page(mem, cache, page):
 
 @helper
 def evict(mem, cache, entry):
-    """Take a victim's frame; its entry stays as a ghost if it is on the stack. The caller must prune."""
+    """Free a victim's frame; its entry stays as a ghost if it is on the stack. The caller must prune."""
     if (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
         mem[entry + C.CE_FLAGS] &= ~C.CE_HOT
         mem[cache + C.C_HOT] -= 1
@@ -246,7 +246,7 @@ def evict(mem, cache, entry):
 
 @helper
 def is_held(mem, entry):
-    """Return 1 if a page's frame cannot be evicted even when clean: it is pinned, being loaded or written."""
+    """Return 1 if a page cannot be evicted even when clean: it is pinned, being loaded or copied out."""
     return 1 if mem[entry + C.CE_PINS] != 0 or (mem[entry + C.CE_FLAGS] & (C.CE_LOADING | C.CE_WRITING)) != 0 else 0
 
 

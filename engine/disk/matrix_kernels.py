@@ -1,4 +1,4 @@
-"""The search matrix for display, and a recount of everything that reservation counts."""
+"""The search matrix for display, and a check that recounts everything reservations rely on."""
 
 # mypy: ignore-errors
 

@@ -1,4 +1,4 @@
-"""Report on a tablespace: its search matrix, and the findings of a verification."""
+"""Words of the reports on a tablespace: its search matrix, and the findings of a verification."""
 
 from __future__ import annotations
 

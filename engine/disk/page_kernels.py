@@ -101,7 +101,7 @@ def page_make_room(mem, frame, page_words, words, fresh):
 
 @helper
 def page_put(mem, frame, page_words, slot, words):
-    """Give a slot a piece at the top; the caller has made room, and the slot is in no list."""
+    """Put a piece at the top of a page into a slot; the caller has made room, and the slot is in no list."""
     top = mem[frame + D.DP_TOP]
     mem[frame + page_words - 1 - slot] = top | words << D.ENTRY_WORDS_SHIFT
     mem[frame + D.DP_TOP] = top + words
@@ -133,7 +133,7 @@ def page_take(mem, frame, page_words, words):
 
 @helper
 def page_unlink_slot(mem, frame, page_words, slot):
-    """Remove a free slot from the list; OK, or ST_INVARIANT if it is not in it."""
+    """Remove a slot from the list of free ones; OK, or ST_INVARIANT if it is not in the list."""
     last = frame + page_words - 1
     current = mem[frame + D.DP_FREE_ENTRY]
     before = 0

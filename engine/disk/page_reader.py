@@ -1,7 +1,7 @@
 """Loading of pages from disk into frames: read, verified, and only then visible.
 
-Many at a time, adjacent ones in one read; or a single page by the shortest path, for a reader of one row. A page that
-is on its way to disk is taken from its copy (`write_behind.py`).
+`load` reads many pages, adjacent ones in one read; `load_one` reads a single page by the shortest path, for a reader of
+one row. A page that is on its way to disk is taken from its copy (`write_behind.py`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class PageReader:
         page = int(wanted[at]) & ~c.FRESH_PAGE
         is_pinned = 1 if how & c.CLAIM_PIN else 0
         while (found := self._behind.find(page)) is not None:
-            # Otherwise the batch was written meanwhile and its memory reused (B3): look again.
+            # If it is not OK, the batch was written meanwhile and its memory reused (B3): look again.
             if loaded_page(self._mem, self._address, page, *found, is_pinned) == OK:
                 out[at] = c.CLAIM_HIT
                 return True

@@ -34,7 +34,7 @@ class WriteAhead(Protocol):
 
 
 class PageWriter:
-    """Writes batches of pages; hold `turn` from before they are copied until the end."""
+    """Writes batches of pages. Hold `turn` from before the pages are copied until `write` returns."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class PageWriter:
     def write(self, batch: Words, numbers: list[int], page_words: int, lsn: int) -> None:
         """Write pages, in ascending order of number; they are in `batch` after HEADER_WORDS words for a header.
 
-        lsn: the newest of the pages. Durable on return: the UNDO log through `lsn`; the pages, through their copies.
-        Keeps `batch` if it raises. Raises: StorageFull, IoFailed, SyncFailed.
+        lsn: the newest of the pages. Durable on return: the UNDO log through `lsn`; the pages, by their copies in the
+        double-write file. Keeps `batch` if it raises. Raises: StorageFull, IoFailed, SyncFailed.
         """
         self._seal(batch, len(numbers), page_words)
         self.write_ahead.flush_through(lsn)

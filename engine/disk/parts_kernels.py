@@ -135,7 +135,7 @@ def is_at_hand(mem, txn, fragment, page, words):
     """Return OK if a page is in the cache and the UNDO buffer has room for a record with `words` words of a piece; else
     ST_PAGE (X_PAGE is the page) or ST_UNDO.
 
-    A wholly free page still in the cache with a dropped table's content is not at hand: holding it formats it.
+    A wholly free page that is in the cache with a dropped table's content is not at hand: a hold must format it first.
     """
     frame = frame_of(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], page)
     if frame == 0 or (mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):

@@ -1,7 +1,7 @@
 """Asynchronous read-ahead: one thread that loads pages before a scan needs them.
 
-Invariant: it can only make things faster. An error is left to the reader that will reach the page; requests past the
-limit are dropped, the newest first, because the reader reaches the oldest first.
+Invariant: it changes no result, it only saves time. An error is left to the reader that will reach the page; requests
+past the limit are dropped, the newest first, because the reader reaches the oldest first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
 PAGES_MAX = 512
-# A thread without work ends: while it waits it keeps the store in memory, even one that its owner forgot to close.
+# An idle thread ends after this time: a waiting one would keep a store in memory that its owner forgot to close.
 IDLE_SECONDS = 0.2
 
 _log = logging.getLogger("tidemark.disk")
@@ -37,7 +37,7 @@ class ReadAhead:
         self._loads = 0
 
     def ask(self, pages: list[int]) -> None:
-        """Request these pages to be loaded soon."""
+        """Request that these pages be loaded soon."""
         with self._changed:
             if self._is_closed:
                 return
@@ -48,13 +48,13 @@ class ReadAhead:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Return when no page is requested or being loaded."""
+        """Wait until no page is requested or being loaded."""
         with self._changed:
             while not self._is_closed and (self.wanted or self._is_loading):
                 self._changed.wait()
 
     def forget(self, file_ids: Container[int]) -> None:
-        """Drop requests for pages of these data files; return when the load now under way has ended."""
+        """Drop requests for pages of these data files, and wait until the load now under way has ended."""
         with self._changed:
             kept = [page for page in self.wanted if page >> FILE_SHIFT not in file_ids]
             self.wanted.clear()
@@ -64,7 +64,7 @@ class ReadAhead:
                 self._changed.wait(IDLE_SECONDS)
 
     def close(self) -> None:
-        """Stop and join the thread; requests it has not begun are dropped. Harmless twice."""
+        """Stop and join the thread; requests it has not begun are dropped. May be called again."""
         with self._changed:
             self._is_closed = True
             self.wanted.clear()

@@ -82,7 +82,7 @@ class Tablespace:
 
 
 class Space:
-    """All tablespaces of one store. Creating and dropping them needs the schema's turn; growing has its own lock."""
+    """All tablespaces of one store. Creating and dropping them needs `schema_latch`; growing has its own lock."""
 
     def __init__(self, mem: Words, files: Files, store: bytes, cache_of: Callable[[int], int] = lambda _: 0) -> None:
         """store: its UUID. cache_of: returns the address of the page cache for a page size in bytes."""
@@ -169,7 +169,7 @@ class Space:
             self.restore_file(definition.tablespace_id, file_id)
 
     def restore_file(self, tablespace_id: int, file_id: int) -> None:
-        """Open a data file of an existing tablespace; harmless if it is open. Raises: as `restore`."""
+        """Open a data file of an existing tablespace, unless it is open. Raises: as `restore`."""
         tablespace = self._by_id.get(tablespace_id)
         if tablespace is None or file_id in self.open_files:
             return
@@ -185,7 +185,7 @@ class Space:
             raise self._no_memory()
 
     def number(self, definition: TablespaceDefinition) -> None:
-        """Note the numbers of a definition, so that they are never reused."""
+        """Record the numbers of a definition, so that they are never reused."""
         self.next_tablespace_id = max(self.next_tablespace_id, definition.tablespace_id + 1)
         self.next_file_id = max([self.next_file_id, *(each + 1 for each in definition.file_ids)])
 
@@ -200,7 +200,7 @@ class Space:
         named = self._making | {each for definition in [*self.definitions(), *kept] for each in definition.file_ids}
         return remove_unnamed(self._files, named)
 
-    # --- making and dropping; the caller has the schema's turn -----------------------------------
+    # --- making and dropping; the caller holds `schema_latch` ------------------------------------
     def make(self, definition: TablespaceDefinition, size_bytes: int, now_us: int) -> Tablespace:
         """Create a tablespace with one file, not visible before `publish`. Durable on return: the file.
 
@@ -256,7 +256,7 @@ class Space:
             return unused != int(self.mem[tablespace.address + TS_EXTENTS])
 
     def forget(self, tablespace: Tablespace) -> None:
-        """Make an unused tablespace invisible. Harmless twice."""
+        """Make an unused tablespace invisible. May be called again."""
         self.by_name.pop(tablespace.definition.name, None)
         self._by_id.pop(tablespace.definition.tablespace_id, None)
         for each in tablespace.files:

@@ -343,7 +343,7 @@ def own_extent(mem, fragment, extent):
 def space_reserve(mem, fragment, words, near):
     """Reserve `words` and a slot on a page, `near` first if it is not 0: page number, ST_EXTENT or ST_MEMORY.
 
-    ST_INVARIANT if no page of the tablespace can hold so much. A failed call has no visible effect.
+    ST_INVARIANT if no page of the tablespace can hold that many words. A failed call has no visible effect.
     """
     tablespace = mem[fragment + A.F_TABLESPACE]
     need = words + 1

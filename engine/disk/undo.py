@@ -8,19 +8,20 @@ Invariants: (U1) group n + 1 is written only after n is durable; (U2) records wi
 durable or were filtered; (U3) only UNDO_UPDATE records of restorable epochs are filtered; (U4) no group is written over
 the tail; (U5) the tail moves only by `set_tail`; (U6) LSNs below `durable_lsn` are never reused, not by a later opening
 either: the hole that filtering leaves after the last group is at most LSN_HOLE_BYTES and a buffer, and each opening
-continues LSN_STEP_BYTES past the last group. Otherwise a record of the next opening would undo a page on disk that has
-the LSN of a filtered record and that this record never reached.
+continues LSN_STEP_BYTES past the last group. Otherwise a page on disk could have the LSN of a filtered record, the next
+opening could give that LSN to a new record, and a restart would undo this record on the page, which it never reached.
 
-Why U4 holds. In words: c capacity, h head, t tail, m mark, r reserve for marks, b words in buffers and on their way,
-with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become, p words
-reserved and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a reservation is granted only while
-p <= U_FREE. A record moves its words from p to b. A commit that holds the latch once opens at most one group, which its
-transaction's GROUP_SHARE_WORDS pay for. Each further slice of a transaction (except the last) must cover 6 pages,
-because 6 times RECORD_SHARE_WORDS pay for one group. A flush moves at most b to h, and lowers b by as much or more. So
-h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused when it is used up.
-Writing b, and writing all of it again in a restart, ends before t + c. A restart that is interrupted there and
-repeated, any number of times, writes it again in the same place (`rewind`). So records that a completed restart has
-written count once (`made_again` moves m to h), and a log that was full still has room for a local checkpoint.
+Why U4 holds, all sizes in words: c capacity, h head, t tail, m mark, r reserve for marks, b words in buffers and on
+their way, with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become,
+p words reserved and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a reservation is granted
+only while p <= U_FREE. A record moves its words from p to b. A commit that holds the latch once opens at most one
+group, which its transaction's GROUP_SHARE_WORDS pay for. Each further slice of a transaction (except the last) must
+cover 6 pages, because 6 times RECORD_SHARE_WORDS pay for one group. A flush moves at most b to h, and lowers b by as
+much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused
+when it is used up. Writing b, and writing all of it again in a restart, ends before t + c. A restart that is
+interrupted there and repeated, any number of times, writes it again in the same place (`rewind`). So records that a
+completed restart has written count once (`made_again` moves m to h), and a log that was full still has room for a local
+checkpoint.
 """
 
 from __future__ import annotations
@@ -212,7 +213,9 @@ class UndoLog:
             )
 
     def set_tail(self, sequence: int, position: int) -> None:
-        """Move the tail to this group (U5): none before it is needed. The control file that allows it is durable."""
+        """Move the tail to this group (U5). Call it after the control file that makes older groups unneeded is
+        durable.
+        """
         if position > self.tail:
             self.files.mark("undo_cut", position=position)
             self.tail = position
@@ -222,15 +225,17 @@ class UndoLog:
             self.update_free()
 
     def set_mark(self, position: int) -> None:
-        """Note the group with the UNDO_LCP record of the newest complete local checkpoint: restarts undo back to it."""
+        """Set the mark to the group with the UNDO_LCP record of the newest complete local checkpoint; a restart undoes
+        back to it.
+        """
         if position > self.mark:
             self.mark = position
             self.update_free()
 
     def made_again(self) -> None:
-        """Count the records of a restart only once from now on. It has written an UNDO_RESTART record, or found one,
-        and has made all records after it; the next restart would make them in the same place (`rewind`). Durable on
-        return: these records.
+        """Count the records of a restart only once from now on. The restart has written an UNDO_RESTART record, or
+        found one, and has written all records after it; the next restart would write them in the same place
+        (`rewind`). Durable on return: these records.
         """
         self.flush_through(self._word(U_LSN))
         self.set_mark(self.head)
@@ -273,8 +278,8 @@ class UndoLog:
 
     # --- durability ------------------------------------------------------------------------------
     def flush_through(self, lsn: int) -> None:
-        """Return when every record made so far with an LSN up to `lsn` is durable or filtered. Never call this under
-        the latch.
+        """Wait until every record made so far with an LSN up to `lsn` is durable or filtered. Never call this under the
+        latch.
 
         Raises: StoreFailed if a write or sync fails, now or before.
         """
@@ -298,7 +303,7 @@ class UndoLog:
                     self._flush()
             finally:
                 if self.flusher is token:
-                    self.flusher = None  # no call before it, so no signal can leave a flusher that has gone
+                    self.flusher = None  # no call comes before, so a signal cannot leave a flusher that does not run
                     self._let_go()
 
     def _let_go(self) -> None:
@@ -434,8 +439,8 @@ class UndoLog:
                 self.files.pwrite(self._handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
-            # The log's space was allocated when it was created: only a copy-on-write file system gets here. The pages
-            # have the changes already (F44).
+            # The log's space was allocated when it was created, so only a copy-on-write file system can be full here.
+            # The pages have the changes already (F44).
             failure = IoFailed(
                 f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence
             )
@@ -474,8 +479,8 @@ class UndoLog:
 
     @property
     def bytes_used(self) -> int:
-        """Bytes made or written since opening, whichever is more: groups are padded, and a slow disk gets the last
-        records later.
+        """Bytes of the records made or of the groups written since opening, whichever is more: groups are padded, and
+        the newest records are not written yet.
         """
         return max(self.bytes_written, self._word(U_WORDS) * 8)
 

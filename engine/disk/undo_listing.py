@@ -1,4 +1,4 @@
-"""UNDO groups decoded for people: one plain dict per group and record. Of a piece only the size is listed."""
+"""UNDO groups decoded for people: one plain dict per group and record. Of a piece only ROWID and size are listed."""
 
 from __future__ import annotations
 

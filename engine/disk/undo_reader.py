@@ -5,9 +5,9 @@ group is the tail a crash left (F21, F57). The successor of a group starts at th
 size would end, and that size depends only on the ring: the reader searches one such stretch past the end for any later
 group. Only damage to all of the stretch would pass for a tail; then the pages, with LSNs ahead of the log, reveal it.
 
-A group is accepted as the next one only if store, place, lap, sequence, previous group, LSNs and an incarnation not
-older than that group's agree, all inside its seal. So a torn group that a later group of the same sequence overwrote
-cannot come back. Groups that the sysfile calls void are ignored, intact or not.
+A group is accepted as the next one only if store, place, lap, sequence, previous group and LSNs in its sealed header
+agree, and its incarnation is not older than that of the previous group. So a torn group that a later group of the same
+sequence overwrote cannot come back. Groups that the sysfile calls void are ignored, intact or not.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class UndoReader:
         return self._first[1] if self._last is None else self._last.end
 
     def forward(self, sequence: int, position: int) -> Iterator[UndoGroup]:
-        """Yield intact groups in order, from a place up to the first that is not."""
+        """Yield intact groups in order, from a place on, until a group is not intact or does not follow the last."""
         last: UndoGroup | None = None
         while True:
             group = self.group_at(position, sequence)
@@ -230,8 +230,8 @@ class UndoReader:
     def backward(self) -> Iterator[tuple[UndoGroup, Words]]:
         """Yield the groups to undo, newest first, each with the offsets of its records, newest first.
 
-        An UNDO_RESTART record is yielded, the records it declares undone are not: next comes the UNDO_LCP record it
-        leads to, alone, then older records. Each group is read and verified again. Raises: UndoDamaged.
+        An UNDO_RESTART record is yielded, but not the records it declares undone: it is followed by the UNDO_LCP record
+        it refers to, alone, and then by older records. Each group is read and verified again. Raises: UndoDamaged.
         """
         index = len(self._positions) - 1
         is_mark_only = False
@@ -272,7 +272,7 @@ class UndoReader:
             raise self._damage(group.sequence, group.position, "has an impossible record")
         return offsets[:count]
 
-    # --- going on --------------------------------------------------------------------------------
+    # --- where a writer continues ----------------------------------------------------------------
     def place_of(self, sequence: int) -> int:
         """Return the position of a group that was read. Raises: UndoDamaged."""
         index = sequence - self._first[0]

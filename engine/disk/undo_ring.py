@@ -75,7 +75,7 @@ class UndoVoid:
 
 @dataclass(frozen=True)
 class UndoPosition:
-    """Where the log continues, and from where on it is needed. The default is a log never written."""
+    """Where the log continues, and from where it is still needed. The default is a log never written."""
 
     sequence: int = 1  # of the next group
     position: int = 0  # of the next group

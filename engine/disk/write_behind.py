@@ -5,9 +5,10 @@ filled while another thread may still be writing the previous one. Until a page 
 takes it from its copy here.
 
 Invariants: (B1) `find` finds a page from before its frame may be evicted until it is in its place; (B2) of two copies
-of a page the newer one is found, and written last; (B3) copies do not change while a batch can be found, so a reader
-that was overtaken by the end of the writing finds another page there, or the right one. A thread that fills a batch has
-the cache's turn, a thread that writes has that of `PageWriter`; both are taken in this order.
+of a page the newer one is found, and written last; (B3) the copies of a batch do not change while `find` can return
+them. A reader that uses a copy after its batch was written finds the right page there, or another one, which its number
+shows. A thread that fills a batch holds the cache's turn, a thread that writes holds that of `PageWriter`; both are
+taken in this order.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class WriteBehind:
     def find(self, page: int) -> tuple[Words, int] | None:
         """Return the array with a copy of the page and the copy's first word; None if the page is in its place.
 
-        When the caller reads the words, they may belong to another page: then it must call again.
+        By the time the caller reads the words, they may belong to another page: then it must call again.
         """
         for batch in self._batches:
             slot = batch.slots.get(page)
@@ -80,7 +81,7 @@ class WriteBehind:
         """Whether a batch waits to be written."""
         return len(self._batches) > 1
 
-    # --- filling; the caller has the cache's turn --------------------------------------------------
+    # --- filling; the caller holds the cache's turn ------------------------------------------------
     def filling(self) -> Batch:
         """Return a batch with room. Raises: as `PageWriter.write`, if another one must be written first."""
         if self._batches[0].count == self.capacity:
@@ -122,7 +123,7 @@ class WriteBehind:
             return written
 
     def write_all(self) -> None:
-        """Write all waiting copies. The caller has the cache's turn. Durable on return, and raises: as `write_full`."""
+        """Write all waiting copies. The caller holds the cache's turn. Durable on return; raises: as `write_full`."""
         if self._batches[0].count:
             self.hand_over()
         self.write_full()
@@ -140,6 +141,6 @@ class WriteBehind:
         return len(order)
 
     def forget(self, file_ids: Container[int]) -> None:
-        """Drop copies of pages of data files that are being removed. The caller has both turns."""
+        """Drop copies of pages of data files that are being removed. The caller holds both turns."""
         for batch in self._batches:
             batch.slots = {page: slot for page, slot in batch.slots.items() if page >> FILE_SHIFT not in file_ids}

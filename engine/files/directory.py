@@ -11,9 +11,9 @@ process *pins* a file with a shared flock on the file itself. A process that rem
 exclusively first, so the file stays as long as a pin does. Translation of errors, completion of short transfers and the
 failure latch are in `layer.py`.
 
-Files created here are for their user alone, 0600 and 0700, whatever the umask is. Only the mode of the store's
-directory widens that: if others have no right to it, the rights of its group hold for everything in it (0750 makes
-files 0640), also for other processes and later ones, which an option of a call would not reach.
+Files and directories created here have the modes 0600 and 0700, whatever the umask is. Only the mode of the store's
+directory widens this: if it gives no rights to others, the rights it gives to its group apply to everything created in
+it (0750 makes files 0640). Unlike an option of a call, the mode also reaches other processes and later ones.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Pin:
         _pins.add(descriptor)
 
     def release(self) -> None:
-        """Release the file; harmless twice."""
+        """Release the pin; a second call does nothing."""
         if self._descriptor in _pins:
             _pins.remove(self._descriptor)
             os.close(self._descriptor)
@@ -150,7 +150,7 @@ class PosixFiles(CheckedFiles):
         return self._posix.address(check_name(name))
 
     def remove_socket(self, name: str) -> bool:
-        """Remove the file of a Unix socket; False if it is still there. It holds no data, so nothing latches (C1)."""
+        """Remove the file of a Unix socket; False if it is still there. It has no data, so no error latches (C1)."""
         return self._posix.remove_socket(check_name(name))
 
     def pin(self, name: str) -> Pin | None:
@@ -203,7 +203,7 @@ class _PosixRaw:
         directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._directories = {"": directory}
         self.status = os.fstat(directory)
-        # 0755 and 0777 are what a umask gives any directory: not a decision about access to the rows.
+        # 0755 and 0777 come from a umask, so they do not mean that the group may read the rows.
         is_told = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
         self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_told else 0)
         self._file_mode = self._folder_mode & 0o660
@@ -400,7 +400,7 @@ class _PosixRaw:
         return True
 
     def bind(self, name: str, listener: Any) -> None:
-        # The file gets the mode of the socket: other users can never connect, not even for a moment.
+        # The file is created with the mode of the socket: other users cannot connect even for a moment.
         os.fchmod(listener.fileno(), 0o600)
         listener.bind(self.address(name))
         _set_mode(name, self._directories[""], 0o600, self._place)
@@ -481,11 +481,11 @@ def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
 
 
 def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
-    """Set the mode that was requested; the umask may have taken some of it."""
+    """Set the requested mode; the umask may have removed bits of it."""
     if status.st_mode & _RIGHTS == mode:
         return
     try:
-        # Not fchmod, which refuses an O_PATH descriptor, as of a directory that cannot be read.
+        # Not fchmod: it refuses an O_PATH descriptor, the only kind for a directory this process cannot read.
         os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) & ~_RIGHTS | mode)
     except OSError as cause:
         if cause.errno not in _NO_MODES:

@@ -118,7 +118,7 @@ class CheckedFiles:
             for offset in range(0, size, ZERO_PIECE_BYTES):
                 self.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
         except StorageFull:
-            # The bytes written so far are not needed: an error of this close does not matter.
+            # The file is removed: an error when closing it does not matter.
             file.synced = file.writes
             self.close(file)
             self.unlink(name)
@@ -192,7 +192,7 @@ class CheckedFiles:
             raise failure.again() from cause
         file.synced = writes
         if failure.first is not None:
-            # Another thread's sync got the report of an error that may have been ours.
+            # The system reports an error once: a sync of another thread may have received the error of our writes.
             failure.check()
 
     def sync_directory(self, path: str) -> None:
@@ -268,7 +268,7 @@ class CheckedFiles:
         if not file.is_open:
             return
         is_unsynced = file.writes != file.synced
-        # Before the call: once closed, the number may become another file's, even if the system reports an error.
+        # Before the call: the descriptor's number may be reused from then on, even if the system reports an error.
         file.is_open = file.writable = False
         failure = self.failure
         try:

@@ -1,4 +1,4 @@
-"""Files for the user alone, outside any store: reading of secrets."""
+"""Secrets in files outside any store: read, after a check that no other user may read or write them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     """
     place = os.fspath(path)
     try:
-        # Without O_NONBLOCK: a pipe, such as a shell's <(...), may be waited for.
+        # Without O_NONBLOCK: for a pipe, such as a shell's <(...), the open must wait.
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _check(os.fstat(descriptor), place)
@@ -64,8 +64,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 
 def check_secret_file(path: str | os.PathLike[str]) -> None:
-    """Check the mode of a file with a secret that other code reads, such as the key of a certificate, as `read_secret`
-    does.
+    """Check the mode of a secret file as `read_secret` does, for a file that other code reads, such as the key of a
+    certificate.
 
     Raises: Rejected, FileMissing.
     """

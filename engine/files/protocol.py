@@ -30,7 +30,7 @@ class File(int):
     is_open: bool
     writes: int
     synced: int
-    read_errors_latch: bool  # False for data files: a failed read there concerns one page, and nothing was changed
+    read_errors_latch: bool  # False for data files: a failed read there concerns one page, not the store
 
     def __new__(cls, number: int, name: str, writable: bool) -> File:
         """Create a handle for descriptor `number`."""
@@ -56,7 +56,7 @@ class Files(Protocol):
     """
 
     failure: Failure
-    read_errors_latch: bool  # False while a store is being opened: a failed read is then an answer
+    read_errors_latch: bool  # False while a store is being opened: a failed read is then reported, not latched
 
     def create(self, name: str, size: int = 0) -> File:
         """Create and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and
@@ -110,11 +110,11 @@ class Files(Protocol):
         ...
 
     def unlink_unpinned(self, name: str) -> bool:
-        """Unlink a file; False, and it stays, if a reader has pinned it (`PosixFiles.pin`)."""
+        """Unlink a file; False, and the file stays, if a reader has pinned it (`PosixFiles.pin`)."""
         ...
 
     def is_pinned(self, name: str) -> bool:
-        """Whether a reader has pinned the file now. During this call no reader can."""
+        """Whether a reader has pinned the file now. Readers that try to pin it during this call fail."""
         ...
 
     def list(self, path: str = "") -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class Files(Protocol):
         ...
 
     def size(self, file: File | str) -> int:
-        """Return the bytes of an open or named file."""
+        """Return the size in bytes of an open or named file."""
         ...
 
     def exists(self, name: str) -> bool:
@@ -142,11 +142,13 @@ class Files(Protocol):
         ...
 
     def close(self, file: File) -> None:
-        """Close; harmless twice. Raises: IoFailed if the system reports an error and the file had unsynced writes."""
+        """Close a file, unless it is closed. Raises: IoFailed if the system reports an error and the file had unsynced
+        writes.
+        """
         ...
 
     def close_all(self) -> None:
-        """Close every file, release the lock and refuse every later call with StoreClosed; harmless twice."""
+        """Close every file, release the lock and refuse every later call with StoreClosed; may be called again."""
         ...
 
     def mark(self, kind: str, **values: Any) -> None:

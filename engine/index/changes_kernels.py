@@ -1,9 +1,9 @@
-"""Ordered indexes of a table while transactions run: reservations of operations, and changes of entries at commit.
+"""Ordered indexes of a table while transactions run: operations reserve space, commits change entries.
 
-A transaction reserves space in, and changes, only those indexes of the table's list that are no newer than itself: an
-online build begins after all older transactions have ended. A commit does not touch entries of rows that a build has
-not reached. Changed rows of a dropped partition lose their entries and get no new ones; the remaining entries are
-removed before the partition's memory is freed.
+A transaction uses only those indexes of the table's list that are no newer than itself: an online build begins after
+all older transactions have ended. A commit does not touch entries of rows that a build has not reached. Changed rows of
+a dropped partition lose their entries and get no new ones; the remaining entries are removed before the partition's
+memory is freed.
 """
 
 # mypy: ignore-errors
@@ -76,8 +76,8 @@ def place_of(mem, fragment, rowid):
 
 @helper
 def entries_of(mem, fragment):
-    """Return the number of indexes in the list of a fragment's table; 0 if operations reserved but the last index was
-    dropped since.
+    """Return the number of indexes in the list of a fragment's table; 0 also if the last index was dropped after
+    operations reserved space in it.
     """
     return mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT] if mem[fragment + A.F_INDEXES] != 0 else 0
 

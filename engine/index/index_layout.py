@@ -71,7 +71,7 @@ SIDE_VALUE = 2  # a value copied from a chained var part
 SIDE_CONSTANTS = 3  # defaults of absent var columns
 
 # --- node (a block) -----------------------------------------------------------------------------
-N_LEVEL = 0  # 0: leaf; -1 on the list of free blocks
+N_LEVEL = 0  # 0: leaf; on the list of free blocks this word is the link
 N_COUNT = 1  # entries, or children
 N_PREVIOUS = 2  # leaves only
 N_NEXT = 3

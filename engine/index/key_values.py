@@ -85,7 +85,7 @@ class KeyShape:
     """
 
     def __init__(self, definition: TableDefinition, layout: RowLayout, names: Sequence[str]) -> None:
-        """Raises: NoSuchColumn, SchemaInvalid."""
+        """Derive the shape from the names of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
         positions = _positions(definition, names)
         self.columns = tuple(definition.columns[position] for position in positions)
         bits = sum(map(_bits_max, self.columns))

@@ -212,7 +212,7 @@ def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
 
 @helper
 def put_piece(mem, tree, column, parts, var_at, out, base, bit, limit):
-    """Append a column of a primary key in the var part; such a key is whole in the first chunk."""
+    """Append a column of a primary key in the var part; such a key is completely in the first chunk."""
     at = var_at + 1
     wanted = mem[column + K.CW_AT]
     for i in range(wanted):

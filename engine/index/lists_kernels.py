@@ -18,7 +18,7 @@ from tidemark.engine.memory.pool_kernels import take_block
 
 @helper
 def set_lists(mem, table):
-    """Point every fragment of a table to its list, or to nothing if the list is empty."""
+    """Point every fragment of a table to the table's list of indexes; to 0 if the list is empty."""
     indexes = mem[table + A.T_INDEXES]
     if mem[indexes + X.XL_COUNT] == 0:
         indexes = 0
@@ -30,7 +30,7 @@ def set_lists(mem, table):
 
 @kernel("int64(int64[::1], int64, int64)")
 def announce_index(mem, table, tree):
-    """Append an index to a table's list: transactions that begin from now on reserve for it. OK, ST_MEMORY or
+    """Append an index to a table's list: transactions that begin from now on reserve space in it. OK, ST_MEMORY or
     ST_DROPPED.
     """
     table = descriptor_of(mem, table)
@@ -54,9 +54,9 @@ def announce_index(mem, table, tree):
 
 @kernel("int64(int64[::1], int64, int64)")
 def withdraw_index(mem, table, tree):
-    """Remove an index from a table's list and invalidate its handle; only the next handle is valid. From now on no
-    commit maintains it and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was withdrawn
-    before.
+    """Remove an index from a table's list and invalidate its handle; only the next handle is valid then. No commit
+    maintains the index any more, and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was
+    withdrawn before.
     """
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)

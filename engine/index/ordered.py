@@ -120,7 +120,7 @@ class OrderedIndex:
 
     # --- changes --------------------------------------------------------------------------------
     def promise(self, entries: int) -> None:
-        """Reserve the blocks that adding so many entries may need. Raises: MemoryExhausted, with nothing reserved."""
+        """Reserve the blocks that adding this many entries may need. Raises: MemoryExhausted, with nothing reserved."""
         done = 0
         while done < entries:
             step = min(PROMISE_ENTRIES, entries - done)
@@ -296,7 +296,7 @@ class OrderedIndex:
         while drop_tree(self.mem, next_handle(self.handle), DROP_NODES) == ST_MORE:
             pass
 
-    # --- looking after it -----------------------------------------------------------------------
+    # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
         """Return the numbers of entries, nodes, blocks and changes so far; -1 each if the index was dropped."""
         word: list[int] = self._words().tolist()

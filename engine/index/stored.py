@@ -31,7 +31,7 @@ SLICE_SLOTS = 128
 
 
 def drop_unlisted(mem: Words) -> None:
-    """Free an index whose handle a KeyboardInterrupt kept from its creator. Call with `schema_latch` held."""
+    """Free an index whose creator lost its handle to a KeyboardInterrupt. Call with `schema_latch` held."""
     handle = int(mem[S_UNLISTED])
     if handle:
         withdraw(mem, handle)
@@ -85,7 +85,9 @@ class Stored(Generic[T]):
         )
 
     def drop(self) -> None:
-        """Free the memory of an index that is in no list any more. A reader finds it gone at its next kernel call."""
+        """Free the memory of an index that was removed from its list. The next kernel call of a reader reports that the
+        index is gone.
+        """
         self.tree.drop()
 
 

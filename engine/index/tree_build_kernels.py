@@ -273,7 +273,7 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
 
 @kernel("int64(int64[::1], int64)")
 def tree_load_finish(mem, tree):
-    """Fill the nodes at the right edge after the last `tree_load`, and return spare blocks to the pool."""
+    """Refill the nodes at the right edge after the last `tree_load`, and return spare blocks to the pool."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED

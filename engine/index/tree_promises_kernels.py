@@ -25,7 +25,7 @@ SPARE = 16  # unreserved blocks that stay on the tree's own list
 
 @helper
 def blocks_needed(mem, tree, entries):
-    """Return the maximum number of blocks that so many more entries may take, whatever is removed meanwhile."""
+    """Return the maximum number of blocks that this many more entries may take, whatever is removed meanwhile."""
     if entries <= 0:
         return 0
     capacity = mem[tree + X.I_LEAF_CAPACITY]

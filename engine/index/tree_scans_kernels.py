@@ -23,7 +23,7 @@ from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 
-WALK_LEAVES = 8  # an estimate is exact over so many leaves
+WALK_LEAVES = 8  # an estimate over up to this many leaves is exact
 SHARE_BITS = 40
 
 

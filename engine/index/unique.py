@@ -94,7 +94,7 @@ class UniqueHash:
         withdraw(self.mem, self.handle)
         drop_unique(self.mem, next_handle(self.handle))
 
-    # --- looking after it -----------------------------------------------------------------------
+    # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
         """Return the numbers of entries, segments and blocks; -1 each if the index was dropped."""
         _, entries, segments, blocks = self._counters()

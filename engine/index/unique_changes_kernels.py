@@ -94,8 +94,8 @@ def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
 def copy_entries(mem, txn, indexes, fragment, images, at, place):
     """Add the entries of an image for the row at a place to unique indexes; OK or ST_MEMORY.
 
-    Does not check whether another row has the key: the primary did, and only it knew which rows the transaction deletes
-    temporarily, since the log does not have them.
+    Does not check whether another row has the key: the primary did. Only the primary knew which rows the transaction
+    had deleted in between, because the log does not have these deletes.
     """
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]

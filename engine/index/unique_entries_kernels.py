@@ -80,8 +80,8 @@ def remove_entry(mem, index, tag, place):
 
 @helper
 def meet_entry(mem, txn, buf, index, place, words):
-    """Check a row with the tag of the key in SIDE_TARGET for conflict: OK, ST_UNIQUE if it has that key, or ST_BUSY,
-    with evidence in `txn`, if another transaction has locked the row, of which some image has the tag.
+    """Check a row, of which some image has the tag of the key in SIDE_TARGET, for conflict: OK, ST_UNIQUE if it has
+    that key, or ST_BUSY if another transaction has locked it (the lock is in X_FRAGMENT, X_ROWID and X_LOCK of `txn`).
     """
     fragment = fragment_of_place(mem, place)
     if mem[fragment + A.F_DROPPED]:

@@ -82,8 +82,8 @@ def begin_unique(mem, index):
 
 @kernel("int64(int64[::1], int64, int64)")
 def enforce_unique(mem, index, is_forced):
-    """Enforce uniqueness after a walk over all rows, if no operation was suspect since the last call, or if
-    `is_forced`. OK, or ST_MORE: rows must be walked again.
+    """Enforce uniqueness after a walk over all rows, if since the last call no operation has found its key in another
+    row (U_SUSPECTS), or if `is_forced`. OK, or ST_MORE: rows must be walked again.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -100,7 +100,7 @@ def walk_unique(mem, index, fragment, state, out):
     """Check a fragment's LIVE rows from ROWID state[0] on, and take the entries of those without one.
 
     state: [next ROWID, slots to visit, rows to check]. OK at the fragment's end, ST_MORE, ST_MEMORY, ST_BUSY (a
-    transaction has locked a row with such a tag), or ST_UNIQUE: two rows have the same key; `out` gets the entry of
+    transaction has locked a row with the same tag), or ST_UNIQUE: two rows have the same key; `out` gets the entry of
     one.
     """
     index = descriptor_of(mem, index)
@@ -130,7 +130,7 @@ def walk_unique(mem, index, fragment, state, out):
 
 @helper
 def copy_evidence(mem, place, out):
-    """Copy the file entry of the row at a place to out, if there is room."""
+    """Copy the row at a place to out as an entry of a file, if there is room."""
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     if entry_words(mem, fragment, row, False) <= out.size:

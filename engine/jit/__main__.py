@@ -1,8 +1,8 @@
 """`python -m tidemark.engine.jit [PROCESSES]`: compile every kernel now, so that no later process compiles.
 
-Kernels differ in size by a factor of a hundred, so each process takes one kernel after the other that no process has
-taken. Processes start at different places: each process compiles every helper it meets itself, and neighbouring kernels
-share helpers.
+Kernels differ in size by a factor of a hundred, so each process takes the next kernel that no other process has taken.
+Processes start at different places: each process compiles every helper it meets itself, and neighbouring kernels share
+helpers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     """Run the command; see the module."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
     kernel.import_all()
-    context = multiprocessing.get_context("fork")  # no thread was started and nothing was compiled yet
+    context = multiprocessing.get_context("fork")  # safe: no thread was started and nothing was compiled yet
     taken = context.Array("b", len(kernel.declared()))
     processes = [context.Process(target=compile_share, args=(number / count, taken)) for number in range(count)]
     for process in processes:

@@ -3,11 +3,11 @@
 numba keeps compiled code as pickles, and unpickling executes what they contain. So numba gets only data that this user
 wrote. The folders must belong to this user, be writable by no other user, and be reached through no link. Each file
 begins with a seal, an HMAC over its name and content, with a key in the cache that only this user can read. The folders
-keep other users from writing there. The seal detects files they wrote before or by another way (a backup, an image, a
-mount), and damage by a disk. No other user is an exception, not even root: a key this user does not own proves nothing.
+keep other users from writing there. The seal detects files they wrote earlier or by another way (a backup, an image, a
+mount), and damage by a disk. Not even root is an exception: a key this user does not own proves nothing.
 
-A cache that fails these checks is not used, and code is compiled without being kept. A folder created elsewhere in its
-place would be one that was not asked for, and that no other process looks in. TIDEMARK_CACHE names another cache.
+A cache that fails these checks is not used, and code is compiled without being kept. There is no fallback folder: the
+user did not ask for it, and no other process would look there. TIDEMARK_CACHE names another cache.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class KeptCode:
 
     @contextlib.contextmanager
     def _opened(self, folder: str) -> Iterator[tuple[int, int]]:
-        """Open the place and a folder in it, and check both; the descriptors stay valid whatever their names refer to
-        later.
+        """Open the place and a folder in it, and check both. The descriptors stay those of the checked directories,
+        even if their names are replaced later.
         """
         above = os.path.dirname(self._place)
         status = os.stat(above)
@@ -106,7 +106,7 @@ class KeptCode:
             try:
                 os.link(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
             except OSError:
-                # There is one. It is unusable if a crash truncated it, or if other users may know it.
+                # There is a key. It is unusable if a crash truncated it, or if other users may know it.
                 if _usable_key(place) is None:
                     os.replace(name, KEY_NAME, src_dir_fd=place, dst_dir_fd=place)
         self._key = _usable_key(place)
@@ -116,7 +116,7 @@ class KeptCode:
 
 
 def _seal(key: bytes, folder: str, leaf: str, code: bytes | memoryview) -> bytes:
-    # With its name: the code of another kernel, or of other sources, has a valid seal too.
+    # Seals the name too: otherwise the code of another kernel, or of other sources, could be put in this file.
     sealing = hmac.new(key, f"{folder}/{leaf}\0".encode(), "sha256")
     sealing.update(code)
     return sealing.digest()
@@ -160,7 +160,7 @@ def _unnamed(leaf: str, folder: int, *pieces: bytes) -> Iterator[str]:
             file.writelines(pieces)
             file.flush()
             if leaf == KEY_NAME:
-                os.fsync(descriptor)  # after a power loss the key could be zeros, which are known
+                os.fsync(descriptor)  # otherwise a power loss could leave a key of zeros, which anyone can guess
         yield name
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("tidemark.kernels")
 
 
-# Packages with modules of kernels, and the ends of the names. Compiled code is built from these modules only.
+# Packages that contain modules of kernels, and the suffixes of all modules that compiled code is built from.
 FLOORS = ("tidemark.engine.", "tidemark.recovery.", "tidemark.replication.")
 KERNELS = "_kernels"
 LAYOUT = "_layout"
@@ -165,7 +165,7 @@ class _HelperLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
 
 @compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _HelperLowering(typed_passes.NativeLowering):  # type: ignore[misc]
-    """numba's lowering into such a library, without an entry point."""
+    """numba's lowering into a `_HelperLibrary`, without an entry point."""
 
     _name = "helper_lowering"
 
@@ -182,7 +182,7 @@ class _HelperLowering(typed_passes.NativeLowering):  # type: ignore[misc]
 
 
 class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
-    """numba's own pipeline with that lowering."""
+    """numba's own pipeline with `_HelperLowering`."""
 
     def define_pipelines(self) -> list[Any]:
         """Return one pipeline, nopython."""
@@ -196,8 +196,8 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
 
 
 class _KeptKernel:
-    """The files of one kernel, one for each processor and signature it was compiled for. They replace numba's files, of
-    which the index is unpickled before anything can check it.
+    """The files of one kernel, one for each processor and signature it was compiled for. They replace numba's files:
+    numba unpickles its index before anything can check it.
     """
 
     def __init__(self, folder: str, stem: str) -> None:
@@ -236,17 +236,17 @@ class _CodeLocator(caching._CacheLocator):  # type: ignore[misc]
         return self._digest
 
     def get_disambiguator(self) -> str:
-        """Return nothing: names of kernels are unique in a module."""
+        """Return an empty text: names of kernels are unique in a module."""
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _: str) -> _CodeLocator:
-        """Create a locator in the way numba asks for."""
+        """Create a locator; numba calls this instead of the constructor."""
         return cls(function)
 
 
 class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    """numba's own, with this locator."""
+    """numba's own implementation, with `_CodeLocator`."""
 
     _locator_classes = [_CodeLocator]
 
@@ -323,8 +323,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
     def declare(function: F) -> F:
-        # Kernels allocate nothing. Without the run-time no call of a helper counts references: these are atomic
-        # operations, which keep memory accesses from overlapping (ADR 0006).
+        # Kernels allocate nothing. Without numba's run-time (NRT) calls of helpers do not count references: counting
+        # is atomic, and keeps memory accesses from overlapping (ADR 0006).
         dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
         dispatcher._cache = _CodeCache(function)
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
@@ -341,7 +341,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
                     dispatcher.disable_compile()
                 return dispatcher.overloads[dispatcher.signatures[0]].entry_point
 
-        # numba calls this attribute if no compiled version fits; arguments of another type are a TypeError then.
+        # numba calls this attribute if no compiled version fits; arguments of another type then raise a TypeError.
         dispatcher._compile_for_args = compile_once
         _COMPILERS.append(compile_once)
         if HAS_DOOR:
