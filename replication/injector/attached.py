@@ -338,7 +338,7 @@ class AttachedBinlog:
                 self.close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self.write_epoch(changes)
-            # Before `_written`, because `Reach` compares the two.
+            # Before `_handled`: `Reach` relies on it that `newest_epoch` covers every handled epoch.
             self.newest_epoch = self.newest_epoch if written is None else written.epoch
             self._written = self._handled = changes.epoch
             if written is not None:
