@@ -67,7 +67,8 @@ class BinlogIndex:
 
     def settle(self) -> None:
         """Finish a replacement that a crash interrupted. Durable on return: the names as read, even if their writer was
-        killed before it synced them. The opening relies on this when it removes files that the index does not name.
+        killed before it synced them. The opening relies on this: it removes files that the index does not name, and
+        continues with the others.
         """
         if not self.exists and self.names:
             file = self.files.open(self._fresh_path, writable=True)

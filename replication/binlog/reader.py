@@ -241,9 +241,9 @@ def find_epoch(
 ) -> Position | None:
     """Return the position to continue from after `epoch`, or None if the binlog begins later.
 
-    This is the end of the last transaction whose own epoch is at most `epoch`. Its row of `ndb_apply_status` for
-    `server_id` (None: for any server) names it. Searches file by file from the newest. Raises: BinlogDamaged,
-    FileMissing.
+    This is the end of the last transaction whose own epoch is at most `epoch`. A transaction's own epoch is in its row
+    of `ndb_apply_status` for `server_id` (None: for any server). Searches file by file from the newest. Raises:
+    BinlogDamaged, FileMissing.
     """
     index = BinlogIndex(files, folder, base)
     for name in reversed(index.names[: index.place_of(end.file) + 1]):

@@ -237,8 +237,9 @@ class BinlogWriter:
         self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
 
     def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None, commit_us: int = 0) -> None:
-        """Begin an epoch transaction. `tables` are the tables of its rows, as far as known; `status` is the row of
-        `ndb_apply_status`, written first; `commit_us` is the commit time, 0 for now. Durable on return: nothing.
+        """Begin an epoch transaction. `tables` are the tables of its rows, as many as are already known; `status` is
+        the row of `ndb_apply_status`, written first; `commit_us` is the commit time, 0 for now. Durable on return:
+        nothing.
         """
         self._open(commit_us)
         self._append(e.Query("BEGIN"))
@@ -394,5 +395,5 @@ class BinlogWriter:
 
 
 def map_id(plans: TablePlans) -> int:
-    """Return the number of a version of a table in table maps: table id << 16 | 16 bits of version."""
+    """Return the number of a version of a table in table maps: 31 bits of table id above 16 bits of version."""
     return plans.definition.table_id << 16 | plans.definition.version & 0xFFFF

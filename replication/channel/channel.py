@@ -396,7 +396,7 @@ class ReplicaChannel:
         if transaction.statement is not None:
             query = transaction.statement
             self._applier.statement(query.statement, query.database, transaction.source_id)
-            # Against a second execution, which might meet the results of later statements, such as renamed tables.
+            # Prevents a second execution, which might meet the results of later statements, such as renamed tables.
             self._note_end(transaction)
         else:
             self._applier.apply(transaction)
@@ -468,7 +468,7 @@ class ReplicaChannel:
         self.progress = Progress()
         self._applier.start()  # reads the max replicated epoch from the remaining rows
 
-    # --- what is shown ----------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
     def lag(self) -> dict[str, Any]:
         """Return `epochs`, the number of transactions received and not applied, and `seconds`, the age of the last
         applied transaction by the source's clock: 0.0 if it is the newest, None while it is unknown.

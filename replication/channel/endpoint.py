@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tidemark.replication.settings.status import Counters
 
 
-# The counters of an applier's operations that exist here, of those of MySQL's server: `api_..._replica`.
+# Those of MySQL's counters of an applier's operations that exist here: `api_..._replica`.
 API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
 
 

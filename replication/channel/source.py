@@ -269,7 +269,8 @@ class SourceBinlog:
 
     # --- bytes ------------------------------------------------------------------------------------
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """Return (position, bytes): the next bytes, at most `bytes_max`; None at the end of what may leave the site.
+        """Return the next bytes, at most `bytes_max`, as (position, bytes); None at the end of the bytes that may leave
+        the site.
 
         Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable.
         """

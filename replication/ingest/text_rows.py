@@ -1,4 +1,4 @@
-"""Rows of a query as columns of text: packets are read as they come, and kernels find their values.
+"""Rows of a query as columns of text: packets are read as they arrive, and kernels find their values.
 
 A row is one packet, or several if it exceeds the maximal length of a packet. Such a row is a batch of its own.
 """

@@ -1,4 +1,4 @@
-"""The binlog of an open store: it catches up with the log before the store opens, then is at most one epoch late.
+"""The binlog of an open store: it catches up with the log before the store opens, then follows it one epoch late.
 
 Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by the rule of `sync_binlog`; its rows
 of `ndb_binlog_index` committed. Local checkpoints are published after the binlog has their epoch (`reach`). The next
@@ -74,7 +74,7 @@ class AttachedBinlog:
         seam_epoch: int = 0,
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is the epoch of the newest local
-        checkpoint, `newest_epoch` the last epoch of which the store has a change, `is_new` whether the store was just
+        checkpoint, `newest_epoch` the last epoch in which the store changed, `is_new` whether the store was just
         created. The log and the epochs are those of a store that is about to open. At a node of a group, `completed`
         returns the newest epoch that all its members have, and `seam_epoch` is the epoch through which rows were copied
         without groups of the log, 0 if none were.
@@ -198,7 +198,9 @@ class AttachedBinlog:
         self._injector.passed_over = deque(tail.statements)
 
     def close_gap(self) -> None:
-        """Report the gap, and from where on the binlog is whole; both are durable before the mark is removed."""
+        """Write an incident for the gap, and the epoch after which the binlog is whole; both are durable before the
+        mark is removed.
+        """
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; continue with another node's")
         written = self._injector.write_empty(epoch)
@@ -403,7 +405,7 @@ class AttachedBinlog:
         return self._handled
 
     def durable_end(self) -> Position:
-        """Return the end of what may be served. Durable on return: everything before it."""
+        """Return the position up to which the binlog may be served. Durable on return: everything before it."""
         self.writer.sync()
         return self.writer.synced
 

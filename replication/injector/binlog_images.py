@@ -48,7 +48,7 @@ class ImageCheck:
         if standing is not None and standing.is_schema_known:
             self._tables = {table.name: table for table in standing.manifest.tables}
             self._tablespaces |= {definition.name for definition, _ in standing.manifest.tablespaces}
-        # The table map of each checked combination. Keeping the maps prevents that a later map gets the same id().
+        # The table map of each checked combination. The maps are kept, so that no later map gets the same id().
         self._seen: dict[object, TableMap] = {}
 
     def run(self, start: Position, end: Position) -> None:

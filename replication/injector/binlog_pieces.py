@@ -86,7 +86,7 @@ class KeptBinlog:
         return bool(self._endpoint.opened.values["log_empty_update"])
 
     def is_whole(self) -> bool:
-        """Whether the binlog has every change of the store, as far as its settings show."""
+        """Whether the binlog has every change of the store, judged by the present settings."""
         endpoint = self._endpoint
         values = endpoint.opened.values
         own_id = endpoint.site.server_id

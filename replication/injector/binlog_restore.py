@@ -119,7 +119,7 @@ class RestoreBinlog:
     ) -> None:
         self.close()
 
-    # --- what there is -----------------------------------------------------------------------------
+    # --- description -------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
         """Return a description in plain values: first and last epoch, their commit times, the files, the incidents
         (`gaps`), and the error at which reading ends (`damage`).

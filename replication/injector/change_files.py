@@ -91,7 +91,7 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # returned before, and written again after a crash; or `since` is past the binlog's end
+                said = []  # returned before, and written again after a crash; or `since` named a future epoch
                 continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:

@@ -35,7 +35,9 @@ class IndexRow(NamedTuple):
 
 @dataclass
 class EpochCounts:
-    """`rows`: counts of logged rows by server id. `origins`: (site, epoch) of other sites that this epoch applied."""
+    """`rows` has the counts of logged rows, by the server id under which they are logged. `origins` has (server id,
+    epoch) for the epochs of other sites that were applied in the epoch.
+    """
 
     rows: dict[int, list[int]] = field(default_factory=dict)
     origins: dict[tuple[int, int], None] = field(default_factory=dict)

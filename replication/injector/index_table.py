@@ -65,7 +65,7 @@ class IndexTable:
         return result
 
     def write(self, rows: Iterable[IndexRow]) -> None:
-        """Insert rows, or overwrite them. Durable on return: nothing yet; rows lost in a crash are rebuilt."""
+        """Insert rows, or overwrite them. Durable with the epoch that commits them, not on return."""
         listed = list(rows)
         if listed:
             self._run(batch_operations.write_many, listed)

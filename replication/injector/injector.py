@@ -335,7 +335,7 @@ def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[Row
 
 
 def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int, is_read: bool = False) -> RowBatch:
-    """Return changes as the writer takes them; every row is logged."""
+    """Return changes as a batch for the writer; every row is logged."""
     rule, before, after = table.rule, part.before, part.after
     event = _EVENTS[kind]
     if kind == KIND_REFRESH:

@@ -127,8 +127,8 @@ class OwedRows:
 
     # --- paying -----------------------------------------------------------------------------------
     def write(self) -> None:
-        """Write the pending rows. If the store refuses rows, the next call retries them. Durable on return: nothing
-        yet; a crash loses no row that cannot be rebuilt.
+        """Write the pending rows. If the store refuses rows, the next call retries them. Rows of the index are durable
+        with the epoch that commits them, rows of `ndb_schema` as by any commit.
         """
         with self.turn:
             if self.index is not None:
