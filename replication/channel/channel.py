@@ -407,7 +407,7 @@ class ReplicaChannel:
         self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
 
     def skip_incident(self) -> str:
-        """Skip the incident at which the channel stopped, after an operator has repaired the rows; return its text.
+        """Skip the incident at which the channel stopped, after an operator has dealt with its cause; return its text.
 
         No thread may apply. Durable on return. Raises: Rejected if the next event is no incident; nothing is skipped
         then.
