@@ -6,8 +6,8 @@ so a crash that takes the end of the file does not take the epoch back: the next
 number. (B2) A gap is never passed silently: an incident is a separate kind of boundary, and a binlog that begins after
 the requested epoch raises PositionLost.
 
-If the newest file, which is in use, ends within an event, its writer has not written the rest yet. A transaction rolled
-back for lack of space leaves bytes that later ones overwrite, so damage in that file is checked again before it is
+If the newest file, which is in use, ends within an event, its writer has not written the rest yet. Out of space, the
+writer may roll back a transaction and overwrite its bytes, so apparent damage in that file is read again before it is
 reported.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
 
 _PIECE_BYTES = 256 << 10
-# A writer that rolls back a transaction and writes another one is done within these looks.
+# Reads of a file before its damage is reported: by then a writer has replaced a transaction that it rolled back.
 _LOOKS = 3
 _LOOK_AGAIN_SECONDS = 0.05
 
@@ -100,7 +100,7 @@ class BinlogBeside:
 
     # --- walking ----------------------------------------------------------------------------------
     def boundaries(self, start: Position) -> Iterator[Found]:
-        """Yield the boundaries after a place between transactions, file after file, up to the current end.
+        """Yield the boundaries after `start`, which is between transactions, file after file, up to the current end.
 
         Raises: PositionLost if the files were purged, BinlogDamaged, LimitExceeded.
         """
@@ -126,16 +126,14 @@ class BinlogBeside:
         return file
 
     def _of_file(self, name: str, start: int) -> Iterator[Found]:
-        """Yield the boundaries of a file after a place. Raises: BinlogDamaged, LimitExceeded, PositionLost,
-        FileMissing.
-        """
+        """Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
         for look in range(_LOOKS):
             file = self._open(name)
             try:
                 header, described, _ = read_format(self._files, file, name)
                 if described.checksum != b.CHECKSUM_CRC32:
                     raise Origin(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
-                # A full disk or a crash may have left the file without an end; without the in-use flag it has one.
+                # A full disk or a crash may leave a file without its last event, but then its in-use flag is set.
                 is_written = bool(header.flags & b.FLAG_IN_USE)
                 check_end(self._files, file, name, header)
                 try:
@@ -156,7 +154,7 @@ class BinlogBeside:
         while stream.position < size:
             piece = self._files.pread(file, stream.position, min(_PIECE_BYTES, size - stream.position))
             if not piece:
-                break  # a transaction rolled back meanwhile
+                break  # the writer has truncated a transaction that it rolled back
             yield from stream.feed(piece)
         if stream.is_within and not is_written:
             raise Origin(name, stream.whole).damaged(

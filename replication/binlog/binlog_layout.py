@@ -90,7 +90,7 @@ _CODES = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 
 
 def packer(layout: np.dtype[Any]) -> struct.Struct:
-    """Return the `struct.Struct` of a layout, for one event at a time: it needs a tenth of the time of a NumPy
+    """Return the `struct.Struct` of a layout. For one event at a time it takes a tenth of the time of a NumPy
     record.
     """
     codes = ""
@@ -260,11 +260,11 @@ COLUMN_TYPES = frozenset(
         *(TYPE_DECIMAL_OLD, TYPE_NULL, TYPE_TIMESTAMP_OLD, TYPE_TIME_OLD, TYPE_DATETIME_OLD),
     ]
 )
-# Types that the signedness of the optional metadata counts, and types that its character sets count.
+# Types with a bit in the signedness of the optional metadata.
 NUMERIC_TYPES = frozenset(
     (TYPE_TINY, TYPE_SHORT, TYPE_INT24, TYPE_LONG, TYPE_LONGLONG, TYPE_NEWDECIMAL, TYPE_FLOAT, TYPE_DOUBLE)
 )
-# MySQL derives geometry from a blob, so it has a character set (binary).
+# Types with an entry in its character sets. MySQL derives geometry from a blob, so it has one (binary).
 CHARACTER_TYPES = frozenset((TYPE_VARCHAR, TYPE_VAR_STRING, TYPE_STRING, TYPE_BLOB, TYPE_GEOMETRY))
 
 COLLATION_BINARY = 63

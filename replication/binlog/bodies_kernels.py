@@ -1,7 +1,8 @@
 """Kernels that decode MySQL's row bodies: they first locate each value, then read column by column.
 
-A body comes from a file or a peer. Every length is checked before it is followed, a row of zero bytes is refused (a
-body could hold endlessly many), and callers pass room for as many cells as they are willing to hold. Private memory.
+A body comes from a file or a peer. Every length is checked before it is followed. A row of zero bytes is refused,
+because a body could hold infinitely many. The room for cells that a caller passes bounds the rows of one call. Kernels
+touch private memory only.
 """
 
 # mypy: ignore-errors
@@ -31,7 +32,7 @@ _YEAR_ZERO = 1900
 
 @helper
 def _value_bytes(codes, code):
-    """Return the bytes of a value that is not a string."""
+    """Return the size in bytes of a value that is not a string."""
     kind = codes[code + B.RW_CODE]
     if kind == B.ROW_DECIMAL:
         return decimal_bytes(codes[code + B.RW_SIZE], codes[code + B.RW_SCALE])
@@ -48,7 +49,7 @@ def _value_bytes(codes, code):
 
 @helper
 def _find_image(cells, cell, body, size, at, codes, first, columns):
-    """Find the cells of one image, with codes first …; return where it ends, -1 if that is past the body."""
+    """Find the cells of one image, whose codes begin at `first`; return its end, -1 if that is past the body."""
     nulls = at
     at += (columns + 7) >> 3
     if at > size:
@@ -107,8 +108,8 @@ def find_cells(cells, ends, body, start, codes, before_columns, after_columns):
     nogil=True,
 )
 def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
-    """Read the values of a column that is not a string, from cells `cell`, `cell` + `step` …, and their validity
-    (zeroed before).
+    """Read the values of a column that is not a string, from cells `cell`, `cell` + `step` …, and set their bits in the
+    validity `bitmap`, which the caller has zeroed.
 
     `codes` are the column's own. A decimal takes two words of `target`, low first, every other value one. Returns the
     number of NULLs, or -1 - row of the first value that is invalid for the column's type.
@@ -168,7 +169,9 @@ def read_numbers(target, bitmap, body, cells, cell, step, codes, count):
 
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
 def measure_strings(offsets, bitmap, cells, cell, step, count):
-    """Compute offsets (count + 1) and validity (zeroed before) of a column of strings; return the number of NULLs."""
+    """Compute the count + 1 offsets of a column of strings, and set the validity `bitmap`, which the caller has zeroed.
+    Returns the number of NULLs, or -1 if an array is too short.
+    """
     if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
         return -1
     if count >= offsets.size or count > bitmap.size << 3:
@@ -191,7 +194,9 @@ def measure_strings(offsets, bitmap, cells, cell, step, count):
     "int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64[::1], int64[::1], int64, int64, int64)", nogil=True
 )
 def copy_strings(target, body, offsets, cells, cell, step, count):
-    """Copy the bytes that `measure_strings` measured in the same cells; return count or -1."""
+    """Copy the bytes that `measure_strings` measured in the same cells; return count, or -1 if an array is too
+    short.
+    """
     if cell < 0 or step < 1 or (count > 0 and cell + (count - 1) * step >= cells.size):
         return -1
     if count >= offsets.size or offsets[count] > target.size:

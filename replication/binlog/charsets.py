@@ -1,5 +1,5 @@
-"""Text of a server in latin1: Windows-1252, with the five bytes that are undefined there as control characters. It was
-the default of MySQL before 8.0 and of MariaDB before 11.6.
+"""Decode MySQL's latin1: Windows-1252, in which the five undefined bytes are control characters. It was the default of
+MySQL before 8.0 and of MariaDB before 11.6.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tidemark.engine.rows.row_format import Words
 
 Octets = NDArray[np.uint8]
-# MariaDB's collations without padding are 1024 higher.
+# MariaDB numbers its NO PAD collations 1024 higher.
 _COLLATIONS = frozenset(each + more for each in (5, 8, 15, 31, 47, 48, 49, 94) for more in (0, 1024))
 _ASCII_END = 0x80
 _UNKNOWN = "\ufffd"

@@ -1,7 +1,7 @@
 """Read MySQL's fields from untrusted bytes, and write them.
 
-Every read is checked against the bytes left; a violation raises BinlogDamaged with file and position. Memory is that of
-the given bytes.
+Every read is checked against the bytes left; a read past them raises BinlogDamaged with file and position. Memory is
+bounded by the given bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def packed_length(number: int) -> bytes:
 
 
 def packed_text(text: bytes) -> bytes:
-    """Return a string with its length-encoded length before it."""
+    """Return a string after its length, a length-encoded integer."""
     return packed_length(len(text)) + text
 
 

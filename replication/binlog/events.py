@@ -82,8 +82,9 @@ class PreviousGtids:
 
 @dataclass(frozen=True)
 class Gtid:
-    """The event before a transaction; anonymous if `number` is 0. `last_committed` names the transaction of the same
-    file that it had to wait for, `sequence_number` itself; `commit_us` is the commit time, None if it is unknown.
+    """The event before a transaction; anonymous if `number` is 0. `sequence_number` numbers the transactions of a file;
+    `last_committed` is the number of the one that this transaction had to wait for. `commit_us` is the commit time,
+    None if it is unknown.
     """
 
     sequence_number: int
@@ -132,8 +133,8 @@ class Rows:
     """Rows of one table with the same kind of change, and the same columns, transaction id and conflict flags.
 
     `kind` is WRITE, UPDATE or DELETE; `before` and `after` are the bitmaps of columns present, None for an image that
-    the kind does not have; `body` the rows. `transaction_id` is None if none was written. Version 1 has neither it nor
-    `conflict_flags`.
+    the kind does not have; `body` has the rows. `transaction_id` is None if none was written. Version 1 has neither
+    `transaction_id` nor `conflict_flags`.
     """
 
     kind: int
@@ -297,7 +298,7 @@ def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[Even
 
 
 def checksum_of(header: EventHeader, view: memoryview) -> int:
-    """Return the CRC32 of an event's bytes, given without it."""
+    """Return the CRC32 of an event; `view` has its bytes without the checksum at the end."""
     if header.type == b.FORMAT_DESCRIPTION_EVENT and header.flags & b.FLAG_IN_USE:
         flags = (header.flags & ~b.FLAG_IN_USE).to_bytes(2, "little")
         return zlib.crc32(view[b.HEADER_BYTES :], zlib.crc32(bytes(view[: b.FLAGS_OFFSET]) + flags))
@@ -333,7 +334,7 @@ def _parse_gtid(cursor: Cursor) -> Gtid:
         last_committed = sequence_number = 0
     commit_us = None
     if cursor.left >= b.COMMIT_TIME_BYTES:
-        # After it come only the first commit's time, a length and a version, which are not used here.
+        # The rest is not used here: the first commit's time, a length and a version.
         commit_us = int.from_bytes(cursor.view(b.COMMIT_TIME_BYTES), "little") & ~b.COMMIT_TIME_ORIGINAL
     return Gtid(sequence_number, last_committed, commit_us, source, number, flags)
 
@@ -362,7 +363,7 @@ def _parse_rows(cursor: Cursor, kind: int, version: int) -> Rows:
 
 
 def _parse_extra(extra: Cursor) -> tuple[int | None, int]:
-    """Return (transaction id, conflict flags) of NDB's extra row info; (None, 0) at a tag of MySQL's own."""
+    """Return (transaction id, conflict flags) of NDB's extra row info; (None, 0) if the info is not NDB's."""
     transaction_id, conflict_flags = None, 0
     if extra.left < _EXTRA.size:
         return transaction_id, conflict_flags

@@ -1,7 +1,7 @@
 """The end of a binlog file: its last event, ROTATE or STOP, and the in-use flag of its format description.
 
-The flag is cleared in place after everything else is durable. So a file without it ends with one of the two events, and
-a truncated file is detected even if it ends with a whole transaction.
+The flag is cleared in place after everything else is durable. So a file without the flag ends with one of the two
+events, and a file that lost its tail later is detected even if it ends with a whole transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROTATE_BYTES = _STOP_BYTES + 8
 
 
 def end_use(files: Files, file: File) -> None:
-    """Clear the in-use flag of a file whose content is durable. Durable on return: that it is whole."""
+    """Clear the in-use flag of a file whose content is durable. Durable on return: the cleared flag."""
     place = b.FIRST_POSITION + b.FLAGS_OFFSET
     (flags,) = _FLAGS.unpack(files.pread(file, place, _FLAGS.size))
     if flags & b.FLAG_IN_USE:
@@ -30,7 +30,7 @@ def end_use(files: Files, file: File) -> None:
 
 
 def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
-    """Whether the event that ends at a place of a file (None: at its size) is a ROTATE or a STOP."""
+    """Whether the event that ends at `end` (None: the end of the file) is a ROTATE or a STOP."""
     end = files.size(file) if end is None else end
     for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
         begin = end - size
@@ -46,9 +46,10 @@ def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool
 
 
 def check_end(files: Files, file: File, name: str, header: e.EventHeader) -> None:
-    """Check the end of a file with this format description, before a reader continues with the next file.
+    """Check that an ended file has its last event, before a reader continues with the next file. `header` is that of
+    its format description.
 
-    Raises: BinlogDamaged if the file was ended and its last event is missing.
+    Raises: BinlogDamaged if the event is missing.
     """
     if header.flags & (b.FLAG_IN_USE | b.FLAG_RELAY_LOG) or has_end(files, file, name):
         return

@@ -1,9 +1,9 @@
 """The files of a binlog and the index that names them.
 
-`<base>.index` lists the files, one per line, oldest first, without a gap in their numbers; a file counts from the
-moment the index names it. Order of writes: a new file is written, synced and its directory synced before the index
-names it; the index is replaced by a rename; files leave the index before they are removed. A crash between these steps
-leaves a file that the index does not name: a new one that holds no transaction, or an old one that is no longer needed.
+`<base>.index` lists the files, one per line, oldest first, without a gap in their numbers. A file belongs to the binlog
+once the index names it. Order of writes: a new file and its directory are synced before the index names the file; the
+index is replaced by a rename; files leave the index before they are removed. A crash between these steps leaves a file
+that the index does not name: a new one without a transaction, or an old one that is no longer needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INDEX_BYTES_MAX = 16 << 20
 
 
 class Position(NamedTuple):
-    """A place between two events: file, as the index names it, and byte."""
+    """A place between two events: the file, as the index names it, and the byte offset in it."""
 
     file: str
     position: int
@@ -54,8 +54,8 @@ class BinlogIndex:
         return f"{self.folder}/{self.base}.index_new"
 
     def _unfinished(self) -> list[str]:
-        """Return the names in the new index if a crash during its replacement took the old one; none if it is not
-        whole.
+        """Return the names in the new index if a crash within `replace` removed the old one; none if the new index is
+        not whole.
         """
         if not self.files.exists(self._fresh_path):
             return []
@@ -66,9 +66,9 @@ class BinlogIndex:
         return names if all(self.files.exists(self.path(name)) for name in names) else []
 
     def settle(self) -> None:
-        """Finish a replacement that a crash interrupted. Durable on return: the names as read, also if their writer was
-        killed before its sync. The opening relies on it: it removes files that are not named, and continues with the
-        others.
+        """Finish a replacement that a crash interrupted. Durable on return: the names as read, even if their writer was
+        killed before it synced them. The opening relies on this: it removes files that the index does not name, and
+        continues with the others.
         """
         if not self.exists and self.names:
             file = self.files.open(self._fresh_path, writable=True)
@@ -85,7 +85,7 @@ class BinlogIndex:
         return f"{self.folder}/{name}"
 
     def number_of(self, name: str) -> int | None:
-        """Return the number of a file, None if the file is not of this binlog."""
+        """Return the number of a file, None if the file does not belong to this binlog."""
         found = re.fullmatch(re.escape(self.base) + r"\.([0-9]{6,10})", name)
         return int(found.group(1)) if found else None
 
@@ -99,7 +99,7 @@ class BinlogIndex:
         return self.name_of(1 if not self.names else (self.number_of(self.names[-1]) or 0) + 1)
 
     def following(self, name: str) -> str | None:
-        """Return the file after a file, None after the last. Raises: Rejected if the index does not name it."""
+        """Return the file after `name`, None after the last. Raises: Rejected if the index does not name `name`."""
         place = self.place_of(name)
         return self.names[place + 1] if place + 1 < len(self.names) else None
 
@@ -110,7 +110,7 @@ class BinlogIndex:
         return self.names.index(name)
 
     def refresh(self) -> None:
-        """Read the index again: another handle writes it."""
+        """Read the index again, because another handle has written it."""
         self.names = self._read(self._index_path)
 
     def _read(self, path: str) -> list[str]:
@@ -162,7 +162,7 @@ class BinlogIndex:
         return [name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that the index does not name (any more)."""
+        """Remove files that the index does not name, or no longer names. Durable on return."""
         for name in names:
             self.files.unlink(self.path(name))
         self.files.sync_directory(self.folder)

@@ -1,7 +1,8 @@
 """List the events of a binlog or relay log as SHOW BINLOG EVENTS does, with the number of rows in each row event.
 
 It only reads and takes no lock, so it works while another process writes these files. If the newest file, which is in
-use, ends within an event, its writer has not written the rest yet, or a crash left it so; anywhere else this is damage.
+use, ends within an event, its writer has not written the rest yet, or a crash has torn it. Such an end in any other
+file is damage.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class BinlogListing:
         self._readers: dict[tuple[TableMap, bytes | None, bytes | None], BodyReader] = {}
 
     def entries(self, start: Position | None = None, only: str | None = None) -> Iterator[Entry]:
-        """Yield the events from a position (None: the oldest), of file `only` or to the end. If reading ends early, the
-        last entry says why: its kind is `torn end` or `damage`.
+        """Yield an entry for each event from `start` on (None: the oldest), in file `only` or to the end of the binlog.
+        If an event cannot be read, the last entry says why: its kind is `torn end` or `damage`.
 
         Raises: Rejected for a file the index does not name.
         """
@@ -160,9 +161,7 @@ class BinlogListing:
 
 
 def _info(event: e.Event) -> str:
-    """Return the text of column Info of SHOW BINLOG EVENTS, for row events followed by conflict flags and transaction
-    id.
-    """
+    """Return the Info column of SHOW BINLOG EVENTS; for row events with conflict flags and transaction id added."""
     match event:
         case e.FormatDescription():
             return f"Server ver: {event.server_version.decode(errors='replace')}, Binlog ver: {b.VERSION}"

@@ -1,8 +1,8 @@
 """Read a binlog from a position or an epoch, file after file, complete or while it grows.
 
-A reader never reads past the end it is given, which is the writer's `end` in a file that is being written. Every event
-is verified. Memory is one event and the table maps of one statement; an event is read only if its file has all of it,
-and if it has at most `event_bytes_max` bytes.
+A reader never reads past the given end. In a file that is being written this is the writer's `end`. Every event is
+verified. An event is read only if its file has all of it, and if it has at most `event_bytes_max` bytes. Memory is
+bounded: one event or the bytes read ahead, the table maps of one statement, and a cache of parsed table maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"
 _SERVER_COLUMN, _EPOCH_COLUMN = 0, 1
 AHEAD_BYTES = 256 << 10
-# Table maps kept between statements, so that a repeated one is not parsed again.
+# Table maps cached between statements, so that a repeated one is not parsed again.
 _MAPS_MAX = 1_024
 STATEMENT_TABLES_MAX = 1 << 16
 
@@ -55,7 +55,7 @@ class BinlogReader:
         start: Position | None = None,
         event_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
-        """`start` is between transactions; None is the beginning of the oldest file.
+        """`start` is between transactions; None means the beginning of the oldest file.
 
         Raises: Rejected for a file the index does not name, BinlogDamaged, FileMissing.
         """
@@ -83,7 +83,7 @@ class BinlogReader:
             self._ahead = b""
 
     def events(self, end: Position) -> Iterator[ReadEvent]:
-        """Yield the events from the reader's position to `end`, over all files between.
+        """Yield the events from the reader's position to `end`, through all files in between.
 
         Raises: BinlogDamaged, FileTruncated, FileMissing, LimitExceeded; the reader stays before the event.
         """
@@ -153,7 +153,7 @@ class BinlogReader:
             yield ReadEvent(at, following, header, event, raw, is_boundary)
 
     def _bytes(self, file: File, position: int, count: int, end: int) -> bytes:
-        """Return bytes of the current file, which is read ahead by many events: bytes before `end` do not change."""
+        """Return bytes of the current file. Many events are read ahead: bytes before `end` no longer change."""
         start = position - self._ahead_at
         if not 0 <= start <= start + count <= len(self._ahead):
             self._ahead = self._files.pread(file, position, min(max(count, AHEAD_BYTES), end - position))
@@ -176,7 +176,7 @@ class BinlogReader:
 
 
 class StatementMaps:
-    """The table maps of the current statement, by number; row events are read with them."""
+    """The table maps of the current statement by table number, and readers of its row events."""
 
     def __init__(self) -> None:
         self._maps: dict[int, TableMap] = {}
@@ -184,7 +184,9 @@ class StatementMaps:
         self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
 
     def step(self, event: e.Event) -> None:
-        """Follow an event, before it is used. Raises: LimitExceeded for a statement of too many tables."""
+        """Update the maps by the next event, before the caller uses it. Raises: LimitExceeded for a statement of too
+        many tables.
+        """
         if isinstance(event, TableMap):
             if self._has_ended:
                 self._maps = {}
@@ -198,8 +200,8 @@ class StatementMaps:
             self._has_ended = True
 
     def of(self, rows: e.Rows, origin: Origin) -> TableMap:
-        """Return the map of a row event. Raises: BinlogDamaged if there is none, or if it has another number of
-        columns.
+        """Return the table map of a row event. Raises: BinlogDamaged if there is none, or if the two differ in the
+        number of columns.
         """
         found = self._maps.get(rows.table_id)
         if found is None:
@@ -209,8 +211,8 @@ class StatementMaps:
         return found
 
     def reader(self, rows: e.Rows, origin: Origin) -> BodyReader:
-        """Return a reader of the rows of an event that decodes them as the twins of its own types. Raises:
-        BinlogDamaged, Unsupported, LimitExceeded.
+        """Return a reader for the rows of an event. It decodes each column as the store's type for its MySQL type.
+        Raises: BinlogDamaged, Unsupported, LimitExceeded.
         """
         found = self.of(rows, origin)
         key = (rows.table_id, rows.kind, rows.before, rows.after)
@@ -225,7 +227,9 @@ class StatementMaps:
 
 
 def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the columns of the before-image and of the after-image of a row event, none for an absent image."""
+    """Return the column positions in the before-image and in the after-image of a row event, none for an absent
+    image.
+    """
     return (
         () if rows.before is None else positions_of(rows.before, rows.columns),
         () if rows.after is None else positions_of(rows.after, rows.columns),
@@ -235,10 +239,11 @@ def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def find_epoch(
     files: Files, epoch: int, end: Position, folder: str = "binlog", base: str = "binlog", server_id: int | None = None
 ) -> Position | None:
-    """Return where to continue after an epoch: the end of the last transaction whose own epoch, named by its row of
-    `ndb_apply_status` (of `server_id`, None for any), is at most `epoch`; None if the binlog begins later.
+    """Return the position to continue from after `epoch`, or None if the binlog begins later.
 
-    Searches file by file from the newest. Raises: BinlogDamaged, FileMissing.
+    This is the end of the last transaction whose own epoch is at most `epoch`. A transaction's own epoch is in its row
+    of `ndb_apply_status` for `server_id` (None: for any server). Searches file by file from the newest. Raises:
+    BinlogDamaged, FileMissing.
     """
     index = BinlogIndex(files, folder, base)
     for name in reversed(index.names[: index.place_of(end.file) + 1]):

@@ -1,11 +1,12 @@
 """Recovery of a binlog at the opening, after a possible crash.
 
 Of the files that the index names, only the newest can be torn, and the one before it in its last event, ROTATE:
-everything else was durable before the next file was named. A file marked as in use is truncated after its last whole
-transaction, gets a STOP if it has no end yet, is synced, and then marked as whole, in this order; repeating this is
-harmless. A file that was ended (its in-use flag is clear) was durable by then, with its ROTATE or STOP, so any error in
-it is damage. So is an end before a place that the store knows to be durable. Files that the index does not name are
-left from an interrupted rotation or purge.
+everything else was durable before the index named the next file. A file marked as in use is truncated after its last
+whole transaction, gets a STOP if it has no last event yet, is synced, and is then marked as whole, in this order. A
+crash in between is harmless, because the next opening repeats these steps. A file whose in-use flag is clear was
+durable with its ROTATE or STOP before the flag was cleared, so any error in it is damage. An end before a position that
+the store knows to be durable is damage too. Files that the index does not name are left from an interrupted rotation or
+purge.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tidemark.replication.binlog.scan import read_format, walk
 
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
-    """Make the binlog end at a transaction; returns that end, None if there is no file yet.
+    """Truncate the binlog after its last whole transaction; return this end, None if there is no file yet.
 
-    Durable on return. Raises: BinlogDamaged, FileMissing.
+    `durable` is a position that the store knows to be durable. Durable on return. Raises: BinlogDamaged, FileMissing.
     """
     make_folder(files, index.folder)
     index.settle()
@@ -42,7 +43,7 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
             file=newest,
             position=end,
         )
-    # Oldest first: a file is marked as whole only when those before it are.
+    # Oldest first: a file is marked as whole only after the files before it.
     for name in index.names[-2:]:
         _end(files, index.path(name), name)
     return Position(newest, end)
@@ -70,8 +71,9 @@ def _end(files: Files, path: str, name: str) -> None:
                 stop = e.frame(e.Stop(), end, **stamp)
                 files.pwrite(file, end, stop)
                 end += len(stop)
-            # Also bytes that a dead process had written and not synced: the flag below says that they are there. After
-            # a failed sync the page cache may show bytes that the disk lacks, and no later sync writes them (F33).
+            # A dead process may have written bytes without a sync, and the cleared flag says that they are on disk.
+            # They are written again, not only synced: after a failed sync the page cache may show bytes that the disk
+            # lacks, and no later sync writes them (F33).
             write_again(files, file, end)
             end_use(files, file)
     finally:
@@ -101,7 +103,7 @@ def _has_transactions(files: Files, path: str, name: str) -> bool:
             for walked in walk(files, file, name)
         )
     except BinlogDamaged:
-        # Torn before its first transaction was whole, by the crash that kept it out of the index.
+        # The crash that kept the file out of the index tore it within its first transaction.
         return False
     finally:
         files.close(file)

@@ -1,8 +1,9 @@
 """Convert row images to MySQL's row bodies and back, in batches: the plans, and the kernel calls that use them.
 
-Outgoing images are found by word position in one array of words: entries as reads, scans and local checkpoints create
-them, after their own header words, with the disk part if a disk column is requested. An incoming body is read in chunks
-of bounded memory into Arrow columns, which `engine/rows/columnar.py` takes like any other input.
+Outgoing images lie in one array of words and are found by word position. They are entries as reads, scans and local
+checkpoints create them, without the header words of the entry, and with the disk part if a disk column is requested. An
+incoming body is read in chunks of bounded memory into Arrow columns, which `engine/rows/columnar.py` accepts like any
+other input.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ Octets = NDArray[np.uint8]
 # Bodies are written into a buffer of this size, which grows for larger rows.
 BUFFER_BYTES = 256 << 10
 BUFFER_ROWS = 4_096
-# Plans that a table caches, by set of columns; updates that log changed columns only may have any set.
+# Plans that a table caches, one for each set of columns: updates that log only changed columns may have any set.
 PLANS_MAX = 256
-# Cells of a body that are located at once.
+# Cells of a body that one kernel call locates.
 _CELLS = 1 << 16
 
 
@@ -74,7 +75,7 @@ def positions_of(bitmap: bytes, columns: int) -> tuple[int, ...]:
 
 
 class TablePlans:
-    """The plans of one version of a table: by set of columns, built when first used."""
+    """The plans of one version of a table, one for each set of columns, built when first used."""
 
     def __init__(self, row_format: RowFormat) -> None:
         """Raises: Unsupported if a column has a type without MySQL type."""
@@ -91,7 +92,7 @@ class TablePlans:
         self.key = self.of(self.key_positions)
 
     def kept(self, positions: tuple[int, ...], has_disk: bool) -> tuple[int, ...]:
-        """Return those of some columns that an image with or without disk part contains."""
+        """Return the positions whose columns an image contains: without a disk part it has no disk columns."""
         return positions if has_disk else tuple(each for each in positions if each not in self.disk_positions)
 
     def of(self, positions: tuple[int, ...]) -> ImagePlan:
@@ -138,7 +139,9 @@ class RowImages:
 
 
 class BodyWriter:
-    """Writes row bodies, as many rows at once as its buffer takes, which grows for a larger row and shrinks again."""
+    """Writes row bodies, as many rows at a time as fit its buffer, which grows for a larger row and then shrinks
+    again.
+    """
 
     def __init__(self) -> None:
         self._buffer: Octets = np.empty(BUFFER_BYTES, np.uint8)
@@ -147,7 +150,7 @@ class BodyWriter:
     def bodies(
         self, table: str, rows: RowImages, before: ImagePlan, after: ImagePlan, first: int, count: int
     ) -> Iterator[tuple[Octets, Words]]:
-        """Yield rows first … first + count as (bytes, end of each row in them), both valid until the next step.
+        """Yield `count` rows from `first` on as (bytes, end of each row in them), both valid until the next step.
 
         Raises: PageDamaged, LimitExceeded for a row past BODY_BYTES_MAX.
         """
@@ -195,8 +198,8 @@ def damaged_image(table: str, row: int) -> PageDamaged:
 
 # --- coming in ------------------------------------------------------------------------------------
 def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
-    """Return the type that a column is read as: the target's own if the source writes exactly that, else the twin of
-    the source's type. Raises: Unsupported.
+    """Return the type as which a column is read: `target` if the source writes exactly that type, else the store's type
+    for the source's type. Raises: Unsupported.
     """
     if target is not None:
         wanted = outgoing(target).mysql
@@ -227,9 +230,9 @@ class BodyReader:
     """Reads row bodies of one table, one kind of event and one set of columns.
 
     `types` are the types of all columns of the table, from its TABLE_MAP; `before` and `after` the positions present in
-    each image; `targets` types of the store by position, for columns that are read as exactly those. Only positions in
-    `wanted` (all if None) become columns, and of the before-image only those in `wanted_before` if it is given; the
-    other columns need no twin.
+    each image; `targets` the types that the caller prefers, by position (see `kind_of`). Only positions in `wanted`
+    (all if None) become columns, and of the before-image only those in `wanted_before` if it is given. The types of
+    other columns need no equal in the store.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Kernels that write row images as MySQL's row bodies, and that find the columns in which two images differ.
 
 Images are found by word position; every length in them is checked before it is followed. Plans are those of
-`replication/binlog/rows_layout.py`. Private memory only, so they run without the GIL; callers bound the rows.
+`replication/binlog/rows_layout.py`. Kernels touch private memory only, so they run without the GIL. Callers bound the
+rows of a call.
 """
 
 # mypy: ignore-errors
@@ -50,8 +51,8 @@ def _row_code(plan, number):
 
 @helper
 def _disk_part(words, plan, start):
-    """Return the start of the disk part of the image at a word address, -1 if the image contradicts itself, 0 without
-    one.
+    """Return the start of the disk part of the image at a word address, 0 if the plan needs none, -1 if the image
+    contradicts itself.
     """
     fixed_words = plan[P.H_FIXED_WORDS]
     if start < 0 or start + fixed_words > words.size:
@@ -86,7 +87,7 @@ def _value(words, plan, column, start, disk):
 
 @helper
 def _put_number(out, to, words, at, plan, code):
-    """Write a value that is not a string; return its bytes."""
+    """Write a value that is not a string; return its size in bytes."""
     kind = plan[code + B.RW_CODE]
     size = plan[code + B.RW_SIZE]
     width = plan[code + B.RW_WIDTH]
@@ -114,7 +115,7 @@ def _put_number(out, to, words, at, plan, code):
 
 @helper
 def _number_bytes(plan, code):
-    """Return the bytes of a value that is not a string, an upper bound for the calendar."""
+    """Return the size in bytes of a value that is not a string, an upper bound for calendar values."""
     kind = plan[code + B.RW_CODE]
     if kind == B.ROW_DECIMAL:
         return decimal_bytes(plan[code + B.RW_SIZE], plan[code + B.RW_SCALE])
@@ -125,7 +126,7 @@ def _number_bytes(plan, code):
 
 @helper
 def _put_image(out, to, words, octets, start, plan, constant_octets):
-    """Write NULL bitmap and values of one image; return where they end, _FULL or _DAMAGED."""
+    """Write NULL bitmap and values of one image; return their end, _FULL or _DAMAGED."""
     count = plan[P.H_COLUMNS]
     nulls = to
     bitmap_bytes = (count + 7) >> 3
@@ -191,9 +192,9 @@ def _put_image(out, to, words, octets, start, plan, constant_octets):
 def encode_images(
     out, ends, words, octets, before, after, before_plan, before_octets, after_plan, after_octets, first, count
 ):
-    """Write rows first … first + count consecutively, each as the image at word before[row], then that at after[row].
+    """Write `count` rows from `first` on, each as the image at word before[row], then the image at word after[row].
 
-    An empty plan leaves its image out. ends[i] gets the end of row first + i in `out`. Returns the number of rows that
+    An empty plan omits its image. ends[i] gets the end of row first + i in `out`. Returns the number of rows that
     fit, or -1 - row (counted from `first`) of the first image that contradicts itself. `octets` are the bytes of
     `words`, `before_octets` and `after_octets` those of their plans.
     """
@@ -234,7 +235,7 @@ def _same(words, at, length, other, other_length):
 
 @helper
 def _same_as_default(words, plan, column, at, length):
-    """Whether a value is the one that an absent value of its column is read as."""
+    """Whether a value equals the default that stands for an absent value of its column."""
     if plan[column + K.CW_MISSING] < 0:
         return length == IS_NULL
     if length != plan[column + K.CW_MISSING_BYTES]:
@@ -284,8 +285,8 @@ def changed_columns(masks, words, before, after, plan, first, count):
 
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
 def find_runs(ends, masks, marks, mask_bytes, mark_words, count):
-    """Find where runs of rows with the same bitmap and the same marks (`mark_words` words a row) end; return the number
-    of runs, at most ends.size: rows after the last run are left for the next call.
+    """Find the ends of runs of rows with the same bitmap and the same marks (`mark_words` words a row). Return the
+    number of runs, at most ends.size; the next call continues after the last run.
     """
     if count * mask_bytes > masks.size or count * mark_words > marks.size:
         return -1

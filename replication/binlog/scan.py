@@ -32,14 +32,14 @@ class Walked(NamedTuple):
 
 
 class Boundaries:
-    """Follows events and knows whether a transaction is open."""
+    """Tracks whether a transaction is open while events pass."""
 
     def __init__(self) -> None:
         self.is_open = False
         self._has_begun = False
 
     def step(self, kind: int, event: e.Event | None) -> bool:
-        """Follow an event; return whether no transaction is open after it."""
+        """Take the next event; return whether no transaction is open after it."""
         if kind in (b.GTID_EVENT, b.ANONYMOUS_GTID_EVENT):
             self.is_open, self._has_begun = True, False
         elif isinstance(event, e.Query):
@@ -74,8 +74,9 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
 
 
 def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[int, tuple[str, int], int]:
-    """Read the event after the format description of a relay file: (server id of the source, (its file, position of the
-    first byte that follows), position of that byte in the relay file). Raises: BinlogDamaged.
+    """Read the ROTATE at position `behind`, after the format description of a relay file. It says where the events that
+    follow come from: return (server id of the source, (file of the source, their position there), their position in the
+    relay file). Raises: BinlogDamaged.
     """
     origin = Origin(name, behind)
     header = header_at(files, file, name, behind, files.size(file))
@@ -88,8 +89,8 @@ def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[i
 
 
 def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
-    """Return (where events of the source begin, by how much their own positions are larger) of a relay file; (0, 0) of
-    a binlog. Raises: BinlogDamaged.
+    """Return (position in a relay file from which the source's events begin, their position in the source's file minus
+    this position); (0, 0) for a binlog. Raises: BinlogDamaged.
     """
     header, _, behind = read_format(files, file, name)
     if not header.flags & b.FLAG_RELAY_LOG:
@@ -99,8 +100,8 @@ def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
 
 
 def header_at(files: Files, file: File, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
-    """Return the header of the event at a position; the event ends at or before `end`, and its own position is `shift`
-    bytes larger.
+    """Return the header of the event at `position`. The event must end at or before `end`; the end position in its
+    header is `shift` bytes larger than that in this file.
 
     Raises: BinlogDamaged.
     """
@@ -109,7 +110,7 @@ def header_at(files: Files, file: File, name: str, position: int, end: int, shif
 
 
 def header_in(data: bytes, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
-    """As `header_at`, for bytes already read. Raises: BinlogDamaged."""
+    """Return what `header_at` does, from bytes already read. Raises: BinlogDamaged."""
     origin = Origin(name, position)
     header = e.parse_header(data, origin)
     if header.event_bytes > end - position:

@@ -19,7 +19,7 @@ from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.table_map import TableMap
 
 STATEMENT_BYTES_MAX = 16 << 20
-# Longer events that are not statements, mostly rows, are checked and not kept.
+# Longer events are checked and not kept, unless they are statements. Most of them are rows.
 _KEPT_BYTES = 64 << 10
 _TABLE_HEAD_BYTES = b.TABLE.itemsize
 _STATUS_NAME = b"\x05mysql\0\x10ndb_apply_status\0"
@@ -31,9 +31,9 @@ _WRITES = (b.WRITE_ROWS, b.WRITE_ROWS_V1)
 class Boundary(NamedTuple):
     """A position where no transaction is open, and the transaction that ended there.
 
-    `start` and `end` are positions in the file. `is_transaction` is False after an event of no transaction: format,
-    ROTATE, STOP. `epoch` is 0 if no row of `ndb_apply_status` names one; `statement` is the schema change, if it is
-    one; `incident` the source's message about missing changes; `commit_us` the commit time, None if unknown.
+    `start` and `end` are positions in the file. `is_transaction` is False after an event outside transactions: format
+    description, ROTATE, STOP. `epoch` is 0 if no row of `ndb_apply_status` names one. `statement` is a schema change,
+    None for rows. `incident` is the source's message about missing changes. `commit_us` is None if it is unknown.
     """
 
     start: int
@@ -72,7 +72,7 @@ class EventStream:
 
     @property
     def is_within(self) -> bool:
-        """Whether the bytes end within a transaction, or within an event."""
+        """Whether the bytes fed so far end within a transaction or an event."""
         return self.position != self.whole
 
     @property
@@ -160,7 +160,7 @@ class EventStream:
         if self._kept is not None:
             self._kept += piece
         else:
-            # The checksum itself is at the end.
+            # The last bytes are the checksum itself.
             body = piece[: max(0, self._left - b.CHECKSUM_BYTES)]
             self._checksum = zlib.crc32(body, self._checksum)
             self._tail += piece[len(body) :]
@@ -206,7 +206,7 @@ class EventStream:
         return raw.startswith(_STATUS_NAME, b.HEADER_BYTES + _TABLE_HEAD_BYTES)
 
     def _look(self, event: e.Event) -> None:
-        """Note what a kept event says about its transaction. Raises: BinlogDamaged."""
+        """Take from a kept event the commit time, epoch or BEGIN of its transaction. Raises: BinlogDamaged."""
         if isinstance(event, e.FormatDescription):
             if event.checksum != b.CHECKSUM_CRC32:
                 raise self._origin().damaged("says that the file has no checksums, which no source of Tidemark does")

@@ -29,8 +29,8 @@ class MapColumn:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table under a number that is valid until the end of the statement. `primary_key` has column positions in key
-    order.
+    """The columns of a table, and the number by which row events refer to it until the end of the statement.
+    `primary_key` holds column positions in key order.
     """
 
     type: ClassVar[int] = b.TABLE_MAP_EVENT
@@ -126,8 +126,8 @@ def _bits_high_first(flags: Sequence[bool]) -> bytes:
 
 # --- reading ----------------------------------------------------------------------------------------
 def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
-    """Parse the body of the event. `counts_years`: its signedness counts YEAR columns too, as in MariaDB. Raises:
-    BinlogDamaged.
+    """Parse the body of the event. With `counts_years`, its signedness has a bit for YEAR columns too, as in MariaDB.
+    Raises: BinlogDamaged.
     """
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
@@ -190,7 +190,8 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
             continue  # geometry types, visibility, and additions of later releases
         if value.left:
             raise cursor.origin.damaged(f"has {value.left} bytes too many in its metadata {tag}")
-    for place, texts in members.items():  # in the character set of their column, which may come after them
+    # Members are in the character set of their column, which may follow them in the event.
+    for place, texts in members.items():
         is_other = is_latin1(columns[place].type.collation)
         decoded = [text_of(each) if is_other else Cursor(each, cursor.origin).text(len(each)) for each in texts]
         _set(columns, place, members=tuple(decoded))

@@ -75,7 +75,7 @@ class MySqlType(NamedTuple):
 
     @property
     def real_code(self) -> int:
-        """The type code; ENUM or SET for one of these, which the wire gives the code of a string."""
+        """The type code; for ENUM and SET their own, though TABLE_MAP gives them the code of a string."""
         if self.code == b.TYPE_STRING and self.metadata[0] in (b.TYPE_ENUM, b.TYPE_SET):
             return self.metadata[0]
         return self.code
@@ -238,7 +238,7 @@ def row_code(mysql: MySqlType) -> RowCode:
 
 
 def is_sound(mysql: MySqlType) -> bool:
-    """Whether the metadata of a type is valid; kernels take lengths and digits from it without a check."""
+    """Whether the metadata of a type is valid. Kernels use its lengths and digits without a check."""
     code, metadata = mysql.real_code, mysql.metadata
     if len(metadata) != b.METADATA_BYTES.get(mysql.code, 0):
         return False

@@ -69,7 +69,7 @@ def take_little(body, at, size):
 
 @helper
 def take_big(body, at, size):
-    """Read up to 7 bytes, or the low 64 bits of 8, highest first."""
+    """Read up to 8 bytes, highest first, as 64 bits."""
     value = 0
     for i in range(size):
         value = (value << 8) | np.int64(body[np.uint64(at + i)])
@@ -79,13 +79,13 @@ def take_big(body, at, size):
 # --- decimals -------------------------------------------------------------------------------------
 @helper
 def group_bytes(digits):
-    """Return the bytes of a group of up to nine digits."""
+    """Return the size in bytes of a group of up to nine digits."""
     return (digits + 1) >> 1 if digits < 9 else 4
 
 
 @helper
 def decimal_bytes(precision, scale):
-    """Return the bytes of a decimal."""
+    """Return the size in bytes of a decimal."""
     before = precision - scale
     return (
         (before // GROUP_DIGITS) * 4
@@ -119,8 +119,8 @@ def divide_limbs(one, two, three, four, by):
 
 @helper
 def put_decimal(out, at, low, high, precision, scale):
-    """Write the 128-bit number, low and high word, as a decimal with `scale` digits after the point; return its bytes.
-    Digits beyond the precision are lost.
+    """Write the 128-bit number of words `low` and `high` as a decimal with `scale` digits after the point; return its
+    size in bytes. Digits beyond the precision are lost.
     """
     mask = 0
     if high < 0:
@@ -156,7 +156,9 @@ def put_decimal(out, at, low, high, precision, scale):
 
 @helper
 def _times_plus(one, two, three, four, by, plus):
-    """Return the four limbs times up to 10^9, plus less than 2^32; a carry out of the fourth is lost."""
+    """Return the four limbs times `by`, at most 10^9, plus `plus`, less than 2^32. A carry out of the fourth is
+    lost.
+    """
     value = one * by + plus
     one = value & _LIMB
     value = two * by + (value >> 32)
@@ -272,7 +274,7 @@ def put_datetime(out, at, value_us):
 
 @helper
 def fraction_bytes(digits):
-    """Return the bytes of up to six digits after the second."""
+    """Return the size in bytes of up to six digits after the second."""
     return (digits + 1) >> 1
 
 

@@ -7,9 +7,9 @@ transaction, which the next opening truncates; `end` and `synced` only ever name
 Order of writes of a rotation: sync; new file, sync, its directory; index; ROTATE into the old file, sync; its in-use
 flag cleared, sync. A crash in between leaves two files marked as in use, the older one whole except for ROTATE.
 
-Row events of one statement share the table maps before them, and the last of them is marked (ROWS_STATEMENT_END), so
-one event is always held back. A statement ends early when it grows long, or when a table appears that it did not
-announce, because tools keep a whole statement in memory.
+Row events of one statement share the table maps before them. The last row event is marked (ROWS_STATEMENT_END), so one
+event is always held back. A statement ends when a table appears that it did not announce, and when it grows long,
+because tools keep a whole statement in memory.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class BinlogWriter:
         options: WriterOptions | None = None,
         durable: Position | None = None,
     ) -> None:
-        """Recover the existing files and begin a new one. `durable` is a place that the store knows to be durable in
-        the binlog.
+        """Recover the existing files and begin a new one. `durable` is a position in the binlog that the store knows to
+        be durable.
 
         Durable on return: the truncation of a torn transaction, and the new file.
         Raises: BinlogDamaged, FileMissing, Rejected, StorageFull.
@@ -109,7 +109,7 @@ class BinlogWriter:
         self.buffer = bytearray()
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
-        # The current file and its end change in one step for a thread that syncs.
+        # For another thread that calls `sync`, the current file and `end` change in one step.
         self._turn = threading.RLock()
         self._begin_file(created_s=self._now_s())
         self.end = self.synced = Position(self._name, self._written)
@@ -143,8 +143,8 @@ class BinlogWriter:
         self._written, self._sequence, self._unsynced = len(head), 0, 0
 
     def _end_file(self, last: e.Event) -> None:
-        """End the file with event `last`, if there is room. Durable on return: all transactions; with `last`, that the
-        file is whole.
+        """End the file with event `last`, if there is space for it. Durable on return: all transactions; with `last`,
+        also the cleared in-use flag.
         """
         end = self._written
         try:
@@ -174,13 +174,13 @@ class BinlogWriter:
         self.sync()
         old, written = self._file, self._written
         self._begin_file(created_s=0)
-        # After the index is written: a crash before this leaves an old file without ROTATE, which the next opening
-        # ends.
+        # Only now, after the index names the new file. A crash before this leaves an old file without ROTATE, which the
+        # next opening ends.
         new, begun = self._file, self._written
         self._file, self._written = old, written
         self._end_file(e.Rotate(self._name))
         self._file, self._written = new, begun
-        # Last: a reader that reads up to this position reads the old file to its end.
+        # Last, because a reader up to this position expects the ROTATE in the old file.
         self.end = self.synced = Position(self._name, begun)
 
     def close(self) -> None:
@@ -237,8 +237,9 @@ class BinlogWriter:
         self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
 
     def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None, commit_us: int = 0) -> None:
-        """Begin an epoch transaction. `tables` are the tables of its rows, as far as known; `status` is the row of
-        `ndb_apply_status`, written first; `commit_us` is the commit time, 0 for now. Durable on return: nothing.
+        """Begin an epoch transaction. `tables` are the tables of its rows, as many as are already known; `status` is
+        the row of `ndb_apply_status`, written first; `commit_us` is the commit time, 0 for now. Durable on return:
+        nothing.
         """
         self._open(commit_us)
         self._append(e.Query("BEGIN"))
@@ -394,5 +395,5 @@ class BinlogWriter:
 
 
 def map_id(plans: TablePlans) -> int:
-    """Return the number of a version of a table in table maps: 31 bits of table, 16 of version."""
+    """Return the number of a version of a table in table maps: 31 bits of table id above 16 bits of version."""
     return plans.definition.table_id << 16 | plans.definition.version & 0xFFFF

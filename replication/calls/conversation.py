@@ -1,9 +1,9 @@
-"""Calls and answers over one link: one call at a time, each a message in as many frames as it takes.
+"""Calls and answers over one link: one call at a time, each a message in one frame or more.
 
-The serving side executes a call in the thread of the link. So the state of a thread there, above all a transaction,
-belongs to the link and ends with it. Invariants: (C1) a message is bounded, and checked before it is stored, and the
-memory of all links of a server together is bounded too (`memory.py`); (C2) nothing here sends a call again if its
-answer did not arrive: it may have been executed.
+The serving side executes a call in the thread of the link. So the state of that thread, above all a transaction,
+belongs to the link and ends with it. Invariants: (C1) A message is bounded, and checked before it is stored. The memory
+of all links of a server together is bounded too (`memory.py`). (C2) A call whose answer did not arrive is never sent
+again, because it may have been executed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LINKS_MAX = 1_000  # each with a thread
 
 @dataclass(frozen=True)
 class Client:
-    """One side of a link of calls: the store's UUID in hex at the serving side, zeros at a client."""
+    """One side of a link of calls. `store` is the store's UUID in hex at the serving side, zeros at a client."""
 
     store: str = NO_STORE
 
@@ -61,7 +61,9 @@ class Client:
             raise SchemaInvalid("a store is named by the 32 digits of its UUID")
 
     def meet(self, content: dict[str, Any]) -> Self:
-        """Return the other side. Raises: FrameRejected; PeerRefused if neither side has a store, or both have."""
+        """Return the other side, from its part of the handshake. Raises: FrameRejected; PeerRefused if neither side has
+        a store, or both have.
+        """
         if not is_store_id(content["store"]):
             raise FrameRejected("the client in the handshake is invalid")
         if (content["store"] == NO_STORE) == (self.store == NO_STORE):
@@ -80,7 +82,7 @@ class CallLink:
         clock: Clock,
         patience_s: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """Connect within `patience_s` seconds. Raises: PeerError in all its leaves."""
+        """Connect within `patience_s` seconds. Raises: PeerError and its subclasses."""
         self.met = call(address, Client(), secret, tls, clock, patience_s)
         _begin(self.met)
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
@@ -88,9 +90,9 @@ class CallLink:
         self.is_broken = False
 
     def ask(self, what: Any, silent_s: float | None = None) -> Any:
-        """Have a call executed, and return its result. silent_s: seconds for which the other side may be silent, None:
-        as long as its machine answers. Raises: the call's own error; PeerError if the link broke: the call may have
-        been executed, and the link is unusable; TypeMismatch, LimitExceeded before any byte is sent.
+        """Send a call, and return its result. silent_s: seconds for which the other side may be silent; None: as long
+        as its machine is reachable. Raises: the call's own error; PeerError if the link broke, after which the call may
+        have been executed and the link is unusable; TypeMismatch, LimitExceeded before any byte is sent.
         """
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:
@@ -106,7 +108,7 @@ class CallLink:
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
             is_well, value = _parts_of(unpack(answer))
-        except BaseException:  # also Ctrl-C: a late answer would be taken for that of the next call
+        except BaseException:  # also Ctrl-C: a late answer would be taken for the answer to the next call
             self.is_broken = True
             wire.close()
             raise
@@ -115,7 +117,7 @@ class CallLink:
         raise value
 
     def close(self) -> None:
-        """Say goodbye."""
+        """End the link. A second call does nothing."""
         if not self.is_broken:
             self.is_broken = True
             tell(self.met.wire, self.met.wire.writer.frame(FRAME_BYE, b""))
@@ -123,7 +125,7 @@ class CallLink:
 
 
 def _begin(met: Met) -> None:
-    """Set up a link of calls: it may be silent without limit, and its frames are short."""
+    """Set up a link for calls: it may be silent for any time, and its frames are short."""
     met.wire.wait_long()
     met.wire.reader.payload_bytes_max = PIECE_BYTES + 1
 
@@ -137,7 +139,7 @@ def _parts_of(answer: Any) -> tuple[bool, Any]:
 
 
 def _refusal(error: Error) -> bytes:
-    """Pack an error as an answer; only its message if its evidence is too large to send."""
+    """Pack an error as an answer; without its evidence if that is too large to send."""
     try:
         answer = pack([False, error])
     except Rejected:
@@ -148,7 +150,7 @@ def _refusal(error: Error) -> bytes:
 
 
 class Abandoned(Exception):
-    """End the link without an answer: the client learns the outcome from other nodes."""
+    """Raised to end the link without an answer: the client learns the outcome from other nodes."""
 
 
 class Executor(Protocol):
@@ -159,12 +161,12 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """End the transaction of the link: the link has ended, or a call of it found no memory."""
+        """Roll back the transaction of the link, because the link has ended or one of its calls got no memory."""
         ...
 
 
 class CallServer:
-    """Takes calls from any number of clients that know the secret, each with an executor of its own, until `close`."""
+    """Serves calls of up to LINKS_MAX clients that know the secret, each with its own executor, until `close`."""
 
     def __init__(
         self,
@@ -176,8 +178,8 @@ class CallServer:
         executor: Callable[[], Executor],
         definitions: Definitions,
     ) -> None:
-        """Listen. store: its UUID in hex. definitions: returns the definition of a table by its name. Raises: PeerError
-        if the address is taken.
+        """Listen. store: the UUID of the store in hex. definitions: returns the definition of a table by its name.
+        Raises: PeerError if the address is in use.
         """
         self._executor = executor
         self._definitions = definitions
@@ -187,7 +189,7 @@ class CallServer:
         self._server.start()
 
     def cut(self) -> None:
-        """End all links at once: calls under way continue, and their outcome is not reported."""
+        """End all links at once. Calls in progress continue, and their outcome is not reported."""
         self._server.cut()
 
     def connections(self) -> dict[str, int]:
@@ -195,7 +197,7 @@ class CallServer:
         return self._server.status()
 
     def close(self) -> None:
-        """End all links, after the calls under way."""
+        """End all links after their calls in progress."""
         self._server.close()
 
     def _serve(self, met: Met, wake: Wake) -> None:
@@ -246,7 +248,8 @@ class CallServer:
             if len(answer) > MESSAGE_BYTES_MAX:
                 raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
             del value
-            # A call that changed something has a short answer, which fits now: it is never reported as rolled back.
+            # Released first, so that a short answer always fits. A call that changed something has a short answer, so
+            # it is never reported as rolled back.
             share.release()
             share.take(len(answer))
             return answer

@@ -1,8 +1,9 @@
 """The memory that the calls of all links of one server may take together: incoming messages, the values built from
 them, and outgoing answers.
 
-A call that finds no memory is refused, and never waits: calls before it may wait for locks that its transaction holds.
-Each link has a small amount for itself, so that small calls, above all ends of transactions, succeed despite others.
+A call that gets no memory is refused at once. If it waited, the calls that hold the memory might wait for locks that
+its transaction holds. Each link has a small amount of its own, so that small calls, above all ends of transactions,
+always succeed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import threading
 
 from tidemark.engine.base.errors import CallMemoryExhausted
 
-CALLS_BYTES_MAX = 2 << 30  # more than the largest call takes, so every call fits once others have ended
+CALLS_BYTES_MAX = 2 << 30  # more than the largest call takes, so every call fits once the others have ended
 FREE_BYTES = 64 << 10  # per link, not counted
 
 
 class CallMemory:
-    """The memory that all links hold."""
+    """The memory that all links of a server hold together."""
 
     def __init__(self, most_bytes: int = CALLS_BYTES_MAX) -> None:
         self.most_bytes = most_bytes
@@ -24,7 +25,7 @@ class CallMemory:
         self._mutex = threading.Lock()
 
     def change(self, by_bytes: int) -> bool:
-        """Take more, or give some back; False if the limit would be exceeded."""
+        """Take bytes, or return them if `by_bytes` is negative; return False if the limit would be exceeded."""
         with self._mutex:
             if by_bytes > 0 and self.held_bytes + by_bytes > self.most_bytes:
                 return False
@@ -40,7 +41,7 @@ class Share:
         self.held_bytes = 0
 
     def take(self, count: int) -> None:
-        """Hold `count` bytes more. Raises: CallMemoryExhausted, after all bytes were released."""
+        """Take `count` more bytes. Raises: CallMemoryExhausted, after releasing all bytes."""
         held = self.held_bytes + count
         if not self._memory.change(_counted(held) - _counted(self.held_bytes)):
             self.release()
@@ -52,7 +53,7 @@ class Share:
         self.held_bytes = held
 
     def give(self, count: int) -> None:
-        """Hold `count` bytes less."""
+        """Return `count` bytes."""
         held = max(0, self.held_bytes - count)
         self._memory.change(_counted(held) - _counted(self.held_bytes))
         self.held_bytes = held

@@ -1,8 +1,8 @@
 """A kernel that measures a MessagePack value before anything is built from it: its nesting, and its memory.
 
-The bytes come from a peer. A header of five bytes makes an unpacker allocate four thousand million items, one byte
-makes an empty list of 56 bytes, and each extension type is unpacked by a nested call. So lengths, nesting and memory
-are checked first, in one pass and without recursion. Private memory only.
+The bytes come from a peer. A header of five bytes can make an unpacker allocate four billion items, one byte becomes an
+empty list of 56 bytes, and each extension type is unpacked by a nested call. So lengths, nesting and memory are checked
+first, in one pass and without recursion. The kernel touches private memory only.
 
 Memory is an upper bound for 64-bit CPython: no value takes more than is counted for it.
 """
@@ -21,7 +21,7 @@ TOO_DEEP = -2
 TOO_LARGE = -3
 
 # Words of `kinds` for each extension type.
-KIND_IS_NESTED = 0  # whether its payload is one value, which is measured too
+KIND_IS_NESTED = 0  # whether its payload is a packed value, which is measured too
 KIND_BASE_BYTES = 1  # memory of the built value, without the payload's part
 KIND_FACTOR = 2  # bytes of memory per payload byte
 KIND_PAYLOAD_MAX = 3  # bytes
@@ -37,7 +37,7 @@ LEVEL_WORDS = 4
 NUMBER_BYTES = 40
 TEXT_BYTES = 80
 LIST_BYTES = 80
-PLACE_BYTES = 16  # per item: in a list, and in the tuple that may be built from it
+PLACE_BYTES = 16  # per item: in a list, and in the tuple that may be built from the list
 DICT_BYTES = 240
 ENTRY_BYTES = 80
 
@@ -56,8 +56,8 @@ def _big(octets, at, count):
 
 @helper
 def _text_bytes(octets, at, size):
-    """Return the memory of a str while it is decoded: its widest character sets the width of all, and the narrower text
-    before it is copied.
+    """Return the bytes of memory of a str while it is decoded. Its widest character sets the width of all characters,
+    and the narrower text decoded so far is copied.
     """
     factor = 1
     for place in range(at, at + size):
@@ -115,7 +115,7 @@ def _plain_size(first):
 
 @helper
 def _short_length(first, group):
-    """Return the length in the first byte itself."""
+    """Return the length that the first byte itself contains."""
     if group == _TEXT:
         return first & 0x1F
     if group == _EXTENSION:
@@ -127,7 +127,7 @@ def _short_length(first, group):
 def _head(octets, at, end):
     """Return (group, size, start of the content) of the value at `at`; start -1 if it is truncated or invalid.
 
-    The size is in bytes, of an array or a map in entries.
+    The size is in bytes; for an array or a map, it is the number of entries.
     """
     if at >= end:
         return _PLAIN, np.int64(0), np.int64(-1)
@@ -156,8 +156,8 @@ def _is_key(stack, depth):
 
 @helper
 def _close(stack, depth, at, end):
-    """Return (depth, end) after a value, and after each level that it completes; depth -1 if a payload is longer than
-    its value.
+    """Return (depth, end) after a value, and after all levels that it completes; depth is -1 if a payload is longer
+    than its value.
     """
     while depth > 0:
         level = (depth - 1) * LEVEL_WORDS
@@ -195,7 +195,7 @@ def _cost(octets, group, size, at, kinds):
     "int64(Array(uint8, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64[::1], int64)", nogil=True
 )
 def measure_value(octets, kinds, stack, most_bytes):
-    """Return the bytes of memory of the one value in `octets`, at most `most_bytes`; else BROKEN, TOO_DEEP, TOO_LARGE.
+    """Return the bytes of memory of the one value in `octets`, at most `most_bytes`, or BROKEN, TOO_DEEP, TOO_LARGE.
 
     kinds: KIND_WORDS words for each extension type, from number 0. stack: LEVEL_WORDS words for each allowed level of
     nesting. Every key of a map must be text.

@@ -1,13 +1,13 @@
 """Python values, rows, Arrow tables, expressions and errors as bytes, and back.
 
-MessagePack, with extension types for values that it does not know. Received bytes are never executed or imported: each
-type builds one known class, through the checks of its constructor. Invalid bytes are `FrameRejected`.
+The form is MessagePack, with extension types for values that it does not know. Received bytes are never executed or
+imported: each type builds one known class, through the checks of its constructor. Invalid bytes are `FrameRejected`.
 
-Received bytes are measured before anything is built from them, by one kernel in one pass without recursion: a value
-nests at most NESTING_MAX deep, and takes at most VALUE_BYTES_MAX of memory. For each extension type the unpacker calls
-itself, with some 40 KiB of C stack, so unlimited nesting would end the process; NESTING_MAX levels take 2 MB at most.
-A peer can make Python's hashes of numbers and tuples collide, so keys of maps are text. Expressions are sent as a list
-of nodes in post-order, however deep they are. A sender measures its values in the same way.
+Received bytes are measured before anything is built from them (`packed_values_kernels.py`). A value nests at most
+NESTING_MAX deep, and takes at most VALUE_BYTES_MAX of memory. For each extension type the unpacker calls itself, with
+some 40 KiB of C stack, so unlimited nesting would end the process; NESTING_MAX levels take 2 MB at most. A peer can
+make Python's hashes of numbers and tuples collide, so keys of maps must be text. An expression is sent as a list of
+nodes in post-order, so its depth does not count. A sender measures its values in the same way.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _NO_VALUE = (
 )
 _ANY = 1 << 32
 _LONG = 16 << 20
-# Of each extension type: whether its payload is a value; its bytes of memory besides those of that value, fixed and per
-# payload byte, of which one is the unpacker's copy; the limit of payload bytes. int() of text takes time quadratic in
-# its digits, and a definition is JSON, of which two bytes may take sixty-four in memory.
+# For each extension type: whether its payload is a packed value; the memory of the built value without that payload
+# value, as fixed bytes and as bytes per payload byte (one of these is the unpacker's copy); the most payload bytes.
+# Limits are for int() of text, which takes time quadratic in its digits, and for JSON: two bytes of it may take
+# sixty-four in memory.
 KINDS: dict[str, tuple[bool, int, int, int]] = {
     "tuple": (True, 120, 1, _ANY),
     "row": (True, 200, 1, _ANY),
@@ -81,18 +82,20 @@ NODES = {
         expressions.Like,
     )
 }
-# Row classes are built on demand, and some are cached. So names are few and short, and classes per message are limited.
-FIELDS_MAX = limits.COLUMNS_MAX + 16  # of a row: columns and hidden fields
+# Row classes are built on demand and cached, so their names are few and short, and classes per message are limited.
+FIELDS_MAX = limits.COLUMNS_MAX + 16  # columns and hidden fields of a row
 FIELD_CHARACTERS_MAX = 4 * limits.NAME_CHARACTERS_MAX
 ROW_CLASSES_MAX = 64  # per message
 ROW_CLASSES_KEPT = 64
-# Declared types of those fields of expressions that hold other nodes.
+# Declared types of the fields of expressions that hold other nodes.
 _ONE, _MANY = "Expression", "tuple[Expression, ...]"
 Definitions = Callable[[str], TableDefinition]
 
 
 def measured(data: bytes | bytearray | memoryview) -> int:
-    """Return an upper bound of a value's bytes of memory, or one of the kernel's refusals. Nothing is built."""
+    """Return an upper bound of the bytes of memory of a packed value, or a negative code of the kernel. Builds
+    nothing.
+    """
     stack = np.empty(NESTING_MAX * m.LEVEL_WORDS, dtype=np.int64)
     return int(m.measure_value(np.frombuffer(data, dtype=np.uint8), _MEASURES, stack, VALUE_BYTES_MAX))
 
@@ -202,7 +205,7 @@ def _ext(name: str, payload: bytes) -> Any:
 
 
 def _expression(value: expressions.Expression) -> bytes:
-    """Pack its nodes, children first, each with its name, its number of children, and its values."""
+    """Pack the nodes, children first, each with its name, its number of children, and its values."""
     nodes: list[list[Any]] = []
     ahead = [value]
     while ahead:
@@ -231,7 +234,7 @@ def _error(value: Error) -> bytes:
     evidence: dict[str, Any] = {}
     for name, each in value.evidence.items():
         try:
-            pack(each)  # separately: an item that cannot be sent must not hide the error
+            pack(each)  # separately, because an item that cannot be sent must not hide the error
         except Rejected:
             evidence[name] = shown(each)
         else:
@@ -286,7 +289,9 @@ def _row_class(names: tuple[str, ...]) -> Any:
 
 
 def _expression_of(nodes: Any) -> expressions.Expression:
-    """Build the expression from its nodes, with a stack of those without a parent. Raises: ProgramInvalid."""
+    """Build the expression from its nodes, with a stack of the nodes that have no parent yet. Raises: ProgramInvalid,
+    FrameRejected.
+    """
     made: list[expressions.Expression] = []
     for name, count, *values in nodes:
         kind: Any = NODES.get(name)

@@ -3,12 +3,13 @@
 The receiver (`receiver.py`) calls `begin`, `append`, `sync`, `heard`; the applier's thread calls `apply_next`. Both may
 be stopped and started separately, in two threads; they communicate through the relay log alone.
 
-Invariants: (C1) the position to continue at is never stored apart from the data: `mysql.ndb_apply_status`, whose row
-commits with the rows, says what is applied, and the end of the relay log what is received. (C2) What the relay log
-lacks, from the applied position on, is fetched again: a relay log that does not reach back to it is discarded, never
-skipped over. (C3) An epoch is passed to the applier once unless it failed; epochs that `ndb_apply_status` has are
-skipped (F89). (C4) A relay file is removed only when what was applied of it is durable. (C5) The position to continue
-at is settled, and the relay log discarded, between two steps of the applier: each of them holds `_turn`.
+Invariants: (C1) The position to continue at is never stored apart from the data. `mysql.ndb_apply_status`, whose row
+commits with the rows, says what is applied; the end of the relay log says what is received. (C2) Changes after the
+applied position that the relay log lacks are fetched again. A relay log that begins after this position is discarded;
+the gap is never skipped. (C3) An epoch is passed to the applier once unless it failed; epochs that `ndb_apply_status`
+has are skipped (F89). (C4) A relay file is removed only after everything applied from it is durable. (C5) The receiver
+determines the position to continue at, and discards the relay log, only between two steps of the applier: both hold
+`_turn`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ DEFAULT_NAME = "main"
 
 @dataclass(frozen=True)
 class ChannelOptions:
-    """Options of one channel. `failed_source`: the server whose epochs say where to continue, for a new source that
-    replicated from it; 0: the epochs of the source itself. `heartbeat_from`: the same, for a channel with several
-    sources, whose link may lead to another source than before.
+    """Options of one channel. `failed_source` is the server that a new source replicated from: the epochs of that
+    server say where to continue, or those of the source itself if it is 0. `heartbeat_from` is the same for a channel
+    with several sources, whose link may lead to another source than before.
     """
 
     name: str = DEFAULT_NAME
@@ -53,12 +54,12 @@ class ChannelOptions:
     heartbeat_from: int = 0
 
     def filter(self, own_id: int) -> Filter:
-        """The changes that the channel takes at a site. Raises: SchemaInvalid."""
+        """Return the filter for the changes that the channel applies at a site. Raises: SchemaInvalid."""
         return Filter.of((own_id, *self.ignore_server_ids), self.replicate_do, self.replicate_ignore)
 
 
 def check_name(name: str) -> str:
-    """Return the name of a channel, which becomes that of a folder. Raises: InvalidName."""
+    """Return the name of a channel, which becomes the base name of its relay files. Raises: InvalidName."""
     if not isinstance(name, str) or re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name) is None:
         raise InvalidName(
             f"a channel's name must have 1 to 64 of the characters a-z, 0-9, _ and -, got {str(name)[:80]!r}"
@@ -76,9 +77,8 @@ class Progress:
     applied_epoch: int = 0
     applied_commit_us: int | None = None
     heard: Heartbeat | None = None
-    backlog: int = (
-        0  # transactions not applied when the reader of the relay log was opened, minus those received before
-    )
+    # Transactions in the relay log when its reader was opened, plus those handled before, minus those received before.
+    backlog: int = 0
 
     @property
     def done(self) -> int:
@@ -120,7 +120,7 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
-        self._row_at: Position | None = None  # the part of it in `ndb_apply_status`: statements leave no row
+        self._row_at: Position | None = None  # the same in `ndb_apply_status`: a transaction without epoch has no row
 
     @property
     def relay(self) -> RelayLog:
@@ -135,7 +135,7 @@ class ReplicaChannel:
             return self._relay
 
     def close(self) -> None:
-        """Close its files. No thread may receive or apply. A second call does nothing."""
+        """Close the channel's files. No thread may receive or apply. A second call does nothing."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -146,8 +146,8 @@ class ReplicaChannel:
 
     # --- receiving --------------------------------------------------------------------------------
     def begin(self, source: Site) -> Start:
-        """Return where to continue with a source, whose identity the link has found out; discard the rest of a broken
-        link.
+        """Return where to continue with `source`, the identity that the other side of the link proved. Discards the
+        incomplete transaction that a broken link left.
 
         Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
         """
@@ -168,7 +168,7 @@ class ReplicaChannel:
         relay.cut()
         begin = relay.begin
         if begin is not None and source.binlog not in ("", base_of(begin.file)):
-            # Another node of the same site: the same epochs in other files. Changes that are not applied come again.
+            # Another node of the same site: the same epochs in other files. Unapplied changes are fetched again.
             relay.reset()
             relay.expect(source.server_id)
         self.progress.heard = None
@@ -183,7 +183,7 @@ class ReplicaChannel:
             relay.reset()
             relay.expect(source.server_id)
         if row is not None:
-            # The relay log will begin after that row: a crash must not go back to before it.
+            # The relay log will start after that row, so a crash must not lose the row.
             self._positions.make_durable()
             return self._start(epoch=row.epoch)
         return self._start_behind_failed(source)
@@ -192,9 +192,9 @@ class ReplicaChannel:
         return Start(**where, window_bytes=self.options.window_bytes, heartbeat_ms=self.options.heartbeat_ms)
 
     def _leave_for(self, source: Site, relay: RelayLog) -> None:
-        """Discard the relay log of another source. Of sources with the same epochs, the row of one is stale once
-        another has brought more, so the row is deleted before the relay log: a crash in between finds the same state
-        again.
+        """Discard the relay log of the previous source. All sources bring the same epochs, so the row of the new one is
+        stale if another has brought more. It is deleted before the relay log: after a crash in between, the next
+        opening does the same again.
         """
         origin = self.options.heartbeat_from
         if self._row_of(origin) is None and self._row_of(source.server_id) is None:
@@ -212,8 +212,8 @@ class ReplicaChannel:
         )
 
     def _start_behind_failed(self, source: Site) -> Start:
-        """Nothing of this source was applied or passed on by another one: begin with its whole binlog, unless it brings
-        the changes of the failed source.
+        """Return where to begin with a source of which nothing was applied, directly or through another one: at the
+        start of its binlog, or after the applied epoch of the failed source whose changes it brings.
         """
         options = self.options
         failed = options.failed_source or options.heartbeat_from
@@ -239,11 +239,11 @@ class ReplicaChannel:
         return epoch
 
     def heard(self, heartbeat: Heartbeat) -> None:
-        """The source has reported its end."""
+        """Record the end that the source has reported."""
         self.progress.heard = heartbeat
 
     def learn(self, settings: Settings) -> None:
-        """Check the conflict functions of the source. Raises: PeerRefused."""
+        """Pass on the source's settings, whose conflict functions are checked. Raises: PeerRefused."""
         self.on_settings(settings)
 
     @property
@@ -253,18 +253,18 @@ class ReplicaChannel:
 
     @property
     def onward(self) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of the source that is applied there) for each site to which this one passes changes
-        on.
+        """(server id, newest epoch of the source that is applied there) for each site that gets the changes from
+        here.
         """
         return self.onward_of(self.source_id)
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:
-        """Apply the next transaction of the relay log, or skip it if it is applied or filtered out; return None if
-        there is none. Durable as the applier says.
+        """Apply the next transaction of the relay log, or skip it if it was applied before or is filtered out; return
+        it, None if there is none. Durable on return: what the applier makes durable.
 
-        Raises: EpochGap where the source says that something is missing, BinlogDamaged (file, position), and the errors
-        of the applier; the next call tries the same transaction.
+        Raises: EpochGap where the source says that changes are missing, BinlogDamaged (file, position), and the errors
+        of the applier; the next call retries the same transaction.
         """
         with self._turn:
             return self._apply_next()
@@ -312,13 +312,13 @@ class ReplicaChannel:
         return self._reader.next()
 
     def _place_in(self, relay: RelayLog, row: StatusRow) -> Position | None:
-        """The applied position in this binlog; None if it is one in another node's binlog."""
+        """Return the applied position of a row; None if it is in the binlog of another node."""
         begin, end = relay.begin, row.end
         return end if begin is None or end is None or base_of(end.file) == base_of(begin.file) else None
 
     def _may_go_on(self, relay: RelayLog) -> bool:
-        """Whether the relay log has what follows; False if it ends before the applied position: the receiver begins
-        anew.
+        """Whether the relay log continues from the applied position. False if it ends before it; then the receiver
+        begins anew.
 
         Raises: EpochGap if it begins after that position.
         """
@@ -336,32 +336,32 @@ class ReplicaChannel:
         )
 
     def _count(self, relay: RelayLog, start: Place | None) -> int:
-        """The number of transactions in the relay log from a position on."""
+        """Return the number of transactions in the relay log from a position on."""
         reader = RelayReader(self._files, relay, start)
         count = 0
         try:
             while reader.next() is not None:
                 count += 1
         except (BinlogDamaged, LimitExceeded):
-            return count  # the applier will meet the damage after the intact part
+            return count  # the applier reports the damage when it gets there
         finally:
             reader.close()
         return count
 
     @property
     def mark(self) -> tuple[int, Position | None]:
-        """A value that differs whenever there is more to apply."""
+        """A value that changes whenever there is more to apply."""
         relay = self.relay
         return relay.generation, relay.durable
 
     def wait_for_more(self, mark: tuple[int, Position | None], seconds: float, stopped: threading.Event) -> None:
-        """Wait until there is more than at a mark, until `wake`, or at most for the given time."""
+        """Wait until the channel's mark differs from `mark`, until `wake`, or for at most `seconds`."""
         with self.relay.changed:
             if self.mark == mark and not stopped.is_set():
                 self.relay.changed.wait(seconds)
 
     def wake(self) -> None:
-        """Let `wait_for_more` return."""
+        """Make `wait_for_more` return."""
         relay = self._relay
         if relay is not None:
             with relay.changed:
@@ -380,7 +380,7 @@ class ReplicaChannel:
         return 0 if relay is None else relay.source_id
 
     def close_reader(self) -> None:
-        """Look for the next transaction from the position in `ndb_apply_status` on."""
+        """Close the reader of the relay log. The next step opens one at the position in `ndb_apply_status`."""
         if self._reader is not None:
             self._reader.close()
         self._reader = self._pending = None
@@ -396,7 +396,7 @@ class ReplicaChannel:
         if transaction.statement is not None:
             query = transaction.statement
             self._applier.statement(query.statement, query.database, transaction.source_id)
-            # A second execution might meet the results of later statements: renamed tables, for one.
+            # Prevents a second execution, which might meet the results of later statements, such as renamed tables.
             self._note_end(transaction)
         else:
             self._applier.apply(transaction)
@@ -407,7 +407,7 @@ class ReplicaChannel:
         self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
 
     def skip_incident(self) -> str:
-        """Skip the incident that comes next, whose cause an operator has dealt with; return the text of the source.
+        """Skip the incident at which the channel stopped, after an operator has dealt with its cause; return its text.
 
         No thread may apply. Durable on return. Raises: Rejected if the next event is no incident; nothing is skipped
         then.
@@ -442,8 +442,7 @@ class ReplicaChannel:
 
     # --- both stopped -----------------------------------------------------------------------------
     def discard_relay(self) -> None:
-        """Discard the relay log, whatever state it is in; changes that are not applied are fetched again. Durable on
-        return.
+        """Discard the relay log, whatever its state; unapplied changes are fetched again. Durable on return.
 
         No thread may receive or apply.
         """
@@ -451,26 +450,28 @@ class ReplicaChannel:
         remove_relay_log(self._files, self.name)
 
     def leave_source(self, left: int, met: int) -> None:
-        """`discard_relay` when another source replaces the server `left`: `met` is its id, 0 until it is known."""
+        """Discard the relay log because another source replaces server `left`; `met` is the id of the new source, 0
+        until it is known. No thread may receive or apply.
+        """
         if met not in (0, left):
             self._positions.unconfirm()
         self.discard_relay()
 
     def reset(self) -> None:
-        """Discard the relay log and, unless `clear_apply_status` is off, the applied position, where changes may be
-        applied again. Without word from the source that is unknown, and the position stays. Receiver and applier are
-        stopped. Durable on return.
+        """Discard the relay log and, unless `clear_apply_status` is off, the applied position, provided that changes
+        may be applied again. Before the first heartbeat of the source this is unknown, so the position stays. No thread
+        may receive or apply. Durable on return.
         """
         self.discard_relay()
         if self.options.clear_apply_status and self.progress.heard is not None:
             self._positions.clear()
         self.progress = Progress()
-        self._applier.start()  # the max replicated epoch is that of the remaining rows
+        self._applier.start()  # reads the max replicated epoch from the remaining rows
 
-    # --- what is shown ----------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
     def lag(self) -> dict[str, Any]:
-        """`epochs`: transactions received and not applied. `seconds`: the age of the last applied transaction by the
-        source's clock, 0.0 if it is the newest; None while it is unknown.
+        """Return `epochs`, the number of transactions received and not applied, and `seconds`, the age of the last
+        applied transaction by the source's clock: 0.0 if it is the newest, None while it is unknown.
         """
         progress = self.progress
         relay = self._relay
@@ -478,7 +479,7 @@ class ReplicaChannel:
         seconds = None
         if progress.heard is not None:
             durable = None if relay is None else relay.durable
-            # A source reports its end when it has nothing more to send: without a relay log nothing was missing.
+            # A source reports its end when it has nothing more to send, so an empty relay log lacks nothing.
             if not queued and (durable is None or is_behind(durable, progress.heard.end)):
                 seconds = 0.0
             elif progress.applied_commit_us is not None:
@@ -487,13 +488,13 @@ class ReplicaChannel:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether everything is applied that the source had when it was last heard of."""
+        """Whether everything is applied that the source had at its last heartbeat."""
         relay = self._relay
         has_begun = self._reader is not None or (relay is not None and relay.durable is None)
         return has_begun and self._pending is None and self.lag()["seconds"] == 0.0
 
     def status(self) -> dict[str, Any]:
-        """Every counter of the channel."""
+        """Return every counter of the channel."""
         progress, relay = self.progress, self._relay
         durable = None if relay is None else relay.durable
         applied = self._applied_at

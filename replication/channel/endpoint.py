@@ -1,10 +1,10 @@
 """An open store as other sites see it: its identity, its binlog to read, its rows of `ndb_apply_status`, its channels.
 
-Channels and listeners get everything they need of a store from here, so neither knows how a store is opened. One
-`Endpoint` belongs to one open store and is created when the first of them needs it.
+Channels and servers of the binlog reach the store only through this module, so they do not depend on how a store is
+opened. An open store has one `Endpoint`, created when the first channel or server needs it.
 
-Invariants: (N1) bytes read from the binlog are durable (the writer gives `BinlogEnd`); (N2) channels of one store have
-different names and count separately, and status shows the sum.
+Invariants: (N1) Bytes read from the binlog are durable (the writer gives `BinlogEnd`). (N2) Channels of one store have
+different names and separate counters; status shows the sum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tidemark.replication.settings.status import Counters
 
 
-# Of the server's counters of an applier's operations, those that exist here: `api_..._replica`.
+# Those of MySQL's counters of an applier's operations that exist here: `api_..._replica`.
 API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
 
 
@@ -66,17 +66,17 @@ class OpenStore(NamedTuple):
 
 
 class _IndexRows:
-    """`mysql.ndb_binlog_index` of a store, as `source.IndexRows`."""
+    """`mysql.ndb_binlog_index` of a store, as a `source.IndexRows`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """The rows of an own epoch."""
+        """Return the rows of an epoch of this site."""
         return map(_index_row, found_rows(self._store, "epoch", epoch))
 
     def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """The rows with this epoch of another site, or a later one."""
+        """Return the rows with this epoch of another site, or a later one."""
         rows = map(_index_row, found_rows(self._store, "orig_server_id", server_id))
         return [row for row in rows if row.orig_epoch >= epoch]
 
@@ -94,8 +94,8 @@ def _index_row(row: Mapping[str, Any]) -> IndexRow:
 
 
 class _ReturningApplier(Applier):
-    """An applier that knows in which own epoch an epoch of its source was applied, and which own epochs have come
-    back.
+    """An applier that reports in which epoch of this site it applied an epoch of its source, and which epochs of this
+    site have come back.
     """
 
     brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
@@ -110,7 +110,7 @@ class _ReturningApplier(Applier):
 
 
 class StoreApplier:
-    """Applies the transactions of one channel to a store, as `channel.Applier`."""
+    """Applies the transactions of one channel to a store, as an `apply_protocol.Applier`."""
 
     def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
         self._endpoint = endpoint
@@ -119,8 +119,8 @@ class StoreApplier:
         self.applier.brought = endpoint.reach.brought
         self.applier.returned = endpoint.reach.returned
         self.counts = dict.fromkeys(API_COUNTS, 0)
-        self.rows = 0  # of the transaction applied last
-        self.epoch = 0  # of its source
+        self.rows = 0  # in the last applied transaction
+        self.epoch = 0  # the source's epoch of that transaction
 
     def start(self) -> None:
         """Read the settings again."""
@@ -168,7 +168,7 @@ def _settings_row(row: ReplicationRow) -> dict[str, Any]:
 
 
 def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
-    """The rows that a source has sent."""
+    """Return the rows of `ndb_replication` that a source has sent."""
     return [
         ReplicationRow(each["db"], each["table_name"], each["server_id"], None, each["conflict_fn"])
         for each in settings.rows
@@ -176,13 +176,13 @@ def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
 
 
 class Member(Protocol):
-    """A channel of a store, or a server of its binlog: what the store must know of it."""
+    """A channel of a store, or a server of its binlog, as the store sees it."""
 
     name: str
 
     @property
     def source_id(self) -> int:
-        """Server id of its source, 0 if it has none or it is unknown."""
+        """The server id of its source, 0 without one or while it is unknown."""
         ...
 
     @property
@@ -191,11 +191,11 @@ class Member(Protocol):
         ...
 
     def status(self) -> dict[str, Any]:
-        """Its part of the status."""
+        """Return its part of the status."""
         ...
 
     def close(self) -> None:
-        """Stop it, and release the store."""
+        """Stop the member, and release the store."""
         ...
 
 
@@ -225,7 +225,7 @@ class Endpoint:
         self._register(opened.status)
 
     def _register(self, status: ReplicationStatus) -> None:
-        """Register the status variables that appliers know; status reads each when it is asked."""
+        """Register the status variables whose values come from appliers."""
 
         def newest(value: Callable[[StoreApplier], int]) -> Callable[[], int]:
             return lambda: max(map(value, list(self._appliers.values())), default=0)
@@ -257,13 +257,15 @@ class Endpoint:
 
     @property
     def settings(self) -> SiteSettings:
-        """The settings for the set-up of tables, with the present role."""
+        """The settings with which tables are set up, with the present role."""
         options = self.store.options
         made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
         return replace(made, role=self._role)
 
     def _applied_in(self, source_id: int) -> tuple[int, int]:
-        """(own epoch in which it was applied, epoch) of the newest of a source that is applied; zeros for none."""
+        """Return (epoch of this site in which it was applied, epoch) of the newest applied epoch of a source, or
+        zeros.
+        """
         table = made_table(self.store, NDB_APPLY_STATUS)
         epoch = next((row["epoch"] for row in rows_of(table) if row["server_id"] == source_id), 0)
         return committed_in(self.store, source_id), epoch
@@ -274,7 +276,7 @@ class Endpoint:
         beat(self.store, self.site.server_id)
 
     def log(self) -> AttachedBinlog:
-        """The binlog. Raises: Rejected for a store without one."""
+        """Return the binlog. Raises: Rejected for a store without one."""
         if self.binlog is None:
             raise Rejected("a source needs a binlog; open the store with log_bin", option="log_bin")
         return self.binlog
@@ -286,7 +288,7 @@ class Endpoint:
 
         def end() -> BinlogEnd:
             binlog.check_servable()
-            epoch = binlog.handled_epoch  # first: what is written in the meantime comes after it
+            epoch = binlog.handled_epoch  # first, so that the end includes this epoch
             return BinlogEnd(epoch, binlog.durable_end())
 
         def keep(place: Place | None) -> None:
@@ -310,7 +312,7 @@ class Endpoint:
         )
 
     def _copy(self, request: bytes) -> Generator[bytes]:
-        """Yield the pieces of a first copy; the binlog after its start is not purged before its end."""
+        """Yield the pieces of a first copy. From its start to its end, the binlog is not purged."""
         do, ignore = unpack_request(request)
         try:
             wanted = wanted_of(do, ignore)
@@ -321,7 +323,7 @@ class Endpoint:
 
     @contextmanager
     def kept_binlog(self) -> Iterator[None]:
-        """Keep the binlog from here on from being purged during the block. Raises: Rejected without a binlog."""
+        """Pin the binlog from its present end on within the `with` block. Raises: Rejected without a binlog."""
         binlog, holder = self.log(), object()
         binlog.pin(holder, binlog.writer.end)
         try:
@@ -335,8 +337,8 @@ class Endpoint:
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:
-        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps the rows that other
-        channels use, and all rows where repeated changes would pass for new ones.
+        """Return the rows of `ndb_apply_status` as the channel of this name sees them. A reset keeps the rows that
+        other channels use, and all rows if repeated changes would be taken for new ones.
         """
 
         def kept() -> frozenset[int] | None:
@@ -353,9 +355,10 @@ class Endpoint:
         return Positions(self.store, kept, own_id)
 
     def _is_judged_once(self) -> bool:
-        """Whether changes of sources must not be applied a second time: a function here or at a source compares epochs,
-        which say nothing of rows deleted since, nor of changes of this site that the source has confirmed; or this
-        site's own epochs have come back, so that changes of both sites have met already.
+        """Whether changes of sources must not be applied a second time. This is so if a conflict function here or at a
+        source compares epochs, because epochs say nothing about rows deleted since, or about changes of this site that
+        the source has confirmed. It is also so if this site's own epochs have come back, because then changes of both
+        sites have met already.
         """
         if self.has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
             return True
@@ -363,7 +366,9 @@ class Endpoint:
         return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
 
     def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
-        """Create the applier of the channel of this name. Its counts are added to those of all others, and continue."""
+        """Create the applier of the channel of this name. Its counts continue those of the channel's previous
+        applier.
+        """
         with self._mutex:
             counters = self._counters.get(name)
             if counters is None:
@@ -376,14 +381,14 @@ class Endpoint:
             return made
 
     def replication_rows(self) -> list[ReplicationRow]:
-        """The rows of `mysql.ndb_replication`; none if the table is missing or has another definition."""
+        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition."""
         table = self.store.tables.get(NDB_REPLICATION)
         if table is None or verify(table.definition):
             return []
         return [row_of(row) for row in rows_of(table)]
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
-        """Refuse channels that the conflict functions here do not allow; see `channel_rules`. Raises: SchemaInvalid."""
+        """Refuse channels that the conflict functions here do not allow; see `rules.py`. Raises: SchemaInvalid."""
         if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
             self.has_epoch_peer = True
         rows = self.replication_rows()
@@ -399,7 +404,7 @@ class Endpoint:
         return self._role
 
     def change_role(self, wanted: Role) -> None:
-        """Change it, for all channels. Raises: Rejected while one applies, and for a change that must go through
+        """Change the role for all channels. Raises: Rejected while a channel applies, or if the change must go through
         NONE.
         """
         with self._mutex:
@@ -437,7 +442,7 @@ class Endpoint:
             each.close()
 
     def status(self) -> dict[str, Any]:
-        """The status of all channels, by name, and of servers."""
+        """Return the role, the status of all channels, by name, and of servers, and the ages of heartbeats."""
         with self._mutex:
             channels, servings = list(self.channels.values()), list(self.servings)
         return {

@@ -3,12 +3,12 @@ none of them. The channel continues after that epoch.
 
 `Copied` is sent in this order: all tables, their rows in batches, then their indexes and the epoch.
 
-Order of writes of the replica (`CopyTarget`): the names of the tables, marks in `mysql.tidemark_first_copy`, durable;
-the tables; their rows, in transactions of a batch each; the indexes; in one transaction the source's row of
-`mysql.ndb_apply_status`, and the removal of the marks; durable. Invariants: (P1) while there are marks of the source,
-the copy is incomplete: it begins anew, and its tables are dropped first; a channel without a copy is refused. (P2) The
-row exists only after the rows it stands for. Marks are rows, so they are where the tables are: at every node of a
-group, in a backup.
+Order of writes of the replica (`CopyTarget`): the names of the tables as marks in `mysql.tidemark_first_copy`, durable;
+the tables; their rows, one transaction for each batch; the indexes; in one transaction the source's row of
+`mysql.ndb_apply_status` and the removal of the marks; durable. Invariants: (P1) While there are marks of the source,
+the copy is incomplete: a new copy drops its tables and begins anew, and a channel without a copy is refused. (P2) The
+source's row exists only after the rows it stands for. Marks are rows, so they are wherever the tables are: at every
+node of a group, and in a backup.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RETRY_PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table to be created, by its statement; `rows` is the approximate number of rows of all tables."""
+    """A table, the statement that creates it, and the number of its rows."""
 
     name: str
     statement: str
@@ -64,7 +64,9 @@ class CopiedRows:
 
 @dataclass(frozen=True)
 class CopiedEnd:
-    """Statements that create the indexes; the source's epoch; the applied positions of the source, by server id."""
+    """(table, statement with its indexes) pairs; the source's epoch; (server id, epoch) pairs that the source had
+    applied.
+    """
 
     statements: tuple[tuple[str, str], ...]
     epoch: int
@@ -76,10 +78,10 @@ Copied = CopiedTable | CopiedRows | CopiedEnd
 
 # --- at the source --------------------------------------------------------------------------------
 def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Generator[Copied]:
-    """Yield everything of a first copy. Writers continue; the snapshot ends with the iterator. reach: returns when the
-    binlog has an epoch, which the copy needs to be complete.
+    """Yield everything of a first copy. Writers continue; the snapshot ends with the iterator. reach: waits until the
+    binlog has an epoch. It is called with the epoch of the copy, after which the channel will continue.
 
-    Raises: SnapshotTooOld where writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
+    Raises: SnapshotTooOld if writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
     """
     snapshot = store.snapshots.begin(store, Snapshot)
     try:
@@ -103,7 +105,7 @@ def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Gener
 
 
 def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
-    """The applied positions of the source when the snapshot was taken."""
+    """Return (server id, epoch) pairs that the source had applied when the snapshot was taken."""
     if NDB_APPLY_STATUS not in snapshot.by_name:
         return ()
     table = snapshot.table_of(NDB_APPLY_STATUS)
@@ -117,7 +119,7 @@ def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
 
 # --- at the replica -------------------------------------------------------------------------------
 def _marked(store: Store) -> list[tuple[int, str]]:
-    """(source, table) of every table that a copy is creating, or has left."""
+    """Return (source, table) for every table that a copy is creating, or an interrupted one has left."""
     if TIDEMARK_FIRST_COPY not in store.tables:
         return []
     return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
@@ -139,12 +141,13 @@ class CopyTarget:
         self._tables: dict[str, CopiedTable] = {}
         self._is_made = False
         self._done = 0
-        self.epoch = 0  # of the source, when the copy is complete
+        self.epoch = 0  # the source's epoch, 0 until the copy is complete
 
     def begin(self, is_positioned: bool) -> bool:
-        """Prepare for a copy; return False if there is one, as `is_positioned` says: the source's row is there.
+        """Drop the tables of an interrupted copy; return whether a copy is needed. It is not if there was none to drop
+        and `is_positioned`: `ndb_apply_status` has the source's row.
 
-        Durable on return: the removal of what an earlier copy left. Raises: SchemaInvalid, StoreFailed.
+        Durable on return: the drops. Raises: SchemaInvalid, StoreFailed.
         """
         left = self._left()
         for name in left:
@@ -154,13 +157,13 @@ class CopyTarget:
         return bool(left) or not is_positioned
 
     def _left(self) -> list[str]:
-        """Tables that an earlier copy of this source has left, or may have created."""
+        """Return the tables that an interrupted copy from this source may have created."""
         return [name for source_id, name in _marked(self.store) if source_id == self._source_id]
 
     def take(self, item: Copied) -> None:
         """Take the next item. Durable on return of `CopiedEnd`: everything.
 
-        Raises: Rejected if a table is there already, and the errors of the store's calls.
+        Raises: Rejected if a table exists already, and the errors of the store's calls.
         """
         if isinstance(item, CopiedTable):
             self._tables[item.name] = item
@@ -223,7 +226,7 @@ class CopyTarget:
             delete(txn, table, (self._source_id, name))
 
     def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
-        """Run one transaction; repeat it where it was rolled back by a Retryable."""
+        """Run one transaction; retry it after a Retryable has rolled it back."""
         for attempt in range(RETRIES + 1):
             try:
                 self._try(any_value, author, work)
@@ -244,7 +247,7 @@ class CopyTarget:
 
 
 def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:
-    """Copy from a store of the same process. Raises: as both sides do."""
+    """Copy from a store of the same process. Raises: the errors of `copy_of` and of `take`."""
     items = copy_of(store, wanted, reach)
     try:
         for item in items:
@@ -254,5 +257,5 @@ def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take
 
 
 def wanted_of(do: Sequence[str], ignore: Sequence[str]) -> Filter:
-    """The tables that pass a channel's patterns. Raises: SchemaInvalid."""
+    """Return the filter for tables that match a channel's patterns. Raises: SchemaInvalid."""
     return Filter.of((), do, ignore)

@@ -1,9 +1,9 @@
-"""Lag: epochs on their way, where they are, and since when.
+"""Lag: the epochs in flight, how far they are, and since when.
 
-Epochs are not consecutive numbers, so they are counted, not subtracted: a trail keeps the epochs that have set out and
-the stations they have passed. At a source epochs set out when they are in the binlog, and return around the circle as
-the max replicated epoch; at a replica they set out when the relay log has them. Memory is bounded: a trail that grows
-too long forgets its oldest epochs, and counts become "at least".
+Epochs are not consecutive numbers, so they are counted, not subtracted. A trail keeps the epochs that have set out and
+the stations that they have passed. Epochs of a site set out when they are in its binlog, and return around the circle
+as the max replicated epoch. Memory is bounded: a trail that grows too long drops its oldest epochs, and its counts are
+then lower bounds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCHS_MAX = 1 << 16
 
 
 class Stretch(NamedTuple):
-    """The epochs between two stations: after the first, up to the second. 0 if there are none."""
+    """The number of epochs between two stations, and the oldest and newest of them; all 0 if there are none."""
 
     epochs: int
     oldest: int
@@ -25,7 +25,7 @@ class Stretch(NamedTuple):
 
 
 class EpochTrail:
-    """Epochs that have set out and not passed the last station; `stations` are in the order in which epochs pass them.
+    """The epochs that have set out and not passed the last station. Epochs pass `stations` in this order.
 
     Any thread may call it.
     """
@@ -41,8 +41,8 @@ class EpochTrail:
         self._mutex = threading.Lock()
 
     def set_out(self, epoch: int, wall_us: int) -> None:
-        """An epoch sets out; `wall_us` is when it was committed. An epoch that is not newer than all before is ignored:
-        after a restart epochs may be reported again.
+        """Add an epoch that sets out at `wall_us`, µs since 1970. An epoch that is not newer than all others is
+        ignored, because after a restart epochs may be reported again.
         """
         with self._mutex:
             if epoch <= self.newest:
@@ -53,8 +53,8 @@ class EpochTrail:
             self._forget()
 
     def passed(self, station: str, epoch: int) -> None:
-        """All epochs up to this one have passed a station; it never goes back. Raises: KeyError for an unknown
-        station.
+        """Record that all epochs up to this one have passed a station. An older epoch changes nothing. Raises: KeyError
+        for an unknown station.
         """
         with self._mutex:
             self._passed[station] = max(self._passed[station], epoch)
@@ -72,7 +72,7 @@ class EpochTrail:
             del self._epochs[:done], self._times_us[:done]
 
     def stretches(self) -> dict[str, Stretch]:
-        """The epochs on their way to each station: those that have passed the one before, but not this one."""
+        """Return the epochs on their way to each station: those that have passed the previous one, but not this one."""
         with self._mutex:
             return self._stretches()
 
@@ -86,8 +86,8 @@ class EpochTrail:
         return found
 
     def to_dict(self, now_us: int) -> dict[str, Any]:
-        """Lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and for each
-        station the number of epochs on their way to it, and the newest that has passed it.
+        """Return the lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and
+        for each station the number of epochs on their way to it, and the newest that has passed it.
         """
         with self._mutex:
             stretches = self._stretches()

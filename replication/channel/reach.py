@@ -1,11 +1,11 @@
 """How far the epochs of this site have come: into each replica's relay log and store, to the sites after it, and back
 around the circle.
 
-Sites report it themselves. A replica reports to its source (in acknowledgements of a session, or as a channel in this
-process) what it has received and applied, and what is applied at the sites to which it passes the source's changes on,
-as those have reported. So reports travel back along the way of the changes, through chains and around circles. Rows of
-`mysql.ndb_apply_status` that return are reports, too. A site that was heard of once counts until the store is closed:
-"everywhere" never shrinks because a link broke.
+Sites report this themselves. A replica reports to its source (in acknowledgements of a session, or as a channel in this
+process) what it has received and applied. It also passes on the reports of the sites that get the source's changes from
+it. So reports travel back along the path of the changes, through chains and around circles. Rows of
+`mysql.ndb_apply_status` that return are reports, too. A site that has reported once counts until the store is closed:
+a broken link does not remove it from "everywhere".
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LOOK_SECONDS = 0.5
 
 
 class _Brought:
-    """Epochs of one source, by the own epochs in which they were applied. When there are too many, every second one is
-    dropped; reports about sites further on are then late, and never early.
+    """Epochs of one source, by the epochs of this site in which they were applied. If there are too many, every second
+    one is dropped; reports about sites further on are then late, but never early.
     """
 
     def __init__(self, own_epoch: int, epoch: int) -> None:
@@ -45,7 +45,7 @@ class _Brought:
             del self._own_epochs[1:-1:2], self._epochs[1:-1:2]
 
     def through(self, own_epoch: int) -> int:
-        """The newest that was applied in this own epoch or before; 0 if it is unknown."""
+        """Return the newest epoch that was applied in this epoch of the site or before; 0 if it is unknown."""
         place = bisect_right(self._own_epochs, own_epoch)
         return self._epochs[place - 1] if place else 0
 
@@ -62,9 +62,9 @@ class Reach:
         is_circular: Callable[[], bool] = lambda: True,
         applied_in: Callable[[int], tuple[int, int]] = lambda source_id: (0, 0),
     ) -> None:
-        """values: of the options of replication. is_circular: whether changes can return, through a channel here;
-        otherwise an applied epoch is confirmed. applied_in: (own epoch, epoch) of the last epoch of a source applied
-        before this store was opened.
+        """values: those of the options of replication. is_circular: whether changes can return through a channel here;
+        otherwise an epoch is confirmed once it is applied. applied_in: returns (epoch of this site, epoch of the
+        source) for the last epoch of a source that was applied before the store was opened.
         """
         self._clock = clock
         self._binlog = binlog
@@ -102,7 +102,7 @@ class Reach:
         return trail
 
     def _rise(self, server_id: int, epoch: int) -> bool:
-        """Record an epoch; return whether it is news."""
+        """Record an epoch that a site has applied; return whether it is newer than the last one."""
         known = self.heard.get(server_id, -1)
         if server_id == self._own_id or epoch <= known:
             return False
@@ -112,7 +112,9 @@ class Reach:
 
     # --- reports received -------------------------------------------------------------------------
     def told(self, server_id: int, received: int, applied: int, onward: Iterable[tuple[int, int]] = ()) -> None:
-        """A replica has these epochs in its relay log and in its store, and these are applied at sites further on."""
+        """Record the report of a replica: the epochs in its relay log and in its store, and in `onward` (server id,
+        epoch) for those applied at sites further on.
+        """
         with self._changed:
             trail = self._trail(server_id)
             trail.passed(RECEIVED, received)
@@ -124,7 +126,7 @@ class Reach:
             self._tell()
 
     def returned(self, server_id: int, epoch: int) -> None:
-        """A returned row says that a site has applied an epoch of this one."""
+        """Record a returned row, which says that a site has applied an epoch of this site."""
         with self._changed:
             for trail in self._trails.values():
                 trail.passed(CONFIRMED, epoch)
@@ -133,7 +135,7 @@ class Reach:
             self._tell()
 
     def brought(self, source_id: int, epoch: int, own_epoch: int) -> None:
-        """An epoch of a source was applied here, in this own epoch."""
+        """Record that an epoch of a source was applied here, in epoch `own_epoch` of this site."""
         if not self._passes_on:
             return
         with self._changed:
@@ -146,18 +148,19 @@ class Reach:
     # --- reports sent -----------------------------------------------------------------------------
     @property
     def applied(self) -> dict[int, int]:
-        """The newest epoch of this site that is known to be applied at each other one, by server id."""
+        """The newest epoch of this site that is known to be applied at each other site, by server id."""
         with self._changed:
             return dict(self.heard)
 
     def onward(self, source_id: int) -> tuple[tuple[int, int], ...]:
-        """(server id, newest epoch of a source that is applied there) of the sites to which this one passes its changes
-        on, in order; none if it does not (`log_replica_updates`).
+        """Return (server id, newest epoch of a source that is applied there) for the sites to which this one passes the
+        source's changes on, in order; none without `log_replica_updates`.
         """
         binlog = self._binlog
         if binlog is None or not self._passes_on:
             return ()
-        handled, newest = binlog.handled_epoch, binlog.newest_epoch  # in this order: newer reports are not handled yet
+        # `handled` is read first, so that `newest` covers every logged epoch up to it.
+        handled, newest = binlog.handled_epoch, binlog.newest_epoch
         with self._changed:
             brought = self._brought.get(source_id)
             applied = sorted(self.heard.items())
@@ -165,7 +168,8 @@ class Reach:
             before = _Brought(*self._applied_in(source_id))
             with self._changed:
                 brought = self._brought.setdefault(source_id, before)
-        # Changes that were not logged here do not have to arrive there.
+        # If a site has the newest epoch of the binlog, all handled changes count as applied there: those after this
+        # epoch were not logged.
         return tuple(
             (server_id, 0 if brought is None else brought.through(handled if epoch >= newest else epoch))
             for server_id, epoch in applied
@@ -186,7 +190,8 @@ class Reach:
                 sites = list(self.heard) if at is None else list(at)
                 if not sites:
                     raise Rejected("no replica has connected since the store was opened; name server ids with at=")
-                is_logged = binlog.has_through(epoch)  # first: an epoch newer than the binlog's newest is not logged
+                # First: once the epoch is handled, it is either in the binlog or has nothing that is logged.
+                is_logged = binlog.has_through(epoch)
                 wanted = min(epoch, binlog.newest_epoch)
                 lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
                 if is_logged and not lacking:

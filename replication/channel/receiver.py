@@ -1,9 +1,9 @@
 """Receivers, which bring a source's binlog into a channel's relay log, from a store of the same process or over the
 network.
 
-Both call `ReplicaChannel.begin` whenever they start again, and start again after any interruption. An error that a new
-attempt cannot mend (another secret, a lost position, a gap) ends them. Also the threads of receivers and appliers: each
-has one owner, is stopped and joined, and keeps the error it ended with.
+Both call `ReplicaChannel.begin` at each start, and start again after any interruption. An error that a new attempt
+cannot cure (another secret, a lost position, a gap) ends them. This module also has the threads of receivers and
+appliers: each thread has one owner, is stopped and joined, and keeps the error that ended it.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
 
-IDLE_SECONDS = 1.0  # waiters are woken; this limit is for changes without a wake-up
+IDLE_SECONDS = 1.0  # waiters are woken; the limit is for a missed wake-up
 RECONNECT_SECONDS = 0.5
 RECONNECT_SECONDS_MAX = 30.0
 
 
 def is_passing(error: Error) -> bool:
-    """Whether connecting again may help: the link broke, the other side was silent or proved nothing, or the disk is
+    """Whether a new attempt may help: the link broke, the other side was silent or did not prove itself, or the disk is
     full.
     """
     return isinstance(error, (Retryable, PeerTimeout, PeerUnproved, FrameRejected)) or type(error) is PeerError
 
 
 class LocalReceiver:
-    """Receives from a binlog of the same process, a chunk a call. One thread at a time may call it."""
+    """Receives from a binlog of the same process, one chunk for each call. One thread at a time may call it."""
 
     def __init__(self, channel: ReplicaChannel, source: Site, binlog: Binlog, clock: Clock) -> None:
         """clock: the source's."""
@@ -94,15 +94,15 @@ class LocalReceiver:
                 stopped.wait(RECONNECT_SECONDS)
 
     def notify(self) -> None:
-        """The source has written more."""
+        """Wake the receiver: the source has written more."""
         self._news.set()
 
     def wake(self) -> None:
-        """Let `run` check whether it was stopped."""
+        """Wake the receiver, so that `run` checks whether it was stopped."""
         self._news.set()
 
     def restart(self) -> None:
-        """The next call begins anew: the relay log was discarded."""
+        """Begin anew at the next call, because the relay log was discarded."""
         self._at = None
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class NetworkReceiver:
         self.trouble: str | None = None
 
     def run(self, stopped: threading.Event) -> None:
-        """Receive until stopped. Raises: an error that connecting again cannot mend."""
+        """Receive until stopped. Raises: an error that connecting again cannot cure."""
         pause = RECONNECT_SECONDS
         while not stopped.is_set():
             before = self._channel.relay.durable
@@ -157,26 +157,26 @@ class NetworkReceiver:
         return self._channel.begin(source)
 
     def notify(self) -> None:
-        """More was applied: report it to the source."""
+        """Report to the source that more was applied."""
         with self._mutex:
             if self._caller is not None:
                 self._caller.notify()
 
     def wake(self) -> None:
-        """Let a call under way return, after `stopped.set()`."""
+        """End a call in progress, after `stopped.set()`."""
         with self._mutex:
             if self._caller is not None:
                 self._caller.stop()
 
     def restart(self) -> None:
-        """Nothing to do: each call begins anew."""
+        """Do nothing: each call begins anew."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: each call closes its connection."""
 
 
 class Receiver(Protocol):
-    """Either receiver. trouble: the error of the last attempt to receive, None while it receives."""
+    """The common interface of both receivers. trouble: the error of the last attempt, None while it receives."""
 
     trouble: str | None
 
@@ -188,7 +188,7 @@ class Receiver(Protocol):
 
 
 class Worker:
-    """A thread with an owner: started, stopped, joined; `error` is the error that ended it, None if it was stopped."""
+    """A thread that its owner starts, stops and joins; `error` is the error that ended it, None if it was stopped."""
 
     def __init__(
         self, name: str, work: Callable[[threading.Event], None], wake: Callable[[], None] = lambda: None
@@ -206,7 +206,7 @@ class Worker:
         return self.thread is not None and self.thread.is_alive()
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start the thread, unless it runs."""
         if self.is_running:
             return
         self.error = None
@@ -215,7 +215,7 @@ class Worker:
         self.thread.start()
 
     def stop(self) -> None:
-        """Stop it, and wait until it has ended."""
+        """Stop the thread, and wait until it has ended."""
         self._stopped.set()
         self._wake()
         if self.thread is not None and self.thread is not threading.current_thread():
@@ -234,14 +234,14 @@ class Worker:
             raise
 
     def status(self) -> dict[str, Any]:
-        """Its state, and the error it ended with."""
+        """Return the thread's state, and the error that ended it."""
         error = self.error
         state = "running" if self.is_running else "stopped" if error is None else "failed"
         return {"state": state, "error": None if error is None else f"{type(error).__name__}: {error.message}"}
 
 
 def applying(channel: ReplicaChannel) -> Callable[[threading.Event], None]:
-    """The work of an applier's thread: apply everything that the relay log has and gets, until stopped."""
+    """Return the work of an applier's thread: apply what the relay log has and receives, until stopped."""
 
     def work(stopped: threading.Event) -> None:
         channel.close_reader()

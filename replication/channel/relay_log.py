@@ -1,17 +1,18 @@
-"""The relay log: what a channel has received of its source's binlog and its applier may still need.
+"""The relay log: the part of its source's binlog that a channel has received and its applier may still need.
 
-Files `relay/<channel>.NNNNNN` in the binlog's format, with the format description marked as that of a relay log, and as
-in use while the file is the newest. After it an artificial ROTATE names the source's server id, file and position.
-After that are the source's own bytes, as they came: positions in their headers are those of the source.
+Its files `relay/<channel>.NNNNNN` have the binlog's format. The format description is marked as that of a relay log,
+and as in use while the file is the newest. After it an artificial ROTATE names the source's server id, file and
+position. The source's own bytes follow unchanged, so the positions in their headers are those of the source.
 
-Invariants: (R1) a file holds consecutive bytes of one file of the source, and begins between two transactions; the next
-one begins where it ends, or with the source's next file. (R2) Every event was verified before a byte of it was written.
-(R3) A file counts from the moment the index names it. Everything before it is durable then, so only the newest can be
-torn: an opening cuts it after its last complete transaction, and the rest is fetched again (F68, F87). (R4) `durable`
-only names ends of transactions that are synced; nothing past it is acknowledged or applied. Order of writes of a new
-file: old file synced; new file with its two events, sync, directory; index; in-use flag of the old file cleared, sync.
-Purged files leave the index before they are removed. One thread receives, another one reads; `changed` is notified when
-there is more to read.
+Invariants: (R1) A file holds consecutive bytes of one file of the source, and begins between two transactions; the next
+file begins where it ends, or with the source's next file. (R2) Every event was verified before a byte of it was
+written. (R3) A file belongs to the relay log once the index names it. All older files are durable then, so only the
+newest can be torn: an opening truncates it after its last complete transaction, and the rest is fetched again (F68,
+F87). (R4) `durable` only names ends of transactions that are synced; nothing past it is acknowledged or applied.
+
+Order of writes of a new file: old file synced; new file with its two events, sync, directory; index; in-use flag of the
+old file cleared, sync. Purged files leave the index before they are removed. One thread receives, another one reads;
+`changed` is notified when there is more to read.
 """
 
 from __future__ import annotations
@@ -41,30 +42,32 @@ PIECE_BYTES = 256 << 10
 
 
 class Run(NamedTuple):
-    """One file: the source's file and position at which its bytes begin, and where they begin in the relay file."""
+    """One relay file: its name, the file and position of the source from which its bytes come, and the offset at which
+    they begin in the relay file.
+    """
 
     name: str
     source: Position
     begin: int
 
     def offset_of(self, position: int) -> int:
-        """The offset of a position of the source's file."""
+        """Return the offset in the relay file of a position in the source's file."""
         return self.begin + position - self.source.position
 
 
 def number_of(file: str) -> int:
-    """The number of a binlog file of a source, 0 for another name."""
+    """Return the number of a binlog file, 0 for another name."""
     number = file.rpartition(".")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
 def base_of(file: str) -> str:
-    """The base name of the binlog that a file belongs to."""
+    """Return the base name of the binlog that a file belongs to."""
     return file.rpartition(".")[0]
 
 
 def is_behind(later: Position, earlier: Position) -> bool:
-    """Whether a position of a source's binlog is equal to or after another one; False if they are of two binlogs."""
+    """Whether position `later` is at or after `earlier`; False if they are in different binlogs."""
     if base_of(later.file) != base_of(earlier.file):
         return False
     return (number_of(later.file), later.position) >= (number_of(earlier.file), earlier.position)
@@ -76,8 +79,8 @@ class RelayLog:
     def __init__(
         self, files: Files, clock: Clock, channel: str, server_id: int = 1, file_bytes: int = FILE_BYTES
     ) -> None:
-        """Recover the relay log. channel: base name of the files; server_id: this site's. Durable on return: the cut of
-        a torn end.
+        """Recover the relay log. channel: base name of the files; server_id: this site's. Durable on return: the
+        truncation of a torn tail.
 
         Raises: BinlogDamaged, FileMissing (`remove_relay_log` removes it), StorageFull.
         """
@@ -86,7 +89,7 @@ class RelayLog:
         self._server_id = server_id
         self._file_bytes = file_bytes
         self.changed = threading.Condition()
-        self.generation = 0  # incremented when everything in it was discarded
+        self.generation = 0  # incremented by each reset, so that readers notice it
         self.source_id = 0  # the server whose binlog it is, 0 while it is empty
         self.epoch = 0  # newest complete epoch that is durable, 0 if there is none
         self._file: File | None = None
@@ -99,7 +102,7 @@ class RelayLog:
             self.index.remove(strangers)
         self._runs = [self._read_run(name) for name in self.index.names]
         self._durable: Position | None = None
-        self._whole = 0  # position after the last transaction written, in the source's file of the newest relay file
+        self._whole = 0  # position in the source's file after the last complete transaction written
         self._written_epoch = 0
         self.received = self._written_count = 0  # complete transactions since it was opened
         if self._runs:
@@ -123,16 +126,16 @@ class RelayLog:
         return Run(name, Position(*source), begin)
 
     def _recover(self) -> None:
-        """Find the end of the newest file, and cut a torn tail."""
+        """Find the end of the newest file, and truncate a torn tail."""
         run = self._runs[-1]
         self._whole, self._written_epoch = self._look_through(run)
         self.cut()
         assert self._file is not None
         try:
-            # Includes unsynced bytes of a dead process: they are acknowledged and applied from now on.
+            # A dead process may have left unsynced bytes, and they are acknowledged and applied from now on.
             write_again(self.files, self._file, run.offset_of(self._whole))
         except StorageFull as error:
-            # On a full disk the content can be applied; receiving waits for room.
+            # On a full disk the content can still be applied; only receiving waits for space.
             _log.warning("%s could not be written again (%s)", run.name, error.message)
             self.files.fdatasync(self._file)
         for older in self._runs[-2:-1]:
@@ -146,7 +149,7 @@ class RelayLog:
         self._durable = Position(run.source.file, self._whole)
 
     def _end(self, run: Run) -> None:
-        """Mark a file that another one follows as complete. Durable on return."""
+        """Mark a file that has a successor as complete. Durable on return."""
         file = self.files.open(self.index.path(run.name), writable=True)
         try:
             end_use(self.files, file)
@@ -154,7 +157,7 @@ class RelayLog:
             self.files.close(file)
 
     def _look_through(self, run: Run) -> tuple[int, int]:
-        """(position of the source after the last complete transaction, newest epoch or 0) of a file."""
+        """Return (position in the source's file after the last complete transaction, newest epoch or 0) of a file."""
         stream = EventStream(run.source.file, run.source.position, self.source_id, Origin(run.name, run.begin))
         file = self.files.open(self.index.path(run.name))
         offset = run.begin
@@ -163,7 +166,7 @@ class RelayLog:
                 stream.feed(piece)
                 offset += len(piece)
         except (BinlogDamaged, LimitExceeded) as error:
-            # Torn by a crash, or damaged since: the source has it, from the end of the intact part (F68).
+            # Torn by a crash, or damaged since. The source still has the bytes after the intact part (F68).
             _log.warning("the relay log ends early: %s", error.message)
         finally:
             self.files.close(file)
@@ -172,14 +175,14 @@ class RelayLog:
     # --- where it stands --------------------------------------------------------------------------
     @property
     def begin(self) -> Position | None:
-        """Where the oldest file begins in the source's binlog; None while it is empty."""
+        """Where the oldest file begins in the source's binlog; None while the relay log is empty."""
         with self.changed:
             return self._runs[0].source if self._runs else None
 
     @property
     def durable(self) -> Position | None:
-        """The end of the last complete durable transaction, as a position in the source's binlog; None while it is
-        empty.
+        """The end of the last complete durable transaction, as a position in the source's binlog; None while the relay
+        log is empty.
         """
         with self.changed:
             return self._durable
@@ -204,12 +207,14 @@ class RelayLog:
             return is_behind(position, self._runs[0].source) and is_behind(self._durable, position)
 
     def runs(self) -> list[Run]:
-        """Its files, oldest first."""
+        """Return the files, oldest first."""
         with self.changed:
             return list(self._runs)
 
     def readable_to(self, run: Run) -> int | None:
-        """The offset up to which a file may be read; None for the size of a file that another one follows."""
+        """Return the offset up to which a file may be read; None if it may be read to its end, as it has a
+        successor.
+        """
         with self.changed:
             if not self._runs or self._runs[-1].name != run.name:
                 return None
@@ -219,8 +224,8 @@ class RelayLog:
 
     # --- receiving --------------------------------------------------------------------------------
     def expect(self, source_id: int) -> None:
-        """Before the first bytes: name the server whose binlog comes. Raises: Rejected if the relay log is another
-        server's.
+        """Set the server whose binlog will be appended, before the first bytes. Raises: Rejected if the relay log is
+        another server's.
         """
         with self.changed:
             if self._runs and self.source_id != source_id:
@@ -234,8 +239,7 @@ class RelayLog:
     def append(self, events: Events) -> None:
         """Verify bytes of the source and append them. Durable on return: only the files before the newest.
 
-        Raises: BinlogDamaged for bytes that are no binlog, EpochGap, LimitExceeded, StorageFull, IoFailed; call `cut`
-        then.
+        Raises: BinlogDamaged for invalid bytes, EpochGap, LimitExceeded, StorageFull, IoFailed; call `cut` then.
         """
         at = events.at
         with self.changed:
@@ -256,7 +260,7 @@ class RelayLog:
             self._note(written)
 
     def _note(self, written: list[Boundary]) -> None:
-        """Transactions were written completely."""
+        """Count transactions that are written completely."""
         for boundary in written:
             self._whole = boundary.end
             self._written_epoch = max(self._written_epoch, boundary.epoch)
@@ -274,8 +278,8 @@ class RelayLog:
             newest = boundary.epoch or newest
 
     def _go_on_at(self, at: Position) -> EventStream:
-        """The stream that takes bytes from this position on, in a new file if the last one is full or of another source
-        file.
+        """Return the stream for bytes from this position on, in a new relay file if the last one is full or belongs to
+        another file of the source.
         """
         stream = self._stream
         if stream is None:
@@ -322,7 +326,7 @@ class RelayLog:
         )
         path = self.index.path(name)
         if self.files.exists(path):
-            self.files.unlink(path)  # of an attempt for which the disk was too full
+            self.files.unlink(path)  # left by an attempt that ran out of space
         file = self.files.create(path)
         try:
             self.files.pwrite(file, 0, head)
@@ -353,9 +357,10 @@ class RelayLog:
             return self.epoch
 
     def cut(self) -> None:
-        """Discard the bytes after the last complete transaction: a link broke in it, or it was refused.
+        """Truncate the newest file after its last complete transaction: the link broke within the next one, or it was
+        refused.
 
-        Durable on return: the rest.
+        Durable on return: the complete transactions.
         """
         with self.changed:
             if not self._runs:
@@ -371,7 +376,9 @@ class RelayLog:
 
     # --- leaving ----------------------------------------------------------------------------------
     def purge(self, applied: Position) -> list[str]:
-        """Remove the files of which everything is applied, durably; return their names. Durable on return."""
+        """Remove the files that end at or before `applied`, which must be durable; return their names. Durable on
+        return.
+        """
         with self.changed:
             count = 0
             while count + 1 < len(self._runs) and is_behind(applied, self._runs[count + 1].source):
@@ -397,7 +404,7 @@ class RelayLog:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Close its file. Unsynced bytes may be lost. A second call does nothing."""
+        """Close the open file. Unsynced bytes may be lost. A second call does nothing."""
         with self.changed:
             if self._file is not None:
                 self.files.close(self._file)
@@ -405,7 +412,7 @@ class RelayLog:
 
 
 def remove_relay_log(files: Files, channel: str) -> None:
-    """Remove a relay log in whatever state, for one that does not open. Durable on return."""
+    """Remove a relay log in any state, even if it cannot be opened. Durable on return."""
     if not files.exists(FOLDER):
         return
     own = [name for name in files.list(FOLDER) if name.rpartition(".")[0] == channel]

@@ -1,6 +1,6 @@
-"""Reads a relay log transaction by transaction, for the applier.
+"""Read a relay log transaction by transaction, for the applier.
 
-A transaction is found, and every byte of it verified, before it is returned. Its events are then read again, once for
+Every byte of a transaction is verified before the transaction is returned. Its events are then read again, once for
 each pass of the applier, usually from the page cache. Memory is one piece and one event. Damage in a relay file is
 BinlogDamaged, naming file and position; nothing after it is applied.
 """
@@ -36,8 +36,8 @@ class RelayTransaction:
     """One epoch transaction, or one schema change, as the source wrote it.
 
     `start` and `end` are its positions in the source's binlog, `source_id` the server that wrote it. `epoch` is 0 if it
-    names none; `statement` is the schema change, None for rows; `incident` says what is missing, in the source's words;
-    `commit_us` is the source's time, µs since 1970, None if it is unknown.
+    names none; `statement` is the schema change, None for rows; `incident` is the source's message about missing
+    changes; `commit_us` is the commit time at the source, µs since 1970, None if it is unknown.
     """
 
     start: Position
@@ -55,15 +55,17 @@ class RelayTransaction:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the channel's filter leaves anything of it to do; rows always do, because they move the position."""
+        """Whether there is something to apply after the channel's filter. Rows always count, because they move the
+        position.
+        """
         return self.statement is None or self._filter.takes_statement(self.statement, self.source_id)
 
     def finish(self) -> Position:
-        """The position after it."""
+        """Return the position after the transaction."""
         return self.end
 
     def events(self) -> Iterator[ReadEvent]:
-        """Its events, except those that the channel filters out; positions are the source's. May be called again.
+        """Yield the events that pass the channel's filter; positions are the source's. May be called again.
 
         Raises: BinlogDamaged, IoFailed.
         """
@@ -91,8 +93,8 @@ class RelayTransaction:
             yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
 
     def _passed(self) -> Iterator[ReadEvent]:
-        """The events that pass the filter. An event without rows replaces a filtered last event of a statement: readers
-        of table maps depend on it.
+        """Yield the events that pass the filter. If the last event of a statement does not pass, it is yielded without
+        rows, because readers drop the table maps at the end of a statement.
         """
         names: dict[int, str] = {}
         for read in self._all():
@@ -109,7 +111,7 @@ class RelayTransaction:
 
 
 def _parse(header: e.EventHeader, raw: bytes, origin: Origin, maps: dict[bytes, e.Event]) -> e.Event:
-    """An event; a table map that was there before is not taken apart again. Raises: BinlogDamaged."""
+    """Parse an event; a repeated table map is taken from `maps`. Raises: BinlogDamaged."""
     if header.type != b.TABLE_MAP_EVENT:
         return e.parse(raw, origin)[1]
     e.verify(raw, origin)
@@ -126,7 +128,7 @@ class RelayReader:
     """A position in a relay log that moves forward. One thread at a time may call it; another one may append."""
 
     def __init__(self, files: Files, relay: RelayLog, start: Position | None, taken: Filter | None = None) -> None:
-        """start: a position between transactions of the source's binlog; None is the relay log's beginning.
+        """start: a position in the source's binlog, between transactions; None for the beginning of the relay log.
 
         Raises: Rejected if the relay log does not cover it.
         """
@@ -153,7 +155,7 @@ class RelayReader:
         return run, EventStream(run.source.file, position, self._relay.source_id, shown)
 
     def close(self) -> None:
-        """Close its file. A second call does nothing."""
+        """Close the open file. A second call does nothing."""
         if self._open is not None:
             self._files.close(self._open)
             self._open = None
@@ -190,7 +192,7 @@ class RelayReader:
         )
 
     def _read_on(self) -> bool:
-        """Take the next piece, from the next file at the end of one; return False if there is none yet."""
+        """Read the next piece, or move to the next file at the end of one; return False if there is none yet."""
         if self._run is None or self._stream is None:
             self._run, self._stream = self._begin(None)
             if self._run is None:
@@ -208,7 +210,7 @@ class RelayReader:
 
     def _next_run(self, run: Run, stream: EventStream) -> bool:
         origin = Origin(run.name, run.offset_of(stream.position))
-        # By number: the file itself may be purged once everything in it is applied.
+        # By number, because the file just read may have been purged: everything in it may be applied.
         number = number_of(run.name)
         following = next((each for each in self._relay.runs() if number_of(each.name) > number), None)
         if following is None:

@@ -1,6 +1,7 @@
-"""The rules of conflict functions for channels, checked before one is created. NDB$EPOCH and NDB$EPOCH_TRANS compare
-with one peer's epochs, so at most one channel applies their tables; and they have one primary, so one side of a pair
-has them.
+"""The rules of conflict functions for channels, checked before a channel is created.
+
+NDB$EPOCH and NDB$EPOCH_TRANS compare with the epochs of one peer, so at most one channel may apply their tables. They
+need one primary, so only one side of a pair may have them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def check_functions(
     channels: Sequence[str],
     peer: tuple[Sequence[ReplicationRow], int] | None = None,
 ) -> None:
-    """Refuse channels that the functions of a site's tables do not allow. `rows` are those of `mysql.ndb_replication`,
-    `channels` the names of all channels that will apply here, `peer` the rows and the server id of the other side of a
-    pair, where they are known. Raises: SchemaInvalid, naming the rows, or the channels, and the table.
+    """Refuse channels that the conflict functions of a site's tables do not allow. `rows` are those of
+    `mysql.ndb_replication`, `channels` the names of all channels that will apply here, `peer` the rows and the server
+    id of the other side of a pair, if known. Raises: SchemaInvalid, naming the rows, or the channels, and the table.
     """
     if not any(row.conflict_fn is not None for row in rows):
         return

@@ -1,11 +1,12 @@
-"""The binlog of this site as a session of a replica reads it: `protocol.sessions.Binlog` over its files.
+"""The binlog of this site as a session of a replica reads it: a `wire.sessions.Binlog` over its files.
 
-Invariants: (S1) nothing past the writer's synced end is served, so nothing of an epoch leaves before it is durable
-here; (S2) positions are those of the files, and bytes that were served never change; (S3) where a replica continues is
-never guessed: purged epochs are `PositionLost`, epochs that this binlog does not have are `EpochGap`.
+Invariants: (S1) Nothing past the writer's synced end is served, so no part of an epoch leaves before it is durable
+here. (S2) Positions are those of the files, and bytes that were served never change. (S3) The position from which a
+replica continues is never guessed: purged epochs are `PositionLost`, epochs that this binlog does not have are
+`EpochGap`.
 
-The session's own thread opens and closes files. A file that is purged while it is read is read to its end; the file
-after it must still be there. A failed read is reported to the replica and fails nothing here.
+The session's own thread opens and closes files. A file that is purged while it is read is read to its end; its
+successor must still exist. A failed read is reported to the replica and does not fail the store.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _INDEX_READS = 3
 
 
 class BinlogEnd(NamedTuple):
-    """How far a binlog may be read: its newest epoch, and its synced end."""
+    """The end up to which a binlog may be read: its newest epoch, and its synced end."""
 
     epoch: int
     end: Place
 
 
 class IndexRow(NamedTuple):
-    """The part of a row of `mysql.ndb_binlog_index` that says where to continue. `orig_server_id` 0 is the site
+    """The columns of a row of `mysql.ndb_binlog_index` that say where to continue. `orig_server_id` is 0 for the site
     itself.
     """
 
@@ -68,14 +69,14 @@ class IndexRow(NamedTuple):
 
 
 class IndexRows(Protocol):
-    """`mysql.ndb_binlog_index`, where it is written."""
+    """The rows of `mysql.ndb_binlog_index`."""
 
     def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """The rows of an own epoch."""
+        """Return the rows of an epoch of this site."""
         ...
 
     def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """The rows with this epoch of another site, or a later one."""
+        """Return the rows with this epoch of another site, or a later one."""
         ...
 
 
@@ -96,9 +97,10 @@ class SourceBinlog:
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: called before every read, in the session's thread. closed_epoch: newest epoch the store has closed,
-        possibly newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that a
-        missing one may come yet. keep: called with the position whose file must not be purged, None at the end.
+        """end: called before every read, in the session's thread. closed_epoch: returns the newest epoch that the store
+        has closed, possibly newer than any in the binlog. may_lag: whether another node decides which epochs exist, so
+        that a missing one may still arrive. keep: called with the position whose file must not be purged, None at the
+        end.
         """
         self.files = files
         self._server_id = server_id
@@ -115,12 +117,12 @@ class SourceBinlog:
         self._open: tuple[str, File] | None = None
 
     def settings(self) -> Settings:
-        """The conflict functions of this site. Raises: PeerError if the store has failed."""
+        """Return the conflict functions of this site. Raises: PeerError if the store has failed."""
         with self._told():
             return self._settings()
 
     def copy(self, request: bytes) -> Generator[bytes]:
-        """Yield the pieces of a first copy. Raises: PeerRefused if there is none, PeerError where it is interrupted."""
+        """Yield the pieces of a first copy. Raises: PeerRefused if none is offered, PeerError if it is interrupted."""
         if self._copy is None:
             raise PeerRefused(
                 "this server offers no first copies; make the channel without copy=True, or name another source"
@@ -133,7 +135,7 @@ class SourceBinlog:
                 raise PeerError(f"the copy ended early: {error.message}; begin it anew") from error
 
     def close(self) -> None:
-        """Close the file it reads. A second call does nothing."""
+        """Close the open file, and end a copy. A second call does nothing."""
         if self._copying is not None:
             self._copying.close()
             self._copying = None
@@ -146,15 +148,15 @@ class SourceBinlog:
             self._open = None
 
     def newest(self) -> tuple[int, Position]:
-        """The newest epoch that may leave the site, and where it ends."""
+        """Return the newest epoch that may leave the site, and its end."""
         with self._told():
             epoch, end = self._end()
         return epoch, Position(*end)
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
-        """Return where a replica continues. Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable or
-        does not reach that far yet.
+        """Return the position from which a replica continues. Raises: PositionLost, EpochGap, PeerError if the binlog
+        is unreadable or does not have the epoch yet.
         """
         with self._told():
             if start.file:
@@ -164,7 +166,7 @@ class SourceBinlog:
             return self._behind_epoch(start.epoch)
 
     def _index(self) -> BinlogIndex:
-        """The files as they are now; the writer may purge some while their names are read."""
+        """Read the index. Retries, because the writer may purge files while their names are read."""
         for _ in range(_INDEX_READS):
             try:
                 return BinlogIndex(self.files, self._folder, self._base)
@@ -189,8 +191,8 @@ class SourceBinlog:
         return at
 
     def _check_next(self, at: Position, limit: int, epoch: int) -> None:
-        """Check that later epochs follow a position; otherwise it is a position of a history that this binlog does not
-        have. Raises: EpochGap.
+        """Check that the next epoch after a position is later than `epoch`. Otherwise the position belongs to a history
+        that this binlog does not have. Raises: EpochGap.
         """
         stream = EventStream(at.file, at.position, self._server_id)
         file = self._file(at.file)
@@ -221,7 +223,7 @@ class SourceBinlog:
         return self._oldest(f"what follows epoch {epoch}") if found is None else found
 
     def _by_rows(self, epoch: int) -> Position | None:
-        """Find the epoch by its own row; rows of other epochs do not say that nothing is in between."""
+        """Find the epoch by its own row. Rows of other epochs do not prove that no epoch is in between."""
         if self._index_rows is None:
             return None
         names = self._index().names
@@ -231,8 +233,8 @@ class SourceBinlog:
         return None
 
     def _behind_origin(self, start: Start) -> Position:
-        """Begin at the first transaction with the origin's epoch or a later one: it may contain changes of this site,
-        too.
+        """Return the position of the first transaction with the origin's epoch or a later one. It is sent even though
+        the replica has the epoch, because it may contain changes of this site, too.
         """
         rows = () if self._index_rows is None else self._index_rows.of_origin(start.origin, start.epoch)
         first = min(rows, key=lambda row: (row.epoch, row.orig_epoch), default=None)
@@ -246,7 +248,7 @@ class SourceBinlog:
         return self._oldest(what) if place is None else Position(*place)
 
     def _oldest(self, what: str) -> Position:
-        """The beginning of the binlog, if nothing of it was purged."""
+        """Return the beginning of the binlog, if nothing of it was purged. Raises: PositionLost."""
         index = self._index()
         if not index.names or index.number_of(index.names[0]) != 1:
             raise self._lost(what)
@@ -267,7 +269,8 @@ class SourceBinlog:
 
     # --- bytes ------------------------------------------------------------------------------------
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """Return the next bytes, at most so many, and where they begin; None at the end of what may leave the site.
+        """Return the next bytes, at most `bytes_max`, as (position, bytes); None at the end of the bytes that may leave
+        the site.
 
         Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable.
         """
@@ -294,7 +297,7 @@ class SourceBinlog:
         return following
 
     def _file(self, name: str) -> File:
-        """The open file of a name; the one before is closed. Raises: PositionLost."""
+        """Return the open file of this name; close the previous one. Raises: PositionLost."""
         if self._open is not None and self._open[0] == name:
             return self._open[1]
         self._close_file()
@@ -305,7 +308,7 @@ class SourceBinlog:
         try:
             file = self.files.open(index.path(name))
         except FileMissing:
-            # It was purged since the index was read.
+            # Purged since the index was read.
             raise self._lost(name) from None
         file.read_errors_latch = False
         self._open = (name, file)
@@ -313,7 +316,7 @@ class SourceBinlog:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Report what is wrong with the binlog's files to the replica, in words without paths."""
+        """Turn errors of the binlog's files into a PeerError for the replica, without paths."""
         try:
             yield
         except (BinlogDamaged, FileMissing, FileTruncated, LimitExceeded) as error:

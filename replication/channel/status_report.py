@@ -1,7 +1,7 @@
-"""The status variables of one open store: each from the place where the table in `status.py` says it is counted.
+"""The status variables of one open store, each read where `replication/settings/status.py` says that it is counted.
 
 Rooms that count or know a variable register it here. A variable that no room has registered is 0, as at a server that
-does not replicate. Reading takes no lock: values are of about the same instant.
+does not replicate. Reading takes no lock, so values are of about the same instant.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tidemark.replication.settings.status import BY_NAME, VARIABLES, Counters, f
 
 
 class ReplicationStatus:
-    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, read when status is.
-    `trails` have the epochs on their way, by the name of their follower: a channel, or the binlog.
+    """Status variables are the sums of `counters`, which belong to appliers, or gauges, which are read on request.
+    `trails` have the epochs in flight, by name of their target, for instance "to server 2".
     """
 
     def __init__(self) -> None:
@@ -24,20 +24,20 @@ class ReplicationStatus:
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, name: str, value: Callable[[], int]) -> None:
-        """Let a variable, by any of its names, be the result of `value` from now on.
+        """Show the result of `value` as a variable, given by any of its names, from now on.
 
-        Raises: KeyError if there is none of this name.
+        Raises: KeyError if there is no such variable.
         """
         self._gauges[BY_NAME[name].name] = value
 
     def new_counters(self) -> Counters:
-        """Return the counters of one more applier; they stay in the sums after it is gone."""
+        """Return the counters of one more applier; they stay in the sums after the applier has ended."""
         made = Counters()
         self.counters.append(made)
         return made
 
     def value(self, name: str) -> int:
-        """A variable by any of its names, with or without prefix. Raises: KeyError if there is none."""
+        """Return a variable by any of its names, with or without prefix. Raises: KeyError if there is none."""
         found = find(name)
         if found is None:
             raise KeyError(name)
@@ -45,11 +45,11 @@ class ReplicationStatus:
         return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
 
     def variables(self) -> dict[str, int]:
-        """Every variable by the name that the server shows."""
+        """Return every variable by the name that the server shows."""
         return {shown_name(each): self.value(each.name) for each in VARIABLES}
 
     def to_dict(self, now_us: int) -> dict[str, Any]:
-        """Every variable, and the lag of every trail."""
+        """Return every variable, and the lag of every trail."""
         return {
             "variables": self.variables(),
             "lag": {name: trail.to_dict(now_us) for name, trail in list(self.trails.items())},

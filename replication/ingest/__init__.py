@@ -1,1 +1,4 @@
-"""Row events of a MySQL or MariaDB server applied to a store."""
+"""Ingest of a MySQL or MariaDB server: a first copy of its tables, then its row events, applied to a store.
+
+Read `ingest` (the loop), `standing` (the position), `transactions` (events as steps), `applier`, `rows`; then `copy`.
+"""

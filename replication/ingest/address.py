@@ -1,4 +1,4 @@
-"""The address of a MySQL server, its TLS, and the tables that are wanted of it."""
+"""The address of a MySQL server, its TLS, and the filter for its tables."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tidemark.replication.settings.pattern import matches
 
 SCHEME = "mysql"
 PORT = 3306
-# A server's own databases, and virtual ones.
+# A server's own databases, some of them virtual.
 SERVER_DATABASES = frozenset(("mysql", "sys", "information_schema", "performance_schema"))
 
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS of the connection: PEM files of the authority, and of the client's certificate with its key, "" for none.
+    """TLS of the connection: PEM files of the authority, of the client's certificate and of its key, "" for none.
 
-    With an authority the server's certificate is verified, with `verifies_name` also that it is of this host.
+    With an authority the server's certificate is verified; with `verifies_name`, also that it belongs to the host.
     """
 
     authority: str = ""
@@ -29,7 +29,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Address:
-    """A server: by host and port, or by the `socket` file of one on this machine. No TLS if `tls` is None."""
+    """A server: its host and port, or the `socket` file of a server on this machine. No TLS if `tls` is None."""
 
     host: str
     port: int = PORT
@@ -40,7 +40,7 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """For messages, and the default name of a source."""
+        """The address in messages, and the default name of a source."""
         return self.socket or f"{self.host}:{self.port}"
 
 
@@ -93,7 +93,7 @@ class Filter:
         return not _any(self.ignored, table)
 
     def may_want_from(self, database: str) -> bool:
-        """Whether a table of a database may be wanted, as far as its name tells."""
+        """Whether a table of a database may be wanted, judged by the name of the database alone."""
         if database.casefold() in SERVER_DATABASES:
             return False
         if any(matches(pattern.partition(".")[0], database) and pattern.endswith(".%") for pattern in self.ignored):

@@ -1,12 +1,12 @@
-"""Applies complete transactions of a source to the store, exactly once.
+"""Apply complete transactions of a source to the store, exactly once.
 
-Rows wait as the bytes they came as until a group of complete source transactions is applied: consecutive changes of one
-table in the same form are one batch then. The row of the source is written in the same transaction of the store, so
-rows and position are there together or not at all. A source transaction that is too large to wait has a transaction of
-the store to itself, which is spooled like any other, and is applied while it arrives.
+Received rows stay as bytes until a group of complete source transactions is applied; then consecutive changes of one
+table in the same form are one batch. The row of the source is written in the same transaction of the store, so rows and
+position commit together. A source transaction that is too large to be held gets its own transaction of the store, which
+is spooled like any other, and is applied while it arrives.
 
-Order of a schema change: rows before it are committed; step n is made durable as begun; the step; after the last one
-the position after the statement.
+Order of a schema change: rows before it are committed; then for each step n, the row of the source says durably that n
+has begun, and the step is made; after the last step, the position after the statement is written.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
-# Limits of rows that wait, in bytes, and of source transactions that are applied together.
+# Limits of held rows, in bytes, and of source transactions that are applied together.
 WAITING_BYTES_MAX = 4 << 20
 GROUP_TRANSACTIONS_MAX = 2_000
 
 
 @dataclass
 class _Run:
-    """Consecutive bodies of one table in one form."""
+    """Consecutive row bodies of one table in the same form."""
 
     target: Target
     origin: Origin
@@ -44,7 +44,7 @@ class _Run:
 
 
 class _Runs:
-    """Changes in the order of each table; tables are independent of each other."""
+    """Held changes. Those of one table stay in order; tables are independent of each other."""
 
     def __init__(self) -> None:
         self.runs: list[_Run] = []
@@ -71,7 +71,9 @@ class _Runs:
 
 
 class Applier:
-    """Takes the steps of a stream. One thread at a time; after an error the caller begins again from `standing`."""
+    """Applies the steps of a stream. One thread at a time may call it. After an error the caller begins again from
+    `standing`.
+    """
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Applier:
         tolerates: bool = False,
         skipped: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
-        """standing: as read from the store. skipped: (file, position) of statements to skip."""
+        """standing: the row of the source in the store. skipped: (file, position) of statements to skip."""
         self._store, self._db = store, db
         self.standing = standing
         self._wanted, self._skipped = wanted, skipped
@@ -96,21 +98,23 @@ class Applier:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be applied."""
+        """Whether no complete transaction waits to be applied."""
         return self._whole_place is None
 
     def begin_in(self, file: str, created_s: int) -> None:
-        """Record when the first file of the stream was begun, if the row of the source does not have it yet."""
+        """Store when the first file of the stream was begun, if the row of the source does not have this yet. Durable
+        on return.
+        """
         if created_s and not self.standing.file_created_s and file == self.standing.file:
             standing = replace(self.standing, file_created_s=created_s)
             standing.save(self._store)
             self.standing = standing
 
     def step(self, step: Step) -> None:
-        """Take a step.
+        """Take the next step.
 
         Raises: Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange and other errors of rows;
-        Retryable errors. After any of them uncommitted changes are gone.
+        Retryable errors. Each of them rolls back all uncommitted changes.
         """
         try:
             if isinstance(step, Change):
@@ -126,7 +130,7 @@ class Applier:
             raise
 
     def give_up(self) -> None:
-        """Drop everything uncommitted. A second call does nothing."""
+        """Roll back everything uncommitted. A second call does nothing."""
         self._whole, self._current = _Runs(), _Runs()
         self._whole_place, self._whole_transactions = None, 0
         large, self._large, self._large_rows = self._large, None, 0
@@ -160,7 +164,7 @@ class Applier:
             self._spill()
 
     def _spill(self) -> None:
-        """Apply what has arrived of a large transaction, in a transaction of its own."""
+        """Apply the rows of a large transaction that have arrived, in a transaction of its own."""
         if self._large is None:
             self.flush()
             self._large = self._store.begin()
@@ -182,7 +186,7 @@ class Applier:
     def _commit(self, place: Place, is_transaction: bool) -> None:
         has_changes, self._has_changes = self._has_changes, False
         if not is_transaction and (place.file, place.position) == (self.standing.file, self.standing.position):
-            return  # the beginning of the stream: a schema change that was begun there is still under way
+            return  # the start of the stream: keep the step of a schema change that was begun there
         if self._large is not None:
             self._spill()
             txn, rows = self._large, self._large_rows
@@ -197,7 +201,7 @@ class Applier:
             self.flush()
 
     def _undo(self, place: Place) -> None:
-        """The source has undone the transaction that has just arrived."""
+        """Roll back the source transaction that has just arrived, as the source did."""
         self._current, self._has_changes = _Runs(), False
         large, self._large, self._large_rows = self._large, None, 0
         if large is not None:
@@ -246,7 +250,7 @@ class Applier:
             try:
                 schema.make(each, self._db, self._store)
             except Rejected as error:
-                # Nothing has happened; whatever is found next time is not the result of this step.
+                # The step changed nothing, so the next attempt must not take what it finds for the step's result.
                 replace(self.standing, step=number - 1).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from tidemark.engine.base.errors import PeerRefused, Unsupported
 
-# Variable, valid values in lower case, remedy. A variable that a server does not have counts as valid, unless it is in
-# `_NEEDED`.
+# Variable, valid values in lower case, remedy. A variable that a server does not have counts as valid, unless it is
+# named in `_NEEDED`.
 _SETTINGS = (
     ("log_bin", ("on", "1"), "start it with --log-bin"),
     ("binlog_format", ("row",), "SET GLOBAL binlog_format=ROW and reconnect its clients"),

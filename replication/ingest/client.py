@@ -1,8 +1,8 @@
 """The server as a client sees it: queries, and its binlog as bytes of events. All use of pymysql and mysql-replication
 is here.
 
-mysql-replication makes the connection, agrees on checksums and asks for the binlog. Its decoding, which takes a Python
-call for each value, is not used: events are taken as the bytes they came as, and `replication/binlog/` reads them.
+mysql-replication makes the connection, agrees on checksums and asks for the binlog. Its decoding is not used, because
+it takes a Python call for each value: events are taken as raw bytes, and `replication/binlog/` reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ READ_BYTES = 256 << 10
 HEARTBEAT_S = 5
 SILENCES_MAX = 4  # missing heartbeats allowed
 POSITION_MAX = (1 << 32) - 1  # the most that a server accepts
-# Connections lost, refused for the moment (1040, 1203), ended (1053, 1317, 1927, 3169); locks (1205, 1213).
+# Connections lost, refused temporarily (1040, 1203), ended (1053, 1317, 1927, 3169); lock timeouts and deadlocks (1205,
+# 1213).
 _LOST = (2002, 2003, 2006, 2013, 2014, 1053, 1927, 1040, 1203, 1317, 3169, 1205, 1213)
 _REFUSED_LOGIN = (1044, 1045, 1251, 1698, 2059)
 _NO_POSITION = (1236, 1220)
@@ -45,7 +46,7 @@ class TableChanged(PeerError):
 
 
 def libraries() -> tuple[Any, Any]:
-    """(pymysql, pymysqlreplication). Raises: Unsupported without them."""
+    """Return (pymysql, pymysqlreplication). Raises: Unsupported without them."""
     try:
         import pymysql
         import pymysqlreplication
@@ -58,7 +59,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def peer_error(address: Address, error: Exception) -> Error:
-    """Translate an error of the server or of the connection."""
+    """Return the error of this project for an error of the server or of the connection."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = " ".join(str(error.args[-1] if error.args else error).split())
     where = address.shown
@@ -123,7 +124,7 @@ class Client:
             raise peer_error(address, error) from error
 
     def rows(self, sql: str, *parameters: Any) -> list[Row]:
-        """All rows of a query. Raises: PeerError."""
+        """Return all rows of a query. Raises: PeerError."""
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute(sql, parameters or None)
@@ -132,15 +133,15 @@ class Client:
             raise peer_error(self._address, error) from error
 
     def row(self, sql: str, *parameters: Any) -> Row | None:
-        """The first row of a query, None if it has none. Raises: PeerError."""
+        """Return the first row of a query, None if there is none. Raises: PeerError."""
         return next(iter(self.rows(sql, *parameters)), None)
 
     def variables(self) -> dict[str, str]:
-        """The server's variables, names in small letters. Raises: PeerError."""
+        """Return the server's variables, with names in lower case. Raises: PeerError."""
         return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
 
     def select(self, sql: str) -> Result:
-        """A query whose rows are read as raw bytes. Raises: PeerError."""
+        """Run a query whose rows are read as raw bytes. Raises: PeerError."""
         return Result(self, sql, self._address, self._errors)
 
     def close(self) -> None:
@@ -156,7 +157,7 @@ class Client:
 
 
 class Result:
-    """The rows of a query that are still to be read, as raw packets."""
+    """The unread rows of a query, as raw packets."""
 
     def __init__(self, client: Client, sql: str, address: Address, errors: tuple[type[Exception], ...]) -> None:
         pymysql, _ = libraries()
@@ -168,7 +169,7 @@ class Result:
             self._result.init_unbuffered_query()
         except errors as error:
             raise peer_error(address, error) from error
-        # The rows are read here; the library must not look for them when the object is deleted.
+        # Rows are read from the socket here, so the library must not read the rest when its object is deleted.
         self._result.unbuffered_active = False
 
     @property
@@ -177,7 +178,7 @@ class Result:
         return int(self._result.field_count)
 
     def is_over(self, packet: Any) -> bool:
-        """Whether a packet, of which these bytes are there, ends the rows. Raises: PeerError if it is an error."""
+        """Whether a packet ends the rows; False while its bytes are incomplete. Raises: PeerError if it is an error."""
         if len(packet) <= r.PACKET_HEADER_BYTES:
             return False
         size, first = int.from_bytes(bytes(packet[:3]), "little"), int(packet[r.PACKET_HEADER_BYTES])
@@ -190,9 +191,9 @@ class Result:
         return first == r.PACKET_END and size < r.PACKET_END_BYTES_MAX
 
     def read_into(self, room: memoryview) -> int:
-        """Wait for bytes and read them. Raises: PeerTimeout if none arrive."""
+        """Wait for bytes and read them; return their number. Raises: PeerTimeout if none arrive."""
         try:
-            # Bytes that the library has read ahead come first; `readinto1` would wait for more after them.
+            # Returns the bytes that the library has read ahead at once; `readinto1` would wait for more.
             piece = self._connection._rfile.read1(min(len(room), READ_BYTES))
         except self._errors as error:
             raise peer_error(self._address, error) from error
@@ -206,7 +207,7 @@ class BinlogStream:
     """The events of a server's binlog from a position on, as bytes."""
 
     def __init__(self, address: Address, server_id: int, file: str, position: int, once: bool) -> None:
-        """Connect and ask for the binlog. once: up to its present end; otherwise without end.
+        """Connect and request the binlog. once: up to its present end; otherwise without end.
 
         Raises: Unsupported, PeerTimeout, PeerUnauthenticated, PeerRefused, PositionLost.
         """
@@ -236,7 +237,7 @@ class BinlogStream:
         )
         self._packets: Any = None
         try:
-            # The first event of a stream is a ROTATE that names its file. Everything after it is read here.
+            # The first event of a stream is a ROTATE that names the file. `events` reads everything after it.
             if self._reader.fetchone() is None:
                 raise PositionLost(f"{address.shown} sends nothing from {file} at {position}; copy anew", file=file)
         except PeerError:
@@ -248,7 +249,7 @@ class BinlogStream:
         self._packets = self._connections[0]
 
     def _connect(self, **settings: Any) -> Any:
-        """Connect for mysql-replication, which by itself would hide a lost connection and continue in the middle of a
+        """Connect for mysql-replication. Its own connection would hide a lost one, and continue in the middle of a
         transaction.
         """
         pymysql, _ = libraries()
@@ -273,7 +274,7 @@ class BinlogStream:
         return str(self._reader.log_file)
 
     def events(self) -> Iterator[bytes]:
-        """Yield the bytes of each event; end at the end of the binlog if that was asked for. Raises: PeerError."""
+        """Yield the bytes of each event; with `once`, up to the end of the binlog. Raises: PeerError."""
         read = self._packets._read_packet
         while True:
             try:
@@ -287,8 +288,8 @@ class BinlogStream:
             yield data[1:]
 
     def close(self) -> None:
-        """Close the connections, from any thread; a thread that reads gets a PeerTimeout. A second call does
-        nothing.
+        """Close the connections. Any thread may call it; a thread that is reading gets a PeerTimeout. A second call
+        does nothing.
         """
         for connection in self._connections:
             with suppress(*self._errors):

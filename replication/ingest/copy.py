@@ -1,11 +1,11 @@
 """The first copy of a source's tables: all of them as at one position of its binlog, at which the stream begins.
 
-The rows are those of one consistent snapshot of the server. MariaDB reports the position of the snapshot; of a MySQL
-server all tables are locked for the moment between snapshot and position. Values come as text, exact for every type,
-and are read column by column.
+The rows are those of one consistent snapshot of the server. MariaDB reports the position of the snapshot. At a MySQL
+server all tables are locked while the snapshot begins and the position is read. Values come as text, exact for every
+type, and are read column by column.
 
-An incomplete copy is begun again: the tables it has named in the row of the source are dropped. Only the copy can have
-created them, because a copy refuses to begin where one of them exists.
+An incomplete copy is begun again: the tables that it named in the row of the source are dropped. Only that copy can
+have created them, because a copy refuses to begin if one of its tables exists.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
-# Of keys, not of constraints: a user who may only read does not see those.
+# Read from the keys, not the constraints, which a user with only the SELECT privilege does not see.
 _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k
     WHERE k.table_schema = t.table_schema AND k.table_name = t.table_name AND k.index_name = 'PRIMARY')
     FROM information_schema.tables t WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
@@ -58,13 +58,15 @@ _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
 
 
 def tables_of(client: Client, wanted: Filter) -> list[tuple[str, bool]]:
-    """The wanted tables of a server, and whether each has a primary key. Raises: PeerError."""
+    """Return (name, whether it has a primary key) of the wanted tables of a server. Raises: PeerError."""
     found = [(f"{_text(database)}.{_text(table)}", bool(has_key)) for database, table, has_key in client.rows(_TABLES)]
     return [(name, has_key) for name, has_key in found if wanted.wants(name)]
 
 
 def engines_of(client: Client, wanted: Filter) -> list[tuple[str, str, bool]]:
-    """The wanted tables of a server, the engine of each, and whether a snapshot holds for it. Raises: PeerError."""
+    """Return (name, engine, whether the engine has transactions) of the wanted tables of a server. Raises:
+    PeerError.
+    """
     found = [(f"{_text(row[0])}.{_text(row[1])}", _text(row[2]), row[3] is not None and _text(row[3]) == "YES")
              for row in client.rows(_ENGINES)]  # fmt: skip
     return [each for each in found if wanted.wants(each[0])]
@@ -75,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def current_position(client: Client) -> tuple[str, int]:
-    """The present end of the server's binlog. Raises: PeerError, Unsupported."""
+    """Return the present end of the server's binlog as (file, position). Raises: PeerError, Unsupported."""
     for statement in ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"):
         try:
             row = client.row(statement)
@@ -90,7 +92,7 @@ def current_position(client: Client) -> tuple[str, int]:
 
 
 class Copy:
-    """One copy."""
+    """One copy of the wanted tables."""
 
     def __init__(
         self, client: Client, db: schema.Schema, store: Store, wanted: Filter, progress: Callable[[int], None]
@@ -100,7 +102,7 @@ class Copy:
 
     def run(self, begun: Standing) -> Standing:
         """Copy all wanted tables; return the row of the source, from which the stream continues. begun: the row so far,
-        which names the tables that an earlier attempt may have left. Durable on return.
+        which names the tables that an earlier attempt may have left. Durable on return: tables, rows and position.
 
         Raises: TableExists, Unsupported, ValueOutOfRange for values that the store cannot hold, PeerError.
         """
@@ -189,7 +191,7 @@ class Copy:
 
 
 def _expression(name: str, kind: ColumnType, served: str) -> str:
-    """What to select so that the text of a value is exact."""
+    """Return the SQL expression whose text is exact for a column's values."""
     column = quoted(name)
     if served in ("bit", "set"):
         return f"{column}+0"
@@ -199,7 +201,7 @@ def _expression(name: str, kind: ColumnType, served: str) -> str:
 
 
 def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
-    """A column of text as the store takes it. Raises: ValueOutOfRange."""
+    """Convert a column of text for a column of the store. Raises: ValueOutOfRange."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -219,7 +221,7 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
         if kind == Timestamp:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
-            # Arrow reads no time of day; a TIME outside one day, which the store lacks, is refused, too.
+            # Arrow cannot parse a time of day alone. This also refuses a TIME outside one day, which the store lacks.
             moment = pc.binary_join_element_wise(
                 pa.scalar("1970-01-01", pa.large_string()), text, pa.scalar(" ", pa.large_string())
             )

@@ -1,4 +1,4 @@
-"""Keys that come more than once in a batch: which rows may be changed together, so that the order of a key is kept."""
+"""Keys that occur more than once in a batch: which rows may be changed together without reordering changes of a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def key_numbers(columns: Sequence[pa.Array]) -> tuple[Words, int]:
-    """(a number for each row, equal for equal keys; how many keys there are)."""
+    """Return (a number for each row, equal for equal keys; number of keys)."""
     import pyarrow as pa
 
     numbers: Words | None = None
@@ -32,19 +32,19 @@ def key_numbers(columns: Sequence[pa.Array]) -> tuple[Words, int]:
 
 
 def has_duplicates(numbers: Words, count: int) -> bool:
-    """Whether a key comes twice."""
+    """Whether a key occurs twice."""
     return count < len(numbers) or bool(np.bincount(numbers, minlength=1).max(initial=0) > 1)
 
 
 def last_of_each(numbers: Words) -> Words:
-    """The last row of each key, ascending."""
+    """Return the last row of each key, ascending."""
     _, from_end = np.unique(numbers[::-1], return_index=True)
     places: Words = np.sort(len(numbers) - 1 - from_end).astype(np.int64)
     return places
 
 
 def stretches(numbers: Words) -> Iterator[slice]:
-    """The rows, cut where a key of the stretch comes again."""
+    """Yield slices of the rows, each ending before a row whose key occurred in it."""
     order = np.argsort(numbers, kind="stable")
     same = numbers[order][1:] == numbers[order][:-1]
     previous = np.full(len(numbers), -1, np.int64)
@@ -53,13 +53,13 @@ def stretches(numbers: Words) -> Iterator[slice]:
 
 
 def moving_stretches(before: Words, after: Words) -> Iterator[slice]:
-    """The rows of updates that change keys, cut so that within a stretch all rows can first be deleted and then be
-    inserted: no key before is a key after of an earlier row, and none comes twice on a side.
+    """Yield slices of updates that change keys, so that all rows of a slice can first be deleted and then be inserted:
+    no old key is the new key of an earlier row in the slice, and no key is old twice or new twice.
     """
     count = len(before)
     both = np.concatenate([before, after])
     earlier = np.full(count, -1, np.int64)
-    # Both sides of each row in the order of rows; only the key before of an earlier row may come again, as a key after.
+    # Old (side 0) and new (side 1) keys in the order of rows. A key may occur again only as new after it was old.
     row = np.concatenate([np.arange(count), np.arange(count)])
     side = np.concatenate([np.zeros(count, np.int64), np.ones(count, np.int64)])
     order = np.lexsort((side, row, both))
@@ -72,7 +72,7 @@ def moving_stretches(before: Words, after: Words) -> Iterator[slice]:
 
 
 def _cut(previous: Words) -> Iterator[slice]:
-    """Stretches in which no row follows the row that `previous` names for it (-1: none)."""
+    """Yield slices in which no row occurs together with the row that `previous` names for it (-1: none)."""
     start = 0
     for place in np.flatnonzero(previous >= 0):
         if previous[place] >= start:

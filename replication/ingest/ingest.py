@@ -1,7 +1,7 @@
-"""Ingest of a source: connect, check, copy if asked for, follow, and connect again when the connection is lost.
+"""Ingest of a source: connect, check, copy if requested, follow, and connect again after a lost connection.
 
-Everything continues from the row of the source in the store (`standing.py`), never from memory, so a new connection, a
-new process and a crash are the same.
+Every start continues from the row of the source in the store (`standing.py`), never from memory. So it makes no
+difference whether a connection was lost, or the process ended or crashed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("tidemark.ingest")
 
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 30.0
-# Where to begin if the store does not know the source: at the present end of the binlog, or after a copy of all tables.
+# Where to begin with a source that is new to the store: at the present end of its binlog, or with a copy of all tables.
 CURRENT, COPY = "current", "copy"
 
 
@@ -77,8 +77,8 @@ class Ingest:
         options: IngestOptions,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
-        """progress: called after each group of transactions and each batch of a copy with (rows since the start of this
-        object, -1, "rows").
+        """progress: called after each group of transactions and each batch of a copy with (rows since this object was
+        created, -1, "rows").
         """
         self._db, self._store = db, store
         self._address, self._options = address, options
@@ -130,8 +130,8 @@ class Ingest:
             self._state = "stopped"
 
     def stop(self) -> None:
-        """Let `run` return soon; any thread may call it. Uncommitted changes come again the next time. A second call
-        does nothing.
+        """Make `run` return soon; any thread may call it. The next `run` fetches uncommitted changes again. A second
+        call does nothing.
         """
         self._stop.set()
         stream = self._stream
@@ -144,7 +144,7 @@ class Ingest:
         return self._stop.is_set()
 
     def status(self) -> dict[str, Any]:
-        """State, file, position, GTID, counts, and the lag in seconds."""
+        """Return state, file, position, GTID, counts, and the lag in seconds."""
         at = self._standing
         prefetch = self._prefetch
         waiting = 0 if prefetch is None else prefetch.waiting_bytes
@@ -165,7 +165,9 @@ class Ingest:
 
     # --- before the stream -----------------------------------------------------------------------
     def _prepare(self, client: Client) -> None:
-        """Check the server, and return the row of the source. Raises: PeerRefused, Unsupported."""
+        """Check the server, and read or create the row of the source. Raises: PeerRefused, Unsupported,
+        SchemaInvalid.
+        """
         server_id = check_settings(self._address.shown, client.variables(), self._options.server_id)
         if INGEST not in self._store.tables:
             try:
@@ -184,7 +186,7 @@ class Ingest:
             self._begin(client, server_id, found)
 
     def _begin(self, client: Client, server_id: int, found: Standing | None) -> None:
-        """Create the row of a source that is new, or was not copied completely."""
+        """Create the row of a new source, or repeat an incomplete copy."""
         options = self._options
         start = COPY if found is not None else options.start
         check_keys(copy.tables_of(client, options.wanted))

@@ -1,5 +1,5 @@
-"""A thread that reads events ahead, in bounded memory: the network works while rows are applied, and the applier sees
-whether more events have arrived.
+"""A thread that reads events ahead, in bounded memory. Events arrive while rows are applied, and the applier sees
+whether more events are waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ WAITING_BYTES_MAX = 16 << 20
 
 
 class Prefetch:
-    """The items of an iterator, in its order. `close` first ends the iterator's wait, with `interrupt`."""
+    """The items of an iterator, read ahead in order. `interrupt` ends a wait of the iterator, so that `close` can join
+    the thread.
+    """
 
     def __init__(self, events: Iterator[bytes], interrupt: Callable[[], None]) -> None:
         self._events, self._interrupt = events, interrupt
@@ -52,12 +54,12 @@ class Prefetch:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of events that have arrived and are not used yet."""
+        """The bytes of events that have arrived and are not taken yet."""
         return self._bytes
 
     def next(self) -> bytes | None:
-        """Wait for the next event; None after the last one. Raises: the iterator's error, after the events before
-        it.
+        """Wait for the next event and return it, None after the last one. Raises: the iterator's error, after all
+        events before it.
         """
         with self._turn:
             self._turn.wait_for(lambda: self._waiting or self._is_over)
@@ -73,7 +75,7 @@ class Prefetch:
             return None
 
     def close(self) -> None:
-        """End the thread. A second call does nothing."""
+        """End the thread and wait for its end. A second call does nothing."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()

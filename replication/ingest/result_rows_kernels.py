@@ -1,7 +1,7 @@
 """A kernel that finds the values of query results as a MySQL server sends them: packets of text values.
 
-The bytes come from a peer: every length is checked before it is followed. Cells are those of `binlog_bodies.py`, whose
-kernels copy them. Private memory only.
+The bytes come from a peer, so every length is checked before it is followed. Cells are those of
+`replication/binlog/bodies_kernels.py`, whose kernels copy the values. The kernel touches private memory only.
 """
 
 # mypy: ignore-errors
@@ -18,7 +18,7 @@ from tidemark.replication.ingest import result_rows_layout as W
 
 @helper
 def _find_row(cells, cell, octets, at, end, columns):
-    """Cells of the row whose values fill bytes at … end; False if they do not."""
+    """Find the cells of the row in bytes at … end; return False if its values do not fill these bytes."""
     for number in range(columns):
         if at >= end:
             return False
@@ -42,11 +42,11 @@ def _find_row(cells, cell, octets, at, end, columns):
 
 @kernel("int64(int64[::1], int64[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64)", nogil=True)
 def find_result_cells(cells, ends, octets, start, stop, columns):
-    """Find the values of the rows in bytes start … stop, `columns` cells a row; ends[i] gets the end of row i.
+    """Find the values of the rows in bytes start … stop, `columns` cells for each row; ends[i] gets the end of row i.
 
-    It stops at anything but a complete packet of a row: the end of the bytes, the packet that ends the result or is an
-    error, or one of maximal length, which is only the beginning of a row. Returns the number of rows, at most
-    ends.size; -1 - row for a row that contradicts its own lengths.
+    Stops before an incomplete packet, the packet that ends the result, an error packet, and a packet of maximal length,
+    which is only the beginning of a row. Returns the number of rows, at most ends.size; -1 - row for a row that
+    contradicts its own lengths.
     """
     if columns < 1 or columns * ends.size > cells.size or start < 0 or stop > octets.size:
         return -1

@@ -1,5 +1,5 @@
-"""Query results as a MySQL server sends them: packets, and the values of a row of text. Constants only; nothing of it
-is stored.
+"""Query results as a MySQL server sends them: packets, and the values of a row of text. The store keeps none of these
+bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ PACKET_BYTES_MAX = (1 << 24) - 1  # a packet of this length continues in the nex
 # First bytes of packets other than rows.
 PACKET_ERROR = 0xFF
 PACKET_END = 0xFE
-PACKET_END_BYTES_MAX = 9  # a row may begin with the same byte, and is longer
+PACKET_END_BYTES_MAX = 9  # a row that begins with the same byte is longer
 
 # First bytes of values; smaller ones are the length itself.
 VALUE_NULL = 251

@@ -1,7 +1,7 @@
 """Row events of a source as changes of a table of the store, in batches.
 
-Events have the rows of the source, so a missing or an existing row means that the two sides differ. That stops the
-ingest, unless it is to be tolerated. There is no Python per row, except for keys that come again within a batch.
+An update or delete of a missing row, or an insert of an existing one, means that the two sides differ. This stops the
+ingest, unless it is tolerated. There is no Python for each row, except for keys that occur again within a batch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TARGETS_MAX = 512
 
 
 class Target:
-    """How row events of one kind, with one map and set of columns, change one version of a table."""
+    """How row events of one kind, with one table map and one set of columns, change one version of a table."""
 
     def __init__(self, table: Table, found: TableMap, rows: e.Rows, origin: Origin) -> None:
         """Raises: Unsupported, NoSuchColumn."""
@@ -96,7 +96,7 @@ class Target:
         self.has_unique = bool(definition.indexes) and any(index.is_unique for index in definition.indexes)
 
     def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Origin) -> pa.RecordBatch:
-        """Some columns under the store's names."""
+        """Return the columns at some positions under the store's names."""
         import pyarrow as pa
 
         arrays = [_flags(columns[at], origin) if at in self.flags else columns[at] for at in positions]
@@ -116,7 +116,7 @@ def _names(found: TableMap, origin: Origin) -> list[str]:
 
 
 def _flags(column: pa.Array, origin: Origin) -> pa.Array:
-    """A TINYINT as truth values. Raises: ValueOutOfRange."""
+    """Convert a TINYINT to booleans. Raises: ValueOutOfRange."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -137,7 +137,9 @@ class RowApplier:
         self._targets: dict[tuple[str, int, bytes | None, bytes | None], Target] = {}
 
     def target(self, found: TableMap, rows: e.Rows, origin: Origin) -> Target:
-        """The target for rows like these. Raises: NoSuchTable, NoSuchColumn, Unsupported, LimitExceeded."""
+        """Return the target for row events like this one. Raises: NoSuchTable, NoSuchColumn, Unsupported,
+        LimitExceeded.
+        """
         try:
             table = self._store.table(found.name)
         except NoSuchTable as error:
@@ -155,9 +157,9 @@ class RowApplier:
         return made
 
     def apply(self, txn: Transaction, target: Target, body: e.Buffer, origin: Origin) -> int:
-        """Apply the rows of a body; return how many.
+        """Apply the rows of a body; return their number.
 
-        Raises: BinlogDamaged, ValueOutOfRange, DuplicateKey, RowNotFound; Retryable errors have rolled back.
+        Raises: BinlogDamaged, ValueOutOfRange, DuplicateKey, RowNotFound; Retryable errors, after a rollback.
         """
         total = 0
         for rows in target.reader.chunks(body, origin):
@@ -196,17 +198,17 @@ class RowApplier:
         if not has_duplicates(numbers, count):
             parts = [batch]
         elif target.has_unique:
-            # A value of a unique key may pass from row to row: in the order of the source.
+            # A value of a unique key may move from row to row, so the order of the source is kept.
             parts = [batch.slice(part.start, part.stop - part.start) for part in stretches(numbers)]
         else:
-            # All rows of the batch have the same columns, so the last row of a key remains.
+            # All rows of the batch have the same columns, so only the last row of a key counts.
             parts = [batch.take(last_of_each(numbers))]
         for part in parts:
             self._check(target, apply_updates(txn, target.table, part), origin)
         return None
 
     def _move(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
-        """Updates that change keys: delete the old rows, insert the new ones."""
+        """Apply updates that change keys: delete the old rows, insert the new ones."""
         import pyarrow as pa
 
         old = target.batch(rows.before, target.keys, origin)
@@ -237,7 +239,7 @@ class RowApplier:
 
 
 def _located(error: Error, origin: Origin) -> Error:
-    """The same error with the position in the source's binlog, and what to do."""
+    """Return the same error with the position in the source's binlog, and with a remedy."""
     if str(error.message).startswith(origin.file):
         return error
     evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
@@ -267,7 +269,7 @@ def _joined(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _overlaid(whole: pa.RecordBatch, changes: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with some columns replaced."""
+    """Return the rows of `whole` with the columns of `changes` replaced."""
     import pyarrow as pa
 
     given = dict(zip(changes.schema.names, changes.columns, strict=True))

@@ -1,8 +1,7 @@
 """Statements of a source as changes of the store's schema, in steps that can be repeated after a crash.
 
-A statement becomes steps, one change of one table each. Before a step is repeated (the row of the source names it), the
-schema is asked whether it has happened. The result of a step always differs from the state before it, so the answer is
-certain.
+A statement becomes steps, each a change of one table. The row of the source names the step that was begun. Before that
+step is repeated, the schema shows whether it has happened: the result of a step always differs from the state before.
 
 TINYINT(1) takes −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL added later to a column with NULL
 changes nothing here. If a server fills values into existing rows that no row event shows, the statement is Unsupported.
@@ -49,7 +48,7 @@ _TABLE_NAMED = re.compile(
     rf"{_NAME}(?:\.{_NAME})?(?![\s]*[,.])",
     re.IGNORECASE,
 )
-# Statements that change no table of rows, or only one that no other session sees.
+# Statements that change no table with rows, or only a table that no other session sees.
 _HARMLESS = re.compile(
     r"(?:GRANT|REVOKE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|INSTALL|UNINSTALL|SET\s+PASSWORD|SET\s+DEFAULT)\b"
     r"|(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:AGGREGATE\s+)?(?:ALGORITHM\s*=\s*\w+\s+)?"
@@ -86,20 +85,20 @@ class Schema(Protocol):
 
 @dataclass(frozen=True)
 class Truncate(s.TableChange):
-    """Delete all rows of a table; the only step that is a transaction."""
+    """Delete all rows of a table. This is the only step that is a transaction."""
 
 
 @dataclass(frozen=True)
 class DropDatabase(s.Statement):
-    """Drop all tables of a database; if it is begun again, those that are left."""
+    """Drop all wanted tables of a database; when it is repeated, those that are left."""
 
     database: str
     wanted: Filter
 
 
 def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: Store | None = None) -> list[s.Statement]:
-    """The changes of a statement to wanted tables, step by step. store: where CREATE TABLE … LIKE looks; the result is
-    the same each time, because no other change comes in between.
+    """Return the changes of a statement to wanted tables as steps. store: has the table that CREATE TABLE … LIKE names;
+    a repetition gives the same steps, because no other change comes in between.
 
     Raises: Unsupported, naming file, position and statement.
     """
@@ -114,7 +113,7 @@ def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: St
 
 
 def _like(step: s.Statement, store: Store) -> list[s.Statement]:
-    """CREATE TABLE … LIKE as the steps of a table with the other one's definition."""
+    """Return CREATE TABLE … LIKE as the steps that create a table with the definition of the other table."""
     if not isinstance(step, s.CreateLike):
         return [step]
     there = store.table(step.like).definition
@@ -123,7 +122,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
 
 
 def refused(error: Rejected, text: str, origin: Origin) -> Unsupported:
-    """The error of a statement that the store cannot execute, with its position and the way to continue."""
+    """Return the error for a statement that the store cannot execute, with its position and the way to continue."""
     return Unsupported(
         f"{origin.shown}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
         f" continue with --skip {origin.file}:{origin.position}",
@@ -154,7 +153,7 @@ def _unquoted(quoted: str | None, plain: str | None) -> str:
 
 
 def _may_concern(text: str, database: str, wanted: Filter) -> bool:
-    """Whether an unknown statement may change a wanted table, as far as its words tell."""
+    """Whether an unknown statement may change a wanted table, judged by its words."""
     if (named := _TABLE_NAMED.match(text)) and not re.search(r"\b(?:RENAME|LIKE|EXCHANGE)\b", text, re.IGNORECASE):
         names = [_unquoted(named[at], named[at + 1]) for at in (1, 3) if named[at] or named[at + 1]]
         return wanted.wants(".".join(names if len(names) > 1 else [database, *names]))
@@ -179,7 +178,7 @@ def _table_of(statement: s.Statement) -> str:
 
 
 def _served(column: Column) -> Column:
-    """A column as a server means it: TINYINT(1) is a number."""
+    """Return a column as a server means it: TINYINT(1) is a number."""
     if not isinstance(column.type, Boolean):
         return column
     default = column.default if column.default in (ABSENT, None) else int(column.default)
@@ -196,7 +195,7 @@ def _as_served(statement: s.Statement) -> s.Statement:
 
 
 def _split(statement: s.Statement, text: str) -> list[s.Statement]:
-    """A statement as steps that the store makes by one call each."""
+    """Return a statement as steps that the store makes by one call each."""
     if isinstance(statement, s.CreateTable):
         definition = statement.definition
         return [
@@ -209,7 +208,7 @@ def _split(statement: s.Statement, text: str) -> list[s.Statement]:
 
 
 def _added(statement: s.AddColumn, text: str) -> list[s.Statement]:
-    """ADD COLUMN: existing rows get the value that the server gives them, if it can be known."""
+    """Return ADD COLUMN as steps. Existing rows get the value that the server gives them, if it can be known."""
     column = statement.column
     if column.has_default:
         return [statement]
@@ -222,7 +221,7 @@ def _added(statement: s.AddColumn, text: str) -> list[s.Statement]:
 
 
 def _implicit(column: Column) -> Any:
-    """The value that a server gives a new NOT NULL column in existing rows."""
+    """Return the value that a server gives a new NOT NULL column in existing rows."""
     kind = column.type
     if isinstance(kind, (Integer, Boolean)):
         return 0 if isinstance(kind, Integer) else False
@@ -241,7 +240,7 @@ def _implicit(column: Column) -> Any:
 
 # --- steps ----------------------------------------------------------------------------------------
 def has_happened(step: s.Statement, store: Store) -> bool:
-    """Whether a begun step has happened. Steps that change nothing the second time answer False."""
+    """Whether a begun step has happened; False for steps that change nothing when they are repeated."""
     if isinstance(step, s.CreateTable):
         return _is_made(step.definition, store)
     if isinstance(step, s.DropTable):
@@ -272,8 +271,8 @@ def _is_made(definition: TableDefinition, store: Store) -> bool:
 
 
 def make(step: s.Statement, db: Schema, store: Store) -> None:
-    """Make a step. Durable on return. Raises: Rejected for changes that the store does not support, NoSuchTable among
-    others.
+    """Make a step. Durable on return. Raises: Rejected for changes that the store does not support, and its subclasses
+    such as NoSuchTable.
     """
     if isinstance(step, s.CreateTable):
         _create(step, db, store)
@@ -301,7 +300,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
     elif isinstance(step, s.CreateIndex):
         db.create_index(step.table, step.index.name, step.index.columns, step.index.is_unique)
     elif isinstance(step, s.DropIndex):
-        # An index over parts of values was never created here.
+        # An index over prefixes of values was never created here.
         if any(index.name == step.index for index in store.table(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
@@ -311,7 +310,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
 
 
 def truncate(step: Truncate, txn: Transaction) -> int:
-    """Delete all rows of a table; return how many."""
+    """Delete all rows of a table; return their number."""
     table = txn.store.table(step.table)
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
@@ -338,7 +337,7 @@ def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
         raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
     if wanted.type != there.type:
         db.widen_column(step.table, wanted.name, wanted.type)
-    # A column that takes NULL here, as it did at the source before, must lose its default.
+    # A column that accepts NULL here, as it did at the source before, must lose its default.
     if wanted.default != there.default:
         db.set_default(step.table, wanted.name, wanted.default)
 
@@ -364,7 +363,7 @@ def _row(kinds: list[ColumnType], literals: list[Any]) -> Any:
 
 
 def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[IndexDefinition, ...]]:
-    """(definition without indexes, its indexes) from the text of SHOW CREATE TABLE. Raises: Unsupported."""
+    """Return (definition without indexes, its indexes) from the text of SHOW CREATE TABLE. Raises: Unsupported."""
     (statement,) = parse(text, database)
     if not isinstance(statement, s.CreateTable):
         raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} does not create a table")

@@ -1,8 +1,8 @@
 """The position of a source: one row for each source in an ordinary table of the store.
 
-The row is written in the transaction of the rows it counts, so both are there or neither. A schema change is not part
-of a transaction: before its n-th step, `step` n is made durable, and a process that finds it there asks the schema
-whether that step has happened.
+The row is written in the same transaction as the rows that it counts, so they commit together. A schema change is not
+part of a transaction. Before its n-th step, `step` n is made durable; a process that finds this after a crash checks in
+the schema whether the step has happened.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ INGEST_TABLE: Final = TableDefinition(
         Column("state", Enum(COPYING, STREAMING)),
         Column("file", VarChar(255)),
         Column("position", UInt64),
-        Column(
-            "file_created_s", UInt32
-        ),  # of the file, since 1970: a later file of the same name has another; 0: unknown
+        # When the file was begun, 0 if unknown: tells it from a later file of the same name.
+        Column("file_created_s", UInt32),
         Column("step", UInt32),  # the begun step of the statement at the position; 0: none
         Column("gtid", VarChar(255)),
         Column("transactions", UInt64),
@@ -69,7 +68,7 @@ class Standing:
     copied: str | None = None
 
     def behind(self, place: Place, transactions: int, rows: int) -> Standing:
-        """The standing after a position, so many transactions and rows later."""
+        """Return the standing at `place`, with `transactions` and `rows` added to the counts."""
         when = _EPOCH + timedelta(seconds=place.timestamp_s) if place.timestamp_s else self.committed
         return replace(
             self,
@@ -89,7 +88,7 @@ class Standing:
         write(txn, txn.store.table(INGEST), row)
 
     def save(self, store: Store) -> None:
-        """Write the row by itself. Durable on return, whatever the store's durability."""
+        """Write the row in a transaction of its own. Durable on return, whatever the store's durability."""
         txn: Transaction = store.begin()
         try:
             self.write(txn)
@@ -100,7 +99,7 @@ class Standing:
 
 
 def read_standing(store: Store, source: str) -> Standing | None:
-    """The row of a source, None without one. Raises: PeerRefused if the table has another definition."""
+    """Return the row of a source, None without one. Raises: PeerRefused if the table has another definition."""
     if INGEST not in store.tables:
         return None
     table = store.table(INGEST)

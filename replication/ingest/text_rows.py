@@ -1,6 +1,6 @@
-"""Rows of a query as columns of text: packets are read as they come, and kernels find their values.
+"""Rows of a query as columns of text: packets are read as they arrive, and kernels find their values.
 
-A row is one packet, or several if it is longer than a packet may be; such a row is a batch of its own.
+A row is one packet, or several if it exceeds the maximal length of a packet. Such a row is a batch of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PREFIXES = {r.LENGTH_2: 2, r.LENGTH_3: 3, r.LENGTH_8: 8}
 
 
 def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
-    """Yield (rows, a large_binary array for each column) of a query, batch by batch, in bounded memory. Raises:
-    PeerError.
+    """Yield the rows of a query in batches of bounded size: (number of rows, a large_binary array for each column).
+    Raises: PeerError.
     """
     result = client.select(sql)
     columns = result.columns
@@ -87,7 +87,7 @@ def _column(octets: Octets, cells: Words, column: int, columns: int, rows: int) 
 
 
 def _long_row(result: Result, begun: bytes, columns: int) -> tuple[list[bytes | None], bytes]:
-    """(values of a row of several packets, bytes after it)."""
+    """Return (values of a row of several packets, bytes after it)."""
     data = bytearray(begun)
     payload = bytearray()
     at, size = 0, r.PACKET_BYTES_MAX
@@ -107,7 +107,7 @@ def _fill(result: Result, data: bytearray, size: int) -> None:
 
 
 def _values(payload: bytes, columns: int) -> list[bytes | None]:
-    """The values of a complete row. Raises: PeerRefused if they do not end where it ends."""
+    """Return the values of a complete row. Raises: PeerRefused if they do not fill the row exactly."""
     row: list[bytes | None] = []
     at = 0
     for _ in range(columns):

@@ -1,8 +1,8 @@
-"""A server's events as steps: rows, ends of transactions, statements; without I/O.
+"""Turn a server's events into steps (rows, ends of transactions, statements), without I/O.
 
-Invariant: a position is given only where no transaction is open, so a stream that continues there has whole
-transactions. An event that would lose changes (statements instead of rows, compressed or partial rows, distributed
-transactions) is Unsupported, with file, position and what to set at the server.
+Invariant: a step has a position only where no transaction is open, so a stream that continues there has whole
+transactions. An event whose changes would be lost (statements instead of rows, compressed or partial rows, distributed
+transactions) is Unsupported, with file, position and the setting to change at the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAVEPOINT = re.compile(r"(?:SAVEPOINT|RELEASE\s+SAVEPOINT)\b", re.IGNORECASE)
 _ROLLBACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _XA = re.compile(r"XA\s", re.IGNORECASE)
 _COMMENTS = re.compile(r"\s*(?:/\*(?!M?!)(?:[^*]|\*(?!/))*\*/\s*|--[ \t][^\n]*\n\s*|#[^\n]*\n\s*)*")
-# Events of server settings that are not supported: event type, what it is, what to set.
+# Events of unsupported settings of a server: event type, description, remedy.
 _REFUSED = {
     b.XA_PREPARE_EVENT: ("a distributed transaction (XA)", "commit it without XA at the source"),
     b.PARTIAL_UPDATE_ROWS: ("an update of parts of JSON", "set binlog_row_value_options='' at the source"),
@@ -40,13 +40,14 @@ _REFUSED = {
 }
 
 
-# Written between transactions, some of them after the last one: with them the position is the end of the binlog.
+# Events between transactions, some of them after the last one: they move the position to the end of the binlog.
 _MARKS = (b.PREVIOUS_GTIDS_EVENT, 161, 163)
 
 
 class Place(NamedTuple):
-    """A position between transactions, the GTID of the transaction that ends there ("" if it has none), and when that
-    was committed and the file begun (seconds since 1970, 0 if unknown).
+    """A position between transactions, and the GTID of the transaction that ends there ("" if it has none).
+    `timestamp_s` is when that transaction was committed, `created_s` when the file was begun: seconds since 1970, 0 if
+    unknown.
     """
 
     file: str
@@ -67,21 +68,23 @@ class Change:
 
 @dataclass(frozen=True)
 class Commit:
-    """The rows since the last end are a transaction."""
+    """The rows since the end of the last transaction are a transaction."""
 
     place: Place
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """The rows since the last end have been undone at the source."""
+    """The rows since the end of the last transaction were rolled back at the source."""
 
     place: Place
 
 
 @dataclass(frozen=True)
 class StatementText:
-    """A statement other than a change of rows. `place` is after it; None within a transaction, whose rows follow."""
+    """A statement other than a change of rows. `place` is the position after it, None within a transaction whose rows
+    follow.
+    """
 
     text: str
     database: str
@@ -91,7 +94,7 @@ class StatementText:
 
 @dataclass(frozen=True)
 class Moved:
-    """Nothing was changed up to here."""
+    """The position moved without a change."""
 
     place: Place
 
@@ -100,22 +103,24 @@ Step: TypeAlias = Change | Commit | Rollback | StatementText | Moved
 
 
 class TransactionReader:
-    """Follows the events of a stream that begins between two transactions."""
+    """Reads the events of a stream that begins between two transactions."""
 
     def __init__(self, file: str, position: int, created_s: int = 0) -> None:
-        """created_s: when the file was begun, as known before; 0 if unknown."""
+        """created_s: when the file was begun, seconds since 1970, if an earlier stream found it; 0 if unknown."""
         self.file, self.position = file, position
         self.created_s = created_s
         self._is_first_format = True
         self._has_checksum = self._is_mariadb = False
-        self.timestamp_s = 0  # of the newest event that has one
+        self.timestamp_s = 0  # that of the newest event that has one
         self._is_open = False
         self._gtid = ""
         self._maps = StatementMaps()
         self._parsed: dict[bytes, e.Event] = {}
 
     def step(self, raw: bytes) -> Step | None:
-        """The meaning of the next event, None if it has none. Raises: BinlogDamaged, Unsupported, LimitExceeded."""
+        """Return the step for the next event, None if there is none. Raises: BinlogDamaged, Unsupported, LimitExceeded,
+        PositionLost.
+        """
         origin = Origin(self.file, self.position)
         header = e.parse_header(raw, origin)
         if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT, b.HEARTBEAT_V2_EVENT):
@@ -148,7 +153,9 @@ class TransactionReader:
         return None
 
     def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Origin) -> None:
-        """A file's own description comes first, wherever in the file the stream begins."""
+        """Take the format description of a file. A server sends it first, even if the stream begins later in the file.
+        Raises: PositionLost if this is not the file of the earlier stream.
+        """
         self._has_checksum = event.checksum == b.CHECKSUM_CRC32
         self._is_mariadb = b"MariaDB" in event.server_version
         is_first, self._is_first_format = self._is_first_format, False
@@ -162,7 +169,7 @@ class TransactionReader:
         self.created_s = header.timestamp_s
 
     def _advance(self, header: e.EventHeader) -> None:
-        """Move past an event. Events that the server created for this stream have no position in the file."""
+        """Move past an event, unless the server made it for this stream: then it has no position in the file."""
         if header.flags & b.FLAG_ARTIFICIAL or not header.end_position:
             return
         position = self.position >> _POSITION_BITS << _POSITION_BITS | header.end_position
@@ -170,23 +177,23 @@ class TransactionReader:
         self.position = position if position >= self.position else position + (1 << _POSITION_BITS)
 
     def _rotate(self, raw: bytes, header: e.EventHeader, origin: Origin) -> Step:
-        # The first one comes before the format description that says whether there are checksums.
+        # The first ROTATE comes before the format description that says whether events have checksums.
         stored = int.from_bytes(raw[-b.CHECKSUM_BYTES :], "little")
         event = e.parse(raw, origin, zlib.crc32(raw[: -b.CHECKSUM_BYTES]) == stored)[1]
         assert isinstance(event, e.Rotate)
         was_open, self._is_open = self._is_open, False
         if event.name != self.file:
-            self.created_s = 0  # as its description will say
+            self.created_s = 0  # until the new file's description says it
         self.file, self.position = event.name, event.position
         self._maps = StatementMaps()
-        # A server that crashed leaves the beginning of a transaction at the end of a file, and has undone it.
+        # A server that crashed within a transaction leaves its beginning at the end of a file, and rolled it back.
         place = Place(event.name, event.position, "", header.timestamp_s, self.created_s)
         return Rollback(place) if was_open else Moved(place)
 
     def _parse(self, raw: bytes, header: e.EventHeader, origin: Origin) -> e.Event:
         if header.type != b.TABLE_MAP_EVENT:
             return e.parse(raw, origin, self._has_checksum)[1]
-        # The same table's map has the same body.
+        # Maps of the same table have the same body.
         body = bytes(e.verify(raw, origin, self._has_checksum)[1])
         event = self._parsed.get(body)
         if event is None:
@@ -197,7 +204,7 @@ class TransactionReader:
         return event
 
     def _begin(self, event: e.Event, origin: Origin) -> None:
-        """GTIDs come before the transaction they name; MariaDB's also begins it."""
+        """Take a GTID, which precedes the transaction that it names. MariaDB's GTID also begins the transaction."""
         if isinstance(event, e.Gtid):
             self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
         elif isinstance(event, e.Other) and event.type == b.MARIADB_GTID_EVENT:

@@ -1,4 +1,4 @@
-"""The binlog of an open store: it catches up with the log before the store opens, then follows it by one epoch.
+"""The binlog of an open store: it catches up with the log before the store opens, then follows it one epoch late.
 
 Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by the rule of `sync_binlog`; its rows
 of `ndb_binlog_index` committed. Local checkpoints are published after the binlog has their epoch (`reach`). The next
@@ -74,7 +74,7 @@ class AttachedBinlog:
         seam_epoch: int = 0,
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is the epoch of the newest local
-        checkpoint, `newest_epoch` the last epoch of which the store has a change, `is_new` whether the store was just
+        checkpoint, `newest_epoch` the last epoch in which the store changed, `is_new` whether the store was just
         created. The log and the epochs are those of a store that is about to open. At a node of a group, `completed`
         returns the newest epoch that all its members have, and `seam_epoch` is the epoch through which rows were copied
         without groups of the log, 0 if none were.
@@ -88,7 +88,7 @@ class AttachedBinlog:
         self.turn = threading.RLock()  # held by a thread that writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
-        self.newest_epoch = 0  # in the files
+        self.newest_epoch = 0  # the newest one in the files
         self.pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
@@ -96,7 +96,7 @@ class AttachedBinlog:
         self._completed = completed
         self._has_gap = False  # to be reported with the next epoch
         self._is_given_up = False
-        self._idle = 0  # epochs up to here that are not in the binlog have no groups
+        self._idle = 0  # epochs after the last handled one, up to this one, have no groups in the log
         is_apart = self._prepare(is_new, bool(seam_epoch))
         if completed is None:
             made_table(store, NDB_APPLY_STATUS)
@@ -130,7 +130,7 @@ class AttachedBinlog:
         """Make the folder; return whether the store may have changed without a binlog. Durable on return: the mark."""
         files = self._files
         if is_copied:
-            leave_mark(files)  # for the opening after the local checkpoint of the copy, which sees no seam
+            leave_mark(files)  # an opening after the local checkpoint of the copy sees no seam
         if not files.exists(FOLDER):
             if is_new and not is_copied:
                 return False
@@ -150,7 +150,7 @@ class AttachedBinlog:
         epochs = self._store.epochs
         tail, lost_epoch = self._find_tail()
         has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
-        # Every epoch of the binlog was durable in the log first.
+        # Every epoch of the binlog was durable in the log first, so the store has gone back if it lacks one.
         is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
         if not (is_apart or has_gap or is_ahead):
             self._written = self._handled = self.newest_epoch = tail.epoch
@@ -177,13 +177,14 @@ class AttachedBinlog:
         self._written = self._handled = newest
 
     def _find_gap(self, is_apart: bool, seam_epoch: int) -> None:
-        """`_catch_up` in a group: missing changes are reported with the next epoch that all members have, because the
-        newest one here may be rolled back and its number reused. The mark stays until then.
+        """Find the end of the binlog of a node of a group. Missing changes are reported with the next epoch that all
+        members have, because the newest one here may be rolled back and its number reused. The mark stays until then.
         """
         tail = self._find_tail()[0]
         newest = seam_epoch or self._store_epoch
         if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
-            self.writer.rotate()  # after a history that the group lacks, which is purged
+            # The group lacks the history in the files so far: they are purged.
+            self.writer.rotate()
             self.writer.index.purge_to(self.writer.end.file)
             self._epoch_file = self.writer.end.file
             leave_mark(self._files)
@@ -197,7 +198,9 @@ class AttachedBinlog:
         self._injector.passed_over = deque(tail.statements)
 
     def close_gap(self) -> None:
-        """Report the gap, and from where on the binlog is whole; both are durable before the mark is removed."""
+        """Write an incident for the gap, and the epoch after which the binlog is whole; both are durable before the
+        mark is removed.
+        """
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; continue with another node's")
         written = self._injector.write_empty(epoch)
@@ -282,14 +285,15 @@ class AttachedBinlog:
         """
         with self.turn:
             self._follow()
-        # Without the turn: if the log has no room, these rows wait for a local checkpoint, and it waits for the turn.
+        # Without `turn`, against a deadlock: if the log is out of space, these rows wait for a local checkpoint, which
+        # waits for `turn`.
         self.rows.write()
         return self._handled
 
     def reach(self, epoch: int) -> None:
         """Wait until the binlog durably holds everything to be logged up to an epoch, for instance before a local
-        checkpoint of it is published. Writes nothing to the store, which may have no room until then. Raises:
-        StorageFull, StoreFailed.
+        checkpoint of that epoch is published. Writes nothing to the store, which may be out of space until that
+        checkpoint. Raises: StorageFull, StoreFailed.
         """
         self._wanted = max(self._wanted, epoch)
         while not self.has_through(epoch):
@@ -309,7 +313,7 @@ class AttachedBinlog:
         store.clock.sleep(COMPLETION_POLL_SECONDS)
 
     def give_up(self) -> None:
-        """Note that the node is outside its group: threads that wait for an epoch of all members get an error."""
+        """Note that the node has left its group: threads that wait until all members have an epoch get NotPrimary."""
         self._is_given_up = True
 
     def has_through(self, epoch: int) -> bool:
@@ -317,7 +321,7 @@ class AttachedBinlog:
         return epoch <= max(self._handled, self._idle)
 
     def _holds_log(self) -> bool:
-        """Whether the log must not be cut because the binlog lacks epochs of it."""
+        """Whether the log must not be cut because the binlog lacks epochs that are in it."""
         return not self.has_through(self._wanted)
 
     def _follow(self) -> None:
@@ -336,7 +340,8 @@ class AttachedBinlog:
                 self.close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self.write_epoch(changes)
-            self.newest_epoch = self.newest_epoch if written is None else written.epoch  # first: `Reach` compares them
+            # Before `_handled`: `Reach` relies on it that `newest_epoch` covers every handled epoch.
+            self.newest_epoch = self.newest_epoch if written is None else written.epoch
             self._written = self._handled = changes.epoch
             if written is not None:
                 self._note(written)
@@ -356,10 +361,10 @@ class AttachedBinlog:
         try:
             return self._injector.write(changes)
         except LimitExceeded as error:
-            # It will never fit: replicas must learn this, and later epochs must go on.
+            # The epoch will never fit. Replicas must learn this, and later epochs must still be written.
             self.incident(f"epoch {changes.epoch} cannot be logged: {error.message}")
             for _ in changes.parts():
-                pass  # the follower continues after what was read
+                pass  # read to the end, so that the follower continues after this epoch
             return self._injector.write_empty(changes.epoch, changes.wall_us)
 
     def _note(self, written: WrittenEpoch) -> None:
@@ -400,7 +405,7 @@ class AttachedBinlog:
         return self._handled
 
     def durable_end(self) -> Position:
-        """Return the end of what may be served. Durable on return: everything before it."""
+        """Return the position up to which the binlog may be served. Durable on return: everything before it."""
         self.writer.sync()
         return self.writer.synced
 
@@ -413,7 +418,7 @@ class AttachedBinlog:
         self.rows.write()
 
     def pin(self, holder: object, place: Position) -> None:
-        """Keep the file of a place, and later files, until `unpin`, or until the holder pins another place."""
+        """Keep the file of a position, and later files, until `unpin`, or until the holder pins another position."""
         self.pins[holder] = place
 
     def unpin(self, holder: object) -> None:
@@ -464,7 +469,7 @@ class AttachedBinlog:
         with self.turn:
             try:
                 if self._is_given_up:
-                    self._follow()  # another node writes the rows of tables
+                    self._follow()  # without the rows of the index: only the primary writes to tables
                 else:
                     self.write_closed_epochs()
             except (StorageFull, TooManyFiles) as error:

@@ -48,10 +48,11 @@ class ImageCheck:
         if standing is not None and standing.is_schema_known:
             self._tables = {table.name: table for table in standing.manifest.tables}
             self._tablespaces |= {definition.name for definition, _ in standing.manifest.tablespaces}
-        self._seen: dict[object, TableMap] = {}  # maps by what was checked; kept, so that ids are not reused
+        # The table map of each checked combination. The maps are kept, so that no later map gets the same id().
+        self._seen: dict[object, TableMap] = {}
 
     def run(self, start: Position, end: Position) -> None:
-        """Check everything between two places.
+        """Check everything between two positions.
 
         Raises: Unsupported for images, types and statements that cannot be applied, NoSuchTable, SchemaInvalid,
         NoSuchTablespace, BinlogDamaged, and the errors of reading.
@@ -155,8 +156,8 @@ class ImageCheck:
 
 
 def notes_of(standing: Standing, check: ImageCheck) -> list[str]:
-    """Return notes on what the binlog is known to lack. Plan and report show them, because reading cannot find the
-    lack.
+    """Return notes on changes that the binlog lacks because of settings. Plan and report show them, because reading the
+    binlog does not show what is missing.
     """
     manifest = standing.manifest
     notes: list[str] = []

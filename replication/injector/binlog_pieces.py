@@ -28,7 +28,7 @@ _KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetD
 
 
 class KeptBinlog:
-    """The binlog of a store from its oldest file on; every reading gives the same."""
+    """The binlog of a store from its oldest file to the end it had at construction; every reading gives the same."""
 
     def __init__(self, endpoint: Endpoint, epoch: int) -> None:
         """Prepare to read up to an epoch, which the binlog has. Raises: Rejected without a binlog."""
@@ -41,7 +41,7 @@ class KeptBinlog:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep its files from being purged in the meantime."""
+        """Pin the files against purging within the `with` block."""
         binlog = self._endpoint.log()
         binlog.pin(self, self._start)
         try:
@@ -86,7 +86,7 @@ class KeptBinlog:
         return bool(self._endpoint.opened.values["log_empty_update"])
 
     def is_whole(self) -> bool:
-        """Whether the binlog has every change of the store, as far as its settings show."""
+        """Whether the binlog has every change of the store, judged by the present settings."""
         endpoint = self._endpoint
         values = endpoint.opened.values
         own_id = endpoint.site.server_id

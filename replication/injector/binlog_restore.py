@@ -1,9 +1,9 @@
-"""A store's binlog, with which a restore continues after backup and archive (docs/backup.md, section 6).
+"""Restore from a store's binlog what comes after backup and archive (docs/backup.md, section 6).
 
-This is the reader that `recovery/backup/later_changes.py` requires. Planning reads the whole binlog: where epochs end,
-then which images the rows of the wanted epochs have. So changes that cannot be applied are found before anything is
-written. The files may be those of a store that is open elsewhere: they are read next to its writer, and files being
-read are kept from purging.
+This is the reader that `recovery/backup/later_changes.py` requires. Planning reads the binlog after the backup: first
+where epochs end, then which images the rows of the wanted epochs have. So changes that cannot be applied are found
+before anything is written. Another process may have the store open: its files are read next to their writer, and files
+being read are pinned against purging.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Reach:
     def __init__(self) -> None:
         self.epochs = self.first_epoch = self.epoch = self.reach = 0
         self.wall_us = (0, 0)
-        self.is_over = False  # an epoch past the end was seen
+        self.is_over = False  # whether an epoch after the wanted end was seen
         self.end: Position | None = None
         self.obstacle: Error | None = None
         self.servers: set[int] = set()
@@ -73,7 +73,7 @@ class RestoreBinlog:
     """The files of one binlog. `with` closes them."""
 
     def __init__(self, files: Files, folder: str, store: bytes | None = None) -> None:
-        """`store` is the UUID of the store in whose directory the folder is, None if there is no such store.
+        """`store` is the UUID of the store whose directory has the folder, None if there is no such store.
 
         Raises: FileMissing without a binlog there, Rejected for several, BinlogDamaged.
         """
@@ -119,10 +119,10 @@ class RestoreBinlog:
     ) -> None:
         self.close()
 
-    # --- what there is -----------------------------------------------------------------------------
+    # --- description -------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
-        """Return a description in plain values: first and last epoch, their commit times, files, what stops a reader on
-        the way (`gaps`) or for good (`damage`).
+        """Return a description in plain values: first and last epoch, their commit times, the files, the incidents
+        (`gaps`), and the error at which reading ends (`damage`).
         """
         index = self._beside.index()
         epochs: list[tuple[int, int]] = []
@@ -195,7 +195,8 @@ class RestoreBinlog:
         return LogFolder(self._files, self._folder, self.base)
 
     def _check_places(self, standing: Standing) -> None:
-        """Check that the newest epoch that the `ndb_binlog_index` of the backup places in these files is at its place.
+        """Check that the newest epoch of these files in the `ndb_binlog_index` of the backup is at the position that
+        the table names.
 
         Raises: ForeignFile.
         """

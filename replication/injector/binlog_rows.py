@@ -1,8 +1,8 @@
 """Row events of the store's own binlog as Arrow batches in the types of the store.
 
-Columns have the names of the table at that time. A type is the store's own if the table has, or once had, a column of
-that name that is written this way; otherwise it is the twin of MySQL's type (a TINYINT is Int8, a DATETIME is
-DateTime).
+Columns have the names of the table at that time. If the table has, or once had, a column of that name whose values the
+binlog writes in the same form, the type is that column's. Otherwise it is the store's type for MySQL's type (Int8 for
+TINYINT, DateTime for DATETIME).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ChangedRows:
         }
         for name, image in (("before", self.before), ("after", self.after)):
             if image is not None:
-                # Another change may not have the column at all.
+                # NULL where `to_arrow` concatenates these rows with rows that lack the column.
                 fields = [field.with_nullable(True) for field in image.schema]
                 columns[name] = pa.StructArray.from_arrays(image.columns, fields=fields)
             else:
@@ -80,7 +80,7 @@ class ChangedRows:
 
 @dataclass
 class _Run:
-    """Events that are read as one body."""
+    """Consecutive row events of the same form, whose bodies are decoded together."""
 
     alike: tuple[object, ...]
     first: e.Rows
@@ -155,7 +155,7 @@ class RowReader:
             _close(events)
 
     def _is_wanted(self, table: TableMap, rows: e.Rows) -> bool:
-        """Whether rows are changes, and of a requested table."""
+        """Whether rows are changes of a requested table: tracked reads and refreshed rows are no changes."""
         if not rows.body or rows.conflict_flags & (FLAG_READ | FLAG_REFRESH):
             return False
         return not is_system_table(table.name) if self._tables is None else table.name in self._tables
@@ -211,8 +211,8 @@ def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
 
 
 def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
-    """Return a function that yields the events of a transaction each time it is called, and does not move the walk over
-    the log: from memory if they have at most `held_bytes`.
+    """Return a function that yields the events of a transaction from the start at each call: from memory if they have
+    at most `held_bytes`, else from the file. It does not move the walk over the log.
     """
     held: list[ReadEvent] = []
     size_bytes = 0

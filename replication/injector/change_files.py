@@ -1,8 +1,8 @@
-"""Row changes of one table from the files of a binlog, whichever process has its store open: Spark's tasks read them.
+"""Row changes of one table from the files of a binlog, read by Spark's tasks while any process has the store open.
 
 This is the reader that `recovery/spark/changes.py` requires. Epochs and rows are those of `db.changes()`. Reading ends
-before an epoch that rows cannot describe: changes that were not logged, and schema changes by which rows come, go, or
-get other names for their values (a table dropped or renamed, a partition dropped, a column renamed).
+before an epoch that rows cannot describe: its changes were not logged, or a schema change added, removed or renamed
+rows or columns without row events (a table dropped or renamed, a partition dropped, a column renamed).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # returned already, and written again after a crash; or `since` named it before it existed
+                said = []  # returned before, and written again after a crash; or `since` named a future epoch
                 continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:
@@ -100,7 +100,7 @@ class ChangeFiles:
             pieces.add(file, boundary)
             epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
             if epochs == epochs_max or epoch == until:
-                break  # before a later incident, which is outside this range
+                break  # do not look for an incident past this range
         self._note(epoch, end)
         return Reach(epoch, pieces.finished(), obstacle)
 
@@ -140,7 +140,7 @@ class ChangeFiles:
         return None
 
     def statement_ends(self, file: str, start: int, end: int) -> Iterator[int]:
-        """Yield the positions at which statements of a transaction end."""
+        """Yield the positions at which the statements of a transaction end."""
         opened = self._files.open(f"{FOLDER}/{file}")
         try:
             for walked in walk(self._files, opened, file, start, end):
@@ -162,11 +162,11 @@ class ChangeFiles:
         for _ in range(_ATTEMPTS):
             pin = self._files.pin(f"{FOLDER}/{name}")
             if pin is not None:
-                # Its owner may have decided to purge it before the pin: then the index no longer names it.
+                # The store may have decided to purge the file before the pin: then the index no longer names it.
                 if name in self.beside.index().names:
                     return pin
                 pin.release()
-            # The owner may be checking for pins at this moment.
+            # The store may be checking for pins at this moment.
             self._clock.sleep(_PIN_AGAIN_SECONDS)
         raise lost(f"{name} is no longer in the binlog", file=name)
 
@@ -208,7 +208,9 @@ class _Pieces:
         self._open: ChangePiece | None = None
 
     def add(self, file: str, boundary: Boundary) -> None:
-        """Add the next transaction with an epoch; the open piece also takes everything in the file between the two."""
+        """Add the next transaction with an epoch. If the open piece has room for it, that piece is extended to the end
+        of the transaction, over everything in between.
+        """
         start, end = boundary.start, boundary.end
         if self._open is not None and (self._open.file != file or end - self._open.start > self._piece_bytes):
             self._end()
@@ -238,8 +240,8 @@ class _Pieces:
 
 
 def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, Iterator[ReadEvent]]]:
-    """Yield (epoch, its events) of consecutive transactions; each must be read before the next is requested. `epoch` is
-    that of the transaction in progress, 0 for none. Raises: BinlogDamaged for rows without an epoch.
+    """Yield (epoch, its events) for consecutive transactions; the caller reads all events before the next step. `epoch`
+    is that of the transaction in progress, 0 for none. Raises: BinlogDamaged for rows without an epoch.
     """
     has_ended = False
 
@@ -256,7 +258,7 @@ def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, It
         yield epoch, rest(())
     while not has_ended:
         maps = StatementMaps()
-        # Up to the row that names the epoch: the table maps before it may serve later rows too.
+        # The events up to the row that names the epoch: later rows may need the table maps among them.
         head: list[ReadEvent] = []
         found = None
         for read in events:

@@ -1,9 +1,8 @@
 """Row changes of closed epochs, read from the store's own binlog: `db.changes()` (docs/verify.md, section 8).
 
-Invariants: (C1) nothing is returned before it is durable; (C2) epochs are returned in order and whole, and the epochs
-after the last one returned stay available, because their place is kept from purging; (C3) nothing is returned after a
-gap. All file reads happen under one turn, so that `close` by another thread, or by a store that closes, never runs
-during a read.
+Invariants: (C1) Nothing is returned before it is durable. (C2) Epochs are returned in order and whole. The epochs after
+the last one returned stay available, because their file is pinned. (C3) Nothing is returned after a gap. All file reads
+hold `_turn`, so that `close` by another thread, or by a store that closes, never runs during a read.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class EpochChanges:
 
     def to_arrow(self, table: str) -> pa.Table:
         """Return the changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL
-        if the binlog has no such image; a column that the image lacks is NULL within). If its columns changed in
-        between, the result has all of them. Without a change of the table, the result is empty and has no columns.
+        if the binlog has no such image; a column that the image lacks is NULL within). If the columns of the table
+        changed in between, the result has all of them. Without a change of the table, it is empty and has no columns.
         """
         import pyarrow as pa
 
@@ -119,10 +118,10 @@ class Changes:
         self._is_closed = False
         self._open: set[Iterator[ChangedRows]] = set()
         self._walk: Iterator[EpochTransaction | Statement | Loss] = iter(())
-        self.epoch = since  # of the last one passed: where to continue
+        self.epoch = since  # the last epoch passed: reading continues after it
         self._holder = object()
         self._binlog.on_written.append(self._news.set)
-        # Also for an iterator that is never closed.
+        # Unpins the file even if the iterator is never closed.
         self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
         try:
             self.position = self._begin(since)
@@ -213,7 +212,7 @@ class Changes:
             self._walk = self._walked(self._binlog.durable_end())
 
     def _walked(self, end: Position) -> Iterator[EpochTransaction | Statement | Loss]:
-        """Yield everything between the place reached and an end; the place advances when the next item is requested."""
+        """Yield everything from `position` to `end`. `position` passes an item when the next one is requested."""
         log = LogFolder(self._endpoint.files, FOLDER, self._binlog.base)
         statements: Position | None = None
         before: EpochTransaction | Statement | Loss | None = None
@@ -228,12 +227,12 @@ class Changes:
         self._pass(before, statements)
 
     def _pass(self, before: EpochTransaction | Statement | Loss | None, statements: Position | None) -> None:
-        """Continue after the item passed; statements are read again with the epoch after them."""
+        """Move `position` past an item; past statements only together with the epoch after them."""
         if before is not None and before.next is not None:
             self.position = statements or before.next
 
     def guarded(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
-        """Yield the rows of some events, each step under the turn. Raises: StoreClosed."""
+        """Yield the rows of some events; each step holds `_turn`. Raises: StoreClosed."""
         begun = self._reader.read(events)
         with self._turn:
             self._open.add(begun)

@@ -35,20 +35,24 @@ class IndexRow(NamedTuple):
 
 @dataclass
 class EpochCounts:
-    """Logged rows, by the server id they are logged under; positions of other sites that were applied in the epoch."""
+    """`rows` has the counts of logged rows, by the server id under which they are logged. `origins` has (server id,
+    epoch) for the epochs of other sites that were applied in the epoch.
+    """
 
     rows: dict[int, list[int]] = field(default_factory=dict)
     origins: dict[tuple[int, int], None] = field(default_factory=dict)
     statements: int = 0
 
     def add(self, place: int, server_ids: Words | None, logged: int, own_id: int) -> None:
-        """Count `logged` rows of one kind; `server_ids` are those of the rows to be logged, 0 for this server."""
+        """Count `logged` rows of one kind (INSERTS, UPDATES or DELETES). `server_ids` are those of the rows, 0 for this
+        server.
+        """
         if server_ids is None or not len(server_ids):
             self._add(own_id, place, logged)
             return
         servers, counts = np.unique(server_ids, return_counts=True)
         if len(servers) == 1:
-            counts = np.array([logged])  # without updates that changed nothing
+            counts = np.array([logged])  # fewer than the rows if updates without effect were skipped
         for server, count in zip(servers.tolist(), counts.tolist(), strict=True):
             self._add(server or own_id, place, count)
 
@@ -57,13 +61,13 @@ class EpochCounts:
             self.rows.setdefault(server, [0, 0, 0])[place] += count
 
     def note_origin(self, server: int, epoch: int, own_id: int) -> None:
-        """Note that an epoch of another site was applied; a site's own epoch that came back is not an origin."""
+        """Add an applied epoch of another site; the site's own epoch, sent back to it, is not an origin."""
         if server != own_id:
             self.origins[server, epoch] = None
 
     def index_rows(self, epoch: int, start: Position, end: Position, own_id: int, log_orig: bool) -> list[IndexRow]:
-        """Return the rows of an epoch: one, or with `log_orig` one for the site's own changes and one for each
-        origin.
+        """Return the rows of `ndb_binlog_index` of an epoch: one; or with `log_orig` one for the site's own changes,
+        one for each origin, and one for each other server id that has rows.
         """
 
         def row(counts: list[int], statements: int, server: int, number: int) -> IndexRow:
@@ -78,7 +82,7 @@ class EpochCounts:
             return [row(total, self.statements, 0, 0)]
         left = dict(self.rows)
         rows = [row(left.pop(own_id, [0, 0, 0]), self.statements, own_id, epoch)]
-        # Changes of a site are counted with the newest of its epochs.
+        # All changes of a site are counted in the row of the newest of its epochs.
         for server, number in reversed(self.origins):
             rows.append(row(left.pop(server, [0, 0, 0]), 0, server, number))
         rows += [row(counts, 0, server, 0) for server, counts in sorted(left.items())]

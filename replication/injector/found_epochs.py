@@ -1,4 +1,4 @@
-"""Epoch transactions found in the files of a binlog: their places and contents.
+"""Epoch transactions found in the files of a binlog: their positions and contents.
 
 An opening needs them to find the last epoch, and the missing rows of `ndb_binlog_index`. Updates logged as writes are
 counted as inserts here, because the file does not tell them apart.
@@ -26,8 +26,8 @@ _SERVER, _EPOCH = 0, 1
 
 
 class FoundEpoch(NamedTuple):
-    """An epoch in the files, from its first statement on. `epoch` 0: statements without an epoch transaction after
-    them, at the end of what was read.
+    """An epoch in the files, from its first statement on. `epoch` is 0 for statements at the end of the range that have
+    no epoch transaction after them.
     """
 
     epoch: int
@@ -38,7 +38,9 @@ class FoundEpoch(NamedTuple):
 
     @property
     def has_changes(self) -> bool:
-        """Whether the store changed in it; an epoch without a change may have been written for its number alone."""
+        """Whether the store changed in the epoch. An epoch without changes may have been written for its number
+        alone.
+        """
         return bool(self.counts.rows or self.counts.origins or self.statements)
 
 
@@ -57,9 +59,7 @@ class _Transaction:
 def epochs_between(
     files: Files, folder: str, base: str, start: Position, end: Position, own_id: int
 ) -> Iterator[FoundEpoch]:
-    """Yield the epochs between two places, each of which is between transactions. Raises: BinlogDamaged,
-    FileMissing.
-    """
+    """Yield the epochs between two positions that are between transactions. Raises: BinlogDamaged, FileMissing."""
     reader = BinlogReader(files, folder, base, start)
     maps = StatementMaps()
     found = _Transaction(own_id)
@@ -97,7 +97,7 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
                 if found.has_own:
                     found.counts.note_origin(server, epoch, found.own_id)
                 else:
-                    # The first one is the site's own; a site may have had another id then.
+                    # The first row is the site's own, even if the site had another id then.
                     found.epoch, found.has_own = epoch, True
         return
     types = [column.type for column in table.columns]
@@ -107,8 +107,8 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
 
 
 class Tail(NamedTuple):
-    """The end of a binlog: its last epoch, 0 if it has none, statements after that, and the last epoch found with
-    changes.
+    """The end of a binlog: its last epoch, 0 if it has none, the end of this epoch, the statements after it, and the
+    last epoch found with changes.
     """
 
     epoch: int
@@ -117,14 +117,16 @@ class Tail(NamedTuple):
     changed_epoch: int = 0
 
     def behind(self, found: FoundEpoch) -> Tail:
-        """Return the end after the next epoch found."""
+        """Return the tail after `found`, the next epoch in the files."""
         if not found.epoch:
             return self._replace(statements=found.statements)
         return Tail(found.epoch, found.end, (), found.epoch if found.has_changes else self.changed_epoch)
 
 
 def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int) -> Tail:
-    """Return the last epoch before a place, searching backwards, file by file. Raises: BinlogDamaged, FileMissing."""
+    """Return the tail of the binlog before a position; search backwards, file by file. Raises: BinlogDamaged,
+    FileMissing.
+    """
     index = BinlogIndex(files, folder, base)
     behind: tuple[str, ...] = ()
     for name in reversed(index.names[: index.place_of(end.file) + 1]):

@@ -28,13 +28,13 @@ from tidemark.replication.binlog.row_plan import (
     positions_of,
 )
 
-# Rows whose changed columns are computed at once.
+# Rows whose changed columns one kernel call computes.
 _SLICE_ROWS = 4_096
 _KIND_NAMES = {WRITE: "write", UPDATE: "update", DELETE: "delete"}
 
 
 class Present(Enum):
-    """Columns of an image."""
+    """Which columns an image has."""
 
     KEY = "key"
     CHANGED = "changed"
@@ -58,9 +58,9 @@ class BinlogOptions:
 class ImageRule:
     """The images that a table logs: an insert is always a WRITE with the full row.
 
-    `update_kind` is UPDATE, or WRITE, without `update_before`, if updates are logged as writes. `logs_empty`: an update
-    that changes nothing is logged too, as the whole row. It moves epoch and author of the row, by which a function
-    judges, and the other site must receive everything that it is judged by.
+    `update_kind` is UPDATE; or WRITE, without `update_before`, if updates are logged as writes. With `logs_empty`, an
+    update that changes no column is logged too, as the whole row. It sets epoch and author of the row, by which a
+    conflict function decides, so the other site needs it.
     """
 
     is_logged: bool
@@ -88,12 +88,12 @@ _BY_TYPE = {
     8: ImageRule(True, UPDATE, Present.KEY, Present.CHANGED, Present.KEY),
     9: ImageRule(True, UPDATE, Present.KEY, Present.FULL, Present.KEY),
 }
-# 4 was meant to differ from 6 once, and never did.
+# In NDB, 4 was meant to differ from 6 and never did.
 _BY_TYPE[4] = _BY_TYPE[6]
 
 
 def effective_type(binlog_type: int, options: BinlogOptions) -> int:
-    """Return the effective `binlog_type`: the options of the server say what 0 is."""
+    """Return the effective `binlog_type`: for 0, the options decide."""
     if binlog_type:
         return binlog_type
     if options.update_as_write:
@@ -130,9 +130,9 @@ class RowBatch:
 
     `kind` says what happened to them; WRITE needs after-images, DELETE before-images, UPDATE both. `transaction_ids`,
     `conflict_flags` and `server_ids` have one number per row; None stands for no flags and for this server. With
-    `as_called` rows are logged as `kind` with full images, whatever the table's rule, as in system tables. With
-    `is_read`, for tracked reads, rows are UPDATEs that change nothing and are logged all the same, by a rule from
-    `read_rule`. Images without disk part are logged without disk columns.
+    `as_called`, rows are logged as `kind` with full images, whatever the table's rule, as in system tables. With
+    `is_read`, rows are tracked reads: UPDATEs that change nothing, logged by a rule from `read_rule`. Images without
+    disk part are logged without disk columns.
     """
 
     plans: TablePlans
@@ -203,8 +203,8 @@ def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan |
 
 
 def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
-    """Return (plan of the compared columns, columns that count as changed). A disk part that only the after-image has
-    was changed by the update; one that the after-image lacks was not.
+    """Return (plan of the columns to compare, columns that count as changed without comparison). If only the
+    after-image has a disk part, the update changed it; if the after-image lacks it, the update did not.
     """
     plans = batch.plans
     if batch.before_has_disk and batch.after_has_disk:
@@ -233,8 +233,9 @@ def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> W
 
 
 def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
-    """Yield the runs of a batch in its order; none for a table that is not logged, and no update that changes nothing,
-    unless it has conflict flags, or the rule, `empty_update` or `as_called` demands it. Raises: PageDamaged.
+    """Yield the runs of a batch in its order; none for a table that is not logged. An update that changes nothing is
+    skipped, unless it has conflict flags, is a tracked read, or the rule, `empty_update` or `as_called` demands it.
+    Raises: PageDamaged.
     """
     if not (batch.rule.is_logged or batch.as_called):
         return
@@ -249,7 +250,7 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         count = min(_SLICE_ROWS, batch.rows.count - first)
         masks = _changed(batch, plan, first, count) if compares else np.zeros(0, np.uint8)
         if compares and not batch.rule.needs_changed:
-            # Rows that are logged with all their columns are divided only by whether anything changed.
+            # All columns are logged, so runs depend only on whether anything changed.
             masks = np.asarray(masks.reshape(count, mask_bytes).any(axis=1), np.uint8)
         width = len(masks) // count
         marks = _marks(batch, options, first, count)
@@ -258,7 +259,7 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         for end in ends[:found].tolist():
             mask = masks[begin * width : begin * width + width]
             transaction_id, flags, server_id = marks[begin].tolist()
-            # A change that a primary sends back confirms that it was applied, even if it changed nothing.
+            # A change with flags that a primary sends back confirms that the primary applied it, even without effect.
             if always or flags or not skips_empty or mask.any():
                 found_in = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
                 changed = tuple(sorted([*(plan.positions[each] for each in found_in), *always]))
@@ -268,5 +269,5 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
 
 
 def plans_of(run: Run) -> tuple[ImagePlan, ImagePlan]:
-    """Return the plans of a run for the writer of bodies, which leaves out images without columns."""
+    """Return the plans of a run for `BodyWriter`: NO_PLAN for an absent image."""
     return run.before or NO_PLAN, run.after or NO_PLAN

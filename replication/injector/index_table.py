@@ -1,7 +1,7 @@
 """The rows of `mysql.ndb_binlog_index`: written, looked up, deleted with their files.
 
-They are written by ordinary transactions that are not logged, without waiting for the disk: rows lost in a crash are
-rebuilt from the files.
+Ordinary transactions write them. These are not in the binlog and do not wait for the disk, because rows lost in a crash
+are rebuilt from the files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class IndexTable:
         self._table = made_table(store, NDB_BINLOG_INDEX)
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run `work` in one transaction that is not logged. Raises: Retryable errors; nothing has changed then."""
+        """Run `work` in one transaction that the binlog omits. Raises: Retryable errors; nothing has changed then."""
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             result = work(txn, self._table, *arguments)
@@ -65,13 +65,13 @@ class IndexTable:
         return result
 
     def write(self, rows: Iterable[IndexRow]) -> None:
-        """Write rows, or write them again. Durable: with their epoch."""
+        """Insert rows, or overwrite them. Durable with the epoch that commits them, not on return."""
         listed = list(rows)
         if listed:
             self._run(batch_operations.write_many, listed)
 
     def newest(self) -> tuple[int, Position] | None:
-        """Return the last epoch that has a row, and its end; None if there is no row."""
+        """Return the newest epoch that has a row, and the end of this epoch in the files; None without rows."""
         (newest,) = aggregate(self._table, None, [("max", "epoch")], None)
         if newest is None:
             return None
@@ -83,7 +83,7 @@ class IndexTable:
         return None
 
     def files(self) -> set[str]:
-        """Return the files that rows name."""
+        """Return the names of the files in which the listed epochs begin."""
         found: set[str] = set()
         for batch in batch_operations.scan(self._table, None, columns=["File"]):
             names = decode_rows(self._table.format, batch.entries, batch.offsets, batch.count, ["File"])
@@ -95,7 +95,7 @@ class IndexTable:
         self._run(conditional_changes.delete_where, col("File") == name)
 
     def delete_behind(self, end: Position) -> None:
-        """Delete the rows of epochs that end in this file, after this place."""
+        """Delete the rows of epochs that end in the file of `end`, past its position."""
         self._run(
             conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position)
         )

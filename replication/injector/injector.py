@@ -1,14 +1,14 @@
 """Turn the changes of one epoch into one epoch transaction of the binlog.
 
 The table's rule and any-values (`replication/settings/any_value.py`) decide which rows are logged, and under which
-server id. Rows pass in the batches in which the log yields them, with masks by any-value and no work per row. Batches
-are held until they exceed `cache_bytes`, so that a small epoch has one statement with all its tables; after that
-everything goes straight to the file.
+server id. Rows are handled in the batches that the log yields, by masks, without work for each row. Batches are held
+until they exceed `cache_bytes`, so that a small epoch has one statement with all its tables; later batches go straight
+to the file.
 
-An epoch is written if it has a logged row, a statement or the mark of a load, or applied positions are logged and it
-has a replicated row, or empty epochs are logged; otherwise a transaction begun for it is rolled back. A statement comes
-first: a schema change has an epoch to itself, and the epoch transaction after its statement names it
-(docs/internals/replication.md, *One epoch, step by step*).
+An epoch is written in three cases: it has a logged row, a statement or the mark of a load; or applied positions are
+logged and it has a replicated row; or empty epochs are logged. Otherwise a transaction begun for it is rolled back. A
+statement comes first: a schema change has an epoch to itself, and the epoch transaction after the statement names that
+epoch (docs/internals/replication.md, *One epoch, step by step*).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_DELETE: DELETE, KIND_RE
 
 @dataclass
 class InjectorOptions:
-    """What is written of an epoch; a new value takes effect with the next epoch."""
+    """Which parts of an epoch are written; a new value takes effect with the next epoch."""
 
     server_id: int = 1
     rows: bool = True
@@ -153,7 +153,8 @@ class Injector:
         self._status = status
         # Statements that a crash separated from the epoch transaction after them: they are already in the binlog.
         self.passed_over: deque[str] = deque()
-        self._marked: dict[LoadMark, Position] = {}  # of the epoch being written, which is retried if it finds no room
+        # Marks of the epoch being written: after StorageFull the epoch is retried, and must not write them again.
+        self._marked: dict[LoadMark, Position] = {}
 
     def write(self, changes: EpochChanges) -> WrittenEpoch | None:
         """Write an epoch; return None if nothing of it is logged. Durable on return: as `sync_binlog` says.
@@ -214,7 +215,7 @@ class Injector:
         if not self.options.rows or self._rules.logged(part.row_format) is None:
             return
         if self.options.load_rows or epoch.has_begun or epoch.held:
-            # After rows of its epoch, as in a log written without a binlog, a mark would be in the wrong place.
+            # A mark must precede the rows of its epoch. In a log written without a binlog, rows may precede the load.
             for each in part.parts():
                 if isinstance(each, RowChanges):
                     for batch in self._batches(epoch, each):
@@ -245,7 +246,7 @@ class Injector:
     def _append(self, epoch: _Epoch, batch: RowBatch) -> None:
         logged = self._writer.append(batch)
         if batch.as_called:
-            return  # a position alone is no reason to write an epoch
+            return  # an applied position alone is no reason to write an epoch
         epoch.logged += logged
         # Counted by the original operation, even if an update is logged as a write.
         epoch.counts.add(batch.kind, batch.server_ids, logged, self.options.server_id)
@@ -296,8 +297,8 @@ class Injector:
 
     def _positions(self, epoch: _Epoch, table: LoggedTable, part: RowChanges) -> Iterator[RowBatch]:
         """Yield rows of `ndb_apply_status`, always as WRITEs. Rows that a source wrote about itself are logged under
-        this site's id, so that they can go back to the source; rows about other sites that it passed on keep the
-        source's id.
+        this site's id, so that they can go back to the source. Rows about other sites that the source passed on keep
+        the source's id.
         """
         if part.after is None:
             return
@@ -317,8 +318,8 @@ class Injector:
 
 
 def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[RowBatch]:
-    """Yield batches of logged changes, in their order: a refreshed row is written as it is now, whatever the operation
-    was; a row that was read is an update of nothing; others are logged by their operation.
+    """Yield batches of logged changes, in their order. A refreshed row is logged as a WRITE of its current image, a row
+    that was read as an UPDATE without changes, other rows by their operation.
     """
     if part.kind != KIND_UPDATE or marks.flags is None or not np.isin(marks.flags, (FLAG_REFRESH, FLAG_READ)).any():
         yield _batch(table, part, marks, part.kind)
@@ -334,7 +335,7 @@ def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[Row
 
 
 def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int, is_read: bool = False) -> RowBatch:
-    """Return changes as the writer takes them; every row is logged."""
+    """Return changes as a batch for the writer; every row is logged."""
     rule, before, after = table.rule, part.before, part.after
     event = _EVENTS[kind]
     if kind == KIND_REFRESH:

@@ -1,5 +1,5 @@
-"""The mark in the binlog that replaces the rows of a bulk load if `log_load_rows` is off: an incident whose text says
-so.
+"""The mark in the binlog that replaces the rows of a bulk load if `log_load_rows` is off: an incident whose text names
+the load.
 
 Every reader of binlogs stops at an incident: a replica of Tidemark or MySQL, and `mysqlbinlog | mariadb`.
 """

@@ -1,7 +1,7 @@
 """The mark `stopped`: later changes of the store are not in its binlog (invariant I2 of `attached.py`).
 
-Separate from the binlog itself, because a store without one leaves the mark too and should not load the code that
-writes binlogs.
+It has a module of its own, because a store that is opened without its binlog leaves the mark too, and should not load
+the code that writes binlogs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ STOPPED = "binlog/stopped"
 
 
 def leave_mark(files: Files) -> None:
-    """Note that what the store changes, or loses, from now on is not in its binlog, if it has one. Durable on
-    return.
-    """
+    """Leave the mark if the store has a binlog: later changes and losses are not in the binlog. Durable on return."""
     if files.exists(FOLDER):
         if not files.exists(STOPPED):
             files.close(files.create(STOPPED))
-        # Also a name whose creator was killed before its sync: commits from now on depend on it.
+        # Also for an older mark, because its creator may have been killed before its sync: later commits depend on it.
         files.sync_directory(FOLDER)

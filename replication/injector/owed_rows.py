@@ -1,11 +1,11 @@
-"""Rows of system tables that a store owes its binlog: rows of `ndb_binlog_index` and of `ndb_schema`.
+"""Pending rows of system tables that describe the binlog: rows of `ndb_binlog_index` and of `ndb_schema`.
 
-They are written after their epoch, by transactions that may have to wait for room in the log, and so for a local
-checkpoint, and so for the binlog: the thread that writes them holds nothing that writing epochs needs. Rows that the
-store refuses are written by the next call; if there are too many, rows of the index are rebuilt from the files.
+They are written after their epoch, by transactions that may wait for space in the log, so for a local checkpoint, and
+so for the binlog. Against this deadlock the thread that writes them holds no lock that writing epochs needs. If the
+store refuses rows, the next call retries them; if there are too many, rows of the index are rebuilt from the files.
 
-In a group the primary writes the rows of `ndb_schema`, once, after an epoch that all members have; a node that takes
-over owes the rows that the primary before may not have written.
+In a group the primary writes the rows of `ndb_schema`, once, after an epoch that all members have. A node that takes
+over writes the rows that the previous primary may not have written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROWS_AT_ONCE = 1_000
 
 
 class OwedRows:
-    """The rows owed, and the writing of them. Every method may be called by any thread."""
+    """The pending rows, and the code that writes them. Every method may be called by any thread."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class OwedRows:
         self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
         self._schema: dict[str, SchemaRow] = {}  # by table
         self._has_followed = False
-        self.lags = False  # whether the files have more epochs without rows
-        self._indexed = self._noted = writer.end  # epochs that end up to here have rows, were noted
+        self.lags = False  # whether the files have epochs that lack rows and are not in `_pending`
+        self._indexed = self._noted = writer.end  # ends of the last epoch with rows, and of the last epoch noted
         self.files_have_gone = False
 
     def note(self, written: WrittenEpoch) -> None:
-        """Note that an epoch is in the binlog, the next one after those noted before."""
+        """Add the next epoch that is in the binlog: its rows are pending."""
         with self._guard:
             for said in written.schema:
                 node_id = said.author or self._values["server_id"]
@@ -81,16 +81,18 @@ class OwedRows:
 
     # --- opening ----------------------------------------------------------------------------------
     def begin(self, is_member: bool) -> None:
-        """Write the rows owed. `is_member`: the store is a node of a group and writes nothing before it leads, because
-        its row would be in no other log. As primary it writes only rows that no primary has written before.
+        """Write the pending rows. With `is_member`, the store is a node of a group and writes nothing before it is
+        primary, because its rows would be in no other log. As primary it writes only rows that no earlier primary has
+        written.
         """
         self._has_followed = is_member
         if not is_member:
             self.write()
 
     def known_end(self, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
-        """Return (last epoch of the index that the files have, with its end; last epoch that they have lost, else 0).
-        Deletes rows of epochs that a crash took from an unsynced file: nothing is ever written there again.
+        """Return (newest epoch in the index that is still in the files, with its end, or None; newest epoch in the
+        index that the files have lost, or 0). Deletes the rows of epochs that a crash took from an unsynced file: this
+        file is never written again.
         """
         assert self.index is not None
         files, lost_epoch = self._writer.index, 0
@@ -108,14 +110,13 @@ class OwedRows:
             try:
                 self.index.delete_behind(Position(end.file, held))
             except Retryable as error:
-                # For example, the log is full: the store must open all the same, and rebuilds all rows when it has
-                # room.
+                # For example, the log is out of space. The store must open all the same; it rebuilds all rows later.
                 _log.warning("ndb_binlog_index names places that no longer exist: %s", error)
                 return None, lost_epoch
 
     def found(self, indexed: Position, end: Position | None) -> None:
-        """Note that epochs in the files have rows up to `indexed` and that the last one ends at `end`; write the
-        missing rows.
+        """Set the state found in the files: epochs up to `indexed` have rows, and the last epoch ends at `end`. Write
+        the missing rows.
         """
         with self._guard:
             self._indexed = indexed
@@ -126,7 +127,9 @@ class OwedRows:
 
     # --- paying -----------------------------------------------------------------------------------
     def write(self) -> None:
-        """Write the rows owed. The next call writes the rows that the store refuses now. Durable: with their epoch."""
+        """Write the pending rows. If the store refuses rows, the next call retries them. Rows of the index are durable
+        with the epoch that commits them, rows of `ndb_schema` as by any commit.
+        """
         with self.turn:
             if self.index is not None:
                 self._write_index(self.index)
@@ -198,7 +201,7 @@ class OwedRows:
             _log.warning("ndb_schema falls behind: %s", error)
 
     def _drop_written(self) -> None:
-        """Forget the rows that the primary before has written."""
+        """Drop the pending rows that the previous primary has written."""
         written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.table(NDB_SCHEMA))}
         with self._guard:
             for name, row in list(self._schema.items()):

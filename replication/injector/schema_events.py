@@ -1,11 +1,11 @@
 """Outgoing schema changes: from a record of the log to the statement of the binlog and the row of `ndb_schema`.
 
-A change is one record, and one record is one change of one table: the difference between the definitions before and
-after says which. Tables of the database `mysql`, tablespaces and their files are local to a site and are not sent.
+A record of the log is one change of one table. The difference between the definitions before and after it says which
+change it is. Tables of the database `mysql`, tablespaces and their files are local to a site and are not sent.
 
 Order: the statement is a separate transaction of the binlog, between epoch transactions; the row of `ndb_schema` is
-written after it, by an ordinary transaction that is not logged. A crash between the two leaves the row out; writing the
-statement again writes the row again.
+written after it, by an ordinary transaction that is not logged. A crash between the two leaves the row out. An opening
+that writes the statement again writes the row again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLOCK_BYTES: Final = 32
 
 
 class SchemaOperation(IntEnum):
-    """NDB's numbers in the column `type` of `ndb_schema`, as far as they occur."""
+    """NDB's numbers in the column `type` of `ndb_schema`, those that occur here."""
 
     DROP_TABLE = 0
     CREATE_TABLE = 1
@@ -59,9 +59,9 @@ class LoggedChange(Protocol):
 class SchemaStatement:
     """The statement of a change in the binlog: SQL, and its default database.
 
-    `preparation` is written before it, as a statement without database, because servers need the database before the
-    table. `author` is the site that the change came from, 0 if it was made here. `table` is the name of the table
-    before the change.
+    `preparation` is written before it, as a statement without default database, because servers need the database
+    before the table. `author` is the site that the change came from, 0 if it was made here. `table` is the name of the
+    table before the change.
     """
 
     database: str
@@ -76,8 +76,8 @@ class SchemaStatement:
 
 @dataclass(frozen=True)
 class SchemaRow:
-    """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are
-    zero: the row is written after the store, or every member of a group, has the change.
+    """A row of `mysql.ndb_schema`. A bit of `slock` stands for a participant that has not acknowledged the change. All
+    bits are zero, because the row is written after the store, or every member of a group, has the change.
     """
 
     db: bytes
@@ -98,14 +98,14 @@ class SchemaRow:
 
 # --- statements -----------------------------------------------------------------------------------
 def statement_of(logged: LoggedChange) -> SchemaStatement | None:
-    """Return the statement of a change, None if the change is not sent.
+    """Return the SQL statement that repeats a change at another site, None if the change is not sent.
 
     Raises: InvariantBroken for a record without a known statement.
     """
     before, after = logged.before, logged.after
     if not {"create", "alter", "drop"} & set(logged.change):
-        return None  # tablespaces and data files: their names mean something at one site only
-    # A table renamed into the database `mysql` is dropped for other sites, one renamed out of it is new to them.
+        return None  # tablespaces and data files are local to a site
+    # For other sites, a table renamed into the database `mysql` is dropped, and a table renamed out of it is new.
     before = None if before is None or is_local(before.name) else before
     after = None if after is None or is_local(after.name) else after
     some = after or before
@@ -137,8 +137,8 @@ class Statement(NamedTuple):
 
 
 def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
-    """Return the statements of a change in the binlog, in order; none if the change is not sent, or came from another
-    site whose changes are not logged again. Raises: as `statement_of`.
+    """Return the statements that the binlog has for a change, in order; none if the change is not sent, or came from
+    another site and replica updates are not logged. Raises: as `statement_of`.
     """
     found = statement_of(logged)
     if found is None or (found.author and not log_replica_updates):
@@ -148,7 +148,7 @@ def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tu
 
 
 def is_same(before: TableDefinition, after: TableDefinition) -> bool:
-    """Whether a new version equals the one before, as when a default is set to its old value."""
+    """Whether a new version equals the previous one, for instance after a default was set to its old value."""
     return replace(before, version=after.version).to_json() == after.to_json()
 
 
@@ -191,7 +191,7 @@ def _change_of_columns(before: TableDefinition, after: TableDefinition) -> s.Tab
 
 
 def is_same_default(one: Column, other: Column) -> bool:
-    """Whether two columns have the same default, or none. Compares the stored form, because NaN equals nothing."""
+    """Whether two columns have the same default, or none. Compares the stored form, because NaN does not equal NaN."""
     if ABSENT in (one.default, other.default) or None in (one.default, other.default):
         return one.default is other.default
     return one.to_json().get("default") == other.to_json().get("default")

@@ -42,8 +42,8 @@ _PLANS_MAX = 4_096
 
 @dataclass(frozen=True)
 class TableRule:
-    """How a table is logged; `rule` None: not at all. Its rows are divided into `slice_count` slices, of which this
-    site logs one.
+    """How a table is logged; `rule` is None if it is not logged. Its rows are divided into `slice_count` slices, of
+    which this site logs number `slice_id`.
     """
 
     rule: ImageRule | None
@@ -53,8 +53,8 @@ class TableRule:
 
     @property
     def capture(self) -> int:
-        """What operations write to the log: whole images, if updates are logged with unchanged columns, or if rows may
-        have to be sent again.
+        """Which images operations write to the log: whole ones if updates are logged with unchanged columns, or if a
+        conflict function may send rows again.
         """
         if self.rule is None:
             return CAPTURE_NONE
@@ -141,7 +141,9 @@ class TableRules:
         return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
 
     def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:
-        """Return (slices, own slice) of the table's row if it has them, else of the site."""
+        """Return (number of slices, own slice) from the table's row of `ndb_replication`, else from the site's
+        options.
+        """
         for each in values if found.row is not None else ():
             count, number = each.get(_SLICE_COUNT), each.get(_SLICE_ID)
             if row_of(each) == found.row and count and number is not None and number < count:
@@ -149,12 +151,12 @@ class TableRules:
         return self._values["row_slice_count"], self._values["row_slice_id"]
 
     def changed(self, before: TableDefinition | None, after: TableDefinition | None) -> None:
-        """Follow a schema change: a dropped table needs no rule."""
+        """Follow a schema change: drop the rule of a dropped table."""
         if before is not None and after is None:
             self._rules.pop(before.table_id, None)
 
     def rule_of(self, definition: TableDefinition) -> TableRule:
-        """Return the rule of a table, which is set up now if it was not before."""
+        """Return the rule of a table; set the table up if it has none yet."""
         found = self._rules.get(definition.table_id)
         return self.set_up(definition) if found is None else found
 
@@ -195,8 +197,8 @@ def replication_rows(store: Store) -> list[Mapping[str, Any]]:
 
 
 def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = None) -> None:
-    """Make operations on every table, or on these, write to the log of the store what a binlog by these rules needs.
-    The caller keeps the rules alive.
+    """Make operations on `tables` (None: on all) write to the store's log the images that a binlog by these rules
+    needs. The caller keeps the rules alive.
     """
     store.follows_log = True
     store.capture_of = call_owner(rules.capture_of)
