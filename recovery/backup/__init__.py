@@ -1,1 +1,2 @@
-"""Backups: written while transactions go on, incremental by row epoch, restored into a new store (docs/backup.md)."""
+"""Backups: written while transactions continue, incremental by row epoch, restored into a new store (docs/backup.md).
+"""

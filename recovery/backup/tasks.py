@@ -37,7 +37,8 @@ def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskR
     directory under the task's names for them. advance: called with the number of rows done.
 
     Durable on return: content of the files the report names. Raises: Rejected if no restore is running there (it was
-    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; its files are then removed.
+    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; the files of the attempt are then
+    removed.
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
