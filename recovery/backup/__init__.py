@@ -1,2 +1,1 @@
-"""Backups: written while transactions continue, incremental by row epoch, restored into a new store (docs/backup.md).
-"""
+"""Backups: written while transactions run, incremental by row epoch, restored into a new store (docs/backup.md)."""

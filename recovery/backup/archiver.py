@@ -54,8 +54,7 @@ class Archiver:
         store.followers["archive"] = call_owner(self._reach)
 
     def _reach(self, epoch: int) -> None:
-        """Archive the log through the epoch of a local checkpoint that is about to be published. Raises: StorageFull.
-        """
+        """Archive the log through the epoch of a local checkpoint that is to be published. Raises: StorageFull."""
         with self._turn:
             try:
                 archive = self._attached()

@@ -417,8 +417,7 @@ class Restore:
     def _write_fragments(
         self, identity: tuple[bytes, int], sections: Sections, report: RestoreReport
     ) -> dict[tuple[int, int], Sizes]:
-        """Write the data files of all other fragments and give them their final names; remove all other files of tasks.
-        """
+        """Write the data files of all other fragments under their final names; remove all other files of tasks."""
         store, files, lcp = self._store, self._files, self._lcp
         assert lcp is not None
 

@@ -372,7 +372,8 @@ class _Placing:
         if len(refused.examples) < EXAMPLES_MAX:
             refused.examples.append(self._example(part, rows, position, row, status))
         if self._shape.format.has_disk or refused.count >= REFUSED_MAX:
-            # Operations on disk parts are on whole records. From here on rows are only compared with those placed.
+            # Operations on disk parts are on whole records. From here on rows are not placed, only their keys are
+            # looked up.
             refused.is_at_least = True
             place[LP_PROBES] = 1
 

@@ -1,4 +1,4 @@
-"""A slice of a table with disk columns: pages are not read under the commit latch (docs/internals/node-group.md).
+"""A slice of a table with disk columns, whose pages are not read under the commit latch (docs/internals/node-group.md).
 
 A snapshot is opened, and the memory parts are taken under the same latch. The disk parts, as the snapshot shows them,
 are read after the latch is released. So no writer waits, and no row is locked.

@@ -18,7 +18,7 @@ HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE
 
 
 def is_full(log: RedoLog) -> bool:
-    """Whether transactions need the room in a log more than the reader it is held for."""
+    """Whether so little of a log is free that transactions need it more than the reader for which it is held."""
     free = log.geometry.capacity_bytes - log.used_bytes()
     return free * HELD_SHARE < log.geometry.capacity_bytes
 

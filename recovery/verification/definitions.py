@@ -25,7 +25,7 @@ class Comparable:
 
 @dataclass(frozen=True)
 class SchemaDifference:
-    """A part of a definition that differs between the sides; `a` and `b` are the values of each, None for nothing."""
+    """A part of a definition that differs between the sides; `a` and `b` are its values, None if a side lacks it."""
 
     table: str
     column: str | None
