@@ -110,8 +110,7 @@ class ReadPlan:
         return [known[name] for name in self.columns]
 
     def divided(self) -> list[ReadTask]:
-        """Return the tasks, of about equal size in bytes, without fragments in which no row can satisfy the condition.
-        """
+        """Return tasks of about equal size in bytes, without fragments in which no row can satisfy the condition."""
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
         parts = [each for each in self.parts if fragments is None or each.fragment in fragments]

@@ -3,7 +3,8 @@
 Model: (M1) `fdatasync` makes content and size durable, never the name; (M2) `sync_directory` makes the entries of that
 directory durable, never content; (M3) without them any subset of the pieces may survive: single 512-byte sectors of a
 write, the growth of a file without its data (zeros or garbage there), a truncation, an entry; (M4) data past the
-surviving size is gone; (M5) a rename may leave the old target gone, both names, or be done, but the file keeps a name.
+surviving size is gone; (M5) of a rename only the removal of the old target may survive, or both names, or all of it,
+but the file keeps a name.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Image:
         return new
 
     def file_of(self, old: Inode, name: str) -> Inode:
-        """Return the rest of one file."""
+        """Return what the power loss leaves of one file."""
         content = old.durable.copy()
         size_durable = len(content)
         for change in old.pending:
