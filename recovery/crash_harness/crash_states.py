@@ -150,8 +150,7 @@ class StatesReport:
 def crash_points(
     events: Iterable[Event], places: Places | None = None
 ) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
-    """Yield (disk, ledger, the call that did not happen) before every change and at the end. places: follows the calls.
-    """
+    """Yield (disk, ledger, call that did not happen) before every change and at the end. places: follows the calls."""
     replay = Replay()
     ledger = Ledger()
     for event in events:
@@ -262,7 +261,7 @@ class _Judge:
         self._where = where
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """Judge one restart; for some disks also work after it, a power loss, and a second restart. Raises: Violation.
+        """Judge one restart; for some disks also work after it, a power loss and a second restart. Raises: Violation.
         """
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:

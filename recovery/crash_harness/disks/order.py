@@ -6,9 +6,10 @@ store catches.
 
 Rules:
 - (O1) A local checkpoint's control file is written, or renamed into place, only after content and entry of all its data
-files are durable (F23).
+  files are durable (F23).
 - (O2) Control and data files of a complete local checkpoint are unlinked only while another control file can replace
-it. Neither they are unlinked nor is the log cut before every newer control file is durable in content and entry (F28).
+  it. Every newer control file must be durable in content and entry before an unlink, and all control files before the
+  log is cut (F28).
 - (O3) The REDO log is not written over LSNs that no `cut` has declared free (F28, L4).
 - (O4) A REDO write starts only after all earlier ones are durable (L1).
 - (O5) `ack` is marked only when all REDO is durable (RP2).
@@ -16,9 +17,9 @@ it. Neither they are unlinked nor is the log cut before every newer control file
 - (O7) A renamed file is not used before its directories are synced (F26).
 - (O8) No REDO group ends past the reach of the newest durable sysfile (L6, ADR 0007).
 - (O9) An UNDO group is written only after all earlier writes to the UNDO log are durable, and only over space that an
-`undo_cut` has declared free (U1, U4).
+  `undo_cut` has declared free (U1, U4).
 - (O10) A page is written to its place only after the UNDO log is durable through its LSN.
-- (O11) And only after its copy in the double-write file is durable.
+- (O11) A page is written to its place only after its copy in the double-write file is durable.
 - (O12) The double-write file is overwritten only after the pages written before are durable.
 - (O13) A control file is written only after the UNDO group of its mark and the pages from before that are durable.
 - (O14) An UNDO_RESTART record is written only after all pages are durable.
