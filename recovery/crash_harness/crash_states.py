@@ -261,8 +261,7 @@ class _Judge:
         self._where = where
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """Judge one restart; for some disks also work after it, a power loss and a second restart. Raises: Violation.
-        """
+        """Judge one restart; for some disks also work after it, a power loss and another restart. Raises: Violation."""
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:
             disk = self._broken_off(disk, ledger, place)

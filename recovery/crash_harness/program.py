@@ -3,10 +3,10 @@
 A program is two functions, given to every part of the harness as they are or as "module:function":
 
 - `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, any number of times, and uses it. It
-calls `ledger.acknowledge(text)` after each commit has returned, and `ledger.begin(text)` before it if `verify` must
-know what may have been under way. The same seed gives the same work.
+  calls `ledger.acknowledge(text)` after each commit has returned, and `ledger.begin(text)` before it if `verify` must
+  know what may have been under way. The same seed gives the same work.
 - `verify(db, ledger)` checks a restarted store and returns a sentence for each violation. Acknowledged work must be
-complete; work that was under way must be there completely or not at all, and nothing else.
+  complete; work that was under way must be there completely or not at all, and nothing else.
 
 The harness opens stores through the public package. That is a floor above this one, so it is named here and not
 imported; a user's wrapper can take its place.

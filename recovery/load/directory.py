@@ -82,9 +82,7 @@ class Directory:
 
 @contextmanager
 def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Directory]:
-    """Open the directory of a job for the block, unless it is given. A StorageFull raised in the block names the
-    directory.
-    """
+    """Open the directory of a job for the block, unless it is given. Raises: StorageFull, which names the directory."""
     if place is not None:
         yield place
         return

@@ -142,7 +142,7 @@ class Source:
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
-        """Admit the joiner, with the variant that it requests if that is possible. Raises: StoreFailed."""
+        """Admit the joiner, with the variant that it requests if possible, else ROWID_SYNC. Raises: StoreFailed."""
         self._through = ready.through
         if ready.through and ready.variant == REPLAY_LOG:
             self._tail = LogTail(self._store, self._files, self._identity[0])

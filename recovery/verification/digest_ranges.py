@@ -37,9 +37,7 @@ def bits_for(value: int) -> int:
 
 @dataclass
 class Ranges:
-    """Ranges and their pieces: `wanted` has (place >> shift_before) of each range, 2^fan_bits pieces differ in place >>
-    shift.
-    """
+    """Ranges and their pieces. `wanted`: place >> shift_before of each range. A piece has the same place >> shift."""
 
     wanted: Words  # ascending
     shift_before: int

@@ -21,7 +21,8 @@ Rules:
 - (O10) A page is written to its place only after the UNDO log is durable through its LSN.
 - (O11) A page is written to its place only after its copy in the double-write file is durable.
 - (O12) The double-write file is overwritten only after the pages written before are durable.
-- (O13) A control file is written only after the UNDO group of its mark and the pages from before that are durable.
+- (O13) A control file is written only after the UNDO group of its mark and the pages with LSNs before that mark are
+  durable.
 - (O14) An UNDO_RESTART record is written only after all pages are durable.
 - (O15) See `order_spool.py` for spool files.
 
