@@ -256,7 +256,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
 
 
 def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
-    """Return the level of `level_numbers`. Raises: ValueError, TypeError."""
+    """Return the level with the numbers that `level_numbers` returned. Raises: ValueError, TypeError."""
     if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
         raise ValueError("a level must have ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]

@@ -442,7 +442,7 @@ class Restore:
         return adopted
 
     def _remove_attempts(self) -> None:
-        """Remove split files, and files of attempts that no report named, or with a report that came too late."""
+        """Remove split files, and files of attempts that no report named or whose report came too late."""
         names = [f"{FOLDER}/{leaf}" for leaf in self._files.list(FOLDER)]
         remove(self._files, filter(is_of_attempt, names))
 

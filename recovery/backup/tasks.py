@@ -1,8 +1,7 @@
 """The tasks of a restore: plain values that any process can carry out with only files (D11).
 
-A task may be carried out any number of times, also at the same time. Each attempt writes a file of its own, and its
-report names it; files that no report names are removed. The restoring process plans tasks, takes one report of each,
-and commits.
+A task may run any number of times, even concurrently. Each attempt writes a file of its own, and its report names it;
+files that no report names are removed. The restoring process plans tasks, takes one report of each, and commits.
 """
 
 from __future__ import annotations

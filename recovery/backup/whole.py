@@ -101,7 +101,8 @@ class WholeStore:
     def close(self) -> dict[tuple[str, int], int]:
         """Make everything durable and close all; return the rows of each fragment, by table and number.
 
-        A local checkpoint has all of it, so the comparison that follows has nothing to replay: it writes no pages.
+        A last local checkpoint has everything, so the comparison that follows has nothing to replay and writes no
+        pages.
         """
         store = self.store
         self._lcp.run()

@@ -252,7 +252,7 @@ class _Restarted:
 
 
 class _Judge:
-    """Restarts on disks and reports their violations."""
+    """Restarts stores on disks and raises their violations."""
 
     def __init__(self, verify: Verify, rng: random.Random, report: StatesReport, where: str) -> None:
         self._verify = verify

@@ -168,8 +168,8 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
 
 
 def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
-    """Remove the files of a job that has ended, by its name, except for names of `place` in `keep`; return how many.
-    The file that marks the job as ended goes last, so that an interrupted sweep can be continued. Durable on return.
+    """Remove the files of the ended job `name`, except for the names in `keep`; return how many were removed. The file
+    that marks the job as ended goes last, so that an interrupted sweep can be continued. Durable on return.
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 HOLDER = "a node that is being copied"
-HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left
+HELD_SHARE = 4  # the log is held for a joiner until less than 1 / HELD_SHARE of it is free
 
 
 def is_full(log: RedoLog) -> bool:

@@ -38,7 +38,7 @@ class Ready:
     """The joiner is at the end of epoch `through`, 0 if it has no valid state."""
 
     through: int
-    next_sequence: int  # of the group that comes next in its log
+    next_sequence: int  # of the next group in its log
     variant: str
     why: str  # why everything is to be copied, "" if it is not
 

@@ -65,7 +65,7 @@ SLICE_SLOTS = 32_768
 SLICE_WORDS = 32_768
 DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
 UNANSWERED_WORDS = 32_768  # 256 KiB without an answer; further slices wait
-NEAR_BYTES = 1 << 20  # replay of the log: the stream takes over this close to its end
+NEAR_BYTES = 1 << 20  # in a replay of the log, the stream takes over when no more than this is left
 
 
 def order_of(message: FromLive) -> tuple[int, int]:

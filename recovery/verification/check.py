@@ -1,4 +1,4 @@
-"""Verification of every file of a store, and of every row of a store in memory. Nothing is changed.
+"""Verification of every file of a store, and of every row of a store in memory. It changes nothing.
 
 A closed store is checked file by file, then loaded into memory as a restart does it, stopping before the first write,
 and its rows are verified there. A live store is checked while it is in use: rows in bounded slices, local checkpoints

@@ -138,8 +138,8 @@ class TableComparison:
         return self._narrow_on(*differing(*self._sum(first)), first.shift)
 
     def _narrow_on(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
-        """Return (numbers of ranges that differ, rows in each on the side with more, shift), small enough to read the
-        rows.
+        """Narrow ranges that differ until their rows are few enough to read; return (numbers, rows in each on the side
+        that has more, shift).
         """
         while numbers.size and int(rows.sum()) > max(COLLECTED_ROWS, SMALL_RANGE_ROWS * numbers.size):
             ranges = narrowed(numbers, shift)
@@ -150,7 +150,7 @@ class TableComparison:
         return numbers, rows, shift
 
     def _sum(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """Return the sums of both sides."""
+        """Sum the ranges on both sides."""
         summed = (ranges, ranges.same_shape())
         is_first = not self.report.passes
         for reader, into in zip(self._readers, summed, strict=True):

@@ -37,7 +37,9 @@ def bits_for(value: int) -> int:
 
 @dataclass
 class Ranges:
-    """Ranges and their pieces. `wanted`: place >> shift_before of each range. A piece has the same place >> shift."""
+    """Ranges and their pieces. `wanted`: place >> shift_before of each range. Rows of one piece have the same place >>
+    shift.
+    """
 
     wanted: Words  # ascending
     shift_before: int

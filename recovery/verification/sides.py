@@ -188,7 +188,9 @@ class BackupSide(Side):
 
 
 def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4) -> PageRanges:
-    """Return the logical pages of ranges by ROWID, neighbours joined. numbers: place >> shift of each, ascending."""
+    """Return the logical pages of ranges by ROWID. numbers: place >> shift of each, ascending. joined_max: ranges with
+    at most this many pages between them become one.
+    """
     found: PageRanges = {}
     for number in numbers.tolist():
         place = number << shift
