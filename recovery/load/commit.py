@@ -174,7 +174,9 @@ def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> in
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
     if leaves:
-        place.sync()  # names given by an interrupted process: no removed file may come back without the file that stays
+        # An interrupted process may have given names that are not durable. Sync them first: after a crash no removed
+        # file may come back without the file that goes last.
+        place.sync()
     for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
         place.remove(leaf)
     if leaves:

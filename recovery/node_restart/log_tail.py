@@ -55,7 +55,7 @@ class LogTail:
         return self._reader.group_at(self._lsn, self._sequence) if self._lsn < self._log.durable_lsn else None
 
     def next(self) -> GroupRead | None:
-        """Return the next durable group, None if there is none yet."""
+        """Return the next durable group and move past it; None if there is none yet."""
         group = self._peek()
         if group is not None:
             self._lsn, self._sequence = group.end_lsn, group.sequence + 1

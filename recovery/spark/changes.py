@@ -57,8 +57,8 @@ class Reach:
 
 @dataclass(frozen=True)
 class ChangedImages:
-    """Rows of the table that were changed in one way in one epoch. `before` and `after` have the columns that the
-    binlog has of each, None if it has no such image. Both have the same rows.
+    """Rows of the table with the same operation in one epoch. `before` and `after` have the same rows, with the columns
+    that the binlog has; None if it has no such image.
     """
 
     epoch: int

@@ -285,14 +285,15 @@ class BinlogCheck:
 
 
 def _among(found: Words, words: Words) -> Any:
-    """Whether each is one of `words`, which are sorted. Shapes: (found,) both ways."""
+    """Return whether each of `found` is in the sorted `words`. Shapes: (found,) in and out."""
     if not words.size:
         return np.zeros(found.size, dtype=bool)
     return words[np.minimum(np.searchsorted(words, found), words.size - 1)] == found
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
-    """Return a function that tells, by number, whether changes are of some tables. Shapes: (changes,) both."""
+    """Return a function that maps numbers of changes to whether they are of some tables. Shapes: (changes,) in and out.
+    """
 
     def is_chosen(numbers: Words) -> Any:
         if tables is None:

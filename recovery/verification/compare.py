@@ -150,7 +150,6 @@ class TableComparison:
         return numbers, rows, shift
 
     def _sum(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """Sum the ranges on both sides."""
         summed = (ranges, ranges.same_shape())
         is_first = not self.report.passes
         for reader, into in zip(self._readers, summed, strict=True):

@@ -36,7 +36,8 @@ class Piece:
     is_grown: bool = False
 
     def __hash__(self) -> int:
-        # No two pieces of one disk have the same call and sector; sets of thousands of them are drawn at every point.
+        # Pieces of one disk differ in call or sector. A cheap hash matters: every crash point draws sets of thousands
+        # of them.
         return self.change << 20 ^ self.sector
 
 
@@ -95,7 +96,7 @@ class Image:
         self._made: dict[int, Inode | Directory] = {}
 
     def of(self, root: Directory) -> Directory:
-        # Entries of all directories first, in the order of the calls: a rename joins two of them.
+        # Decide entries of all directories first, in the order of the calls: a rename links two directories.
         found: list[EntryChange] = []
         entry_changes(root, found, set())
         for change in sorted(found, key=lambda change: change.number):
