@@ -131,7 +131,7 @@ class Workers:
                 return None
             process = self._processes.get(number)
             if process is None:
-                # With the module path of this process, wherever it was started.
+                # Give the worker the module path of this process, wherever that was started.
                 command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
                 process = self._processes[number] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -292,8 +292,7 @@ def _among(found: Words, words: Words) -> Any:
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
-    """Return a function that maps numbers of changes to whether they are of some tables. Shapes: (changes,) in and out.
-    """
+    """Return a function that tells by number which changes are of some tables. Shapes: (changes,) in and out."""
 
     def is_chosen(numbers: Words) -> Any:
         if tables is None:
