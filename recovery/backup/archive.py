@@ -1,8 +1,8 @@
 """The archive of an open store: groups of closed epochs, copied out of the REDO log before it is truncated.
 
 Order of writes: spool files that groups refer to, then their segment, synced with its name; only then a local
-checkpoint is published, and after that the log is cut (`Transactions.followers`). So the log still has all that the
-archive lacks. After a crash the next archive writes a half-written segment again.
+checkpoint is published, and after that the log is cut (`Transactions.followers`). So the log still has every group that
+the archive lacks. If a crash leaves a half-written segment, the next opening writes it again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Archive:
         timeline: int,
         place: Files,
     ) -> None:
-        """files: of the store; place: one that no other archive writes to. No local checkpoint may be published
-        meanwhile, or later without `reach`: the archiver is a follower of the store for that.
+        """files: of the store; place: one that no other archive writes to. No local checkpoint may be published during
+        this call, and later ones only after `reach`. `Archiver` ensures this as a follower of the store.
 
         Raises: ForeignFile if the log of another store is archived there.
         """
@@ -93,7 +93,9 @@ class Archive:
         return newest.next
 
     def _durable(self, found: list[Segment]) -> Segment | None:
-        """Return the last whole segment, made durable; None if there is none. Each was durable before the next one."""
+        """Return the last whole segment, made durable; None if there is none. Older segments need no sync: each was
+        durable before the next was written.
+        """
         for segment in reversed(found):
             try:
                 firm_up(self._place, segment)
@@ -186,7 +188,7 @@ class Archive:
         self.bytes_written += size_bytes
 
     def status(self) -> dict[str, Any]:
-        """Return how far the archive has come, and how much it has written since the store was opened."""
+        """Return the position of the archive, and its writes since this object was created."""
         return {
             "last_epoch": self.last_epoch,
             "lsn": self._at[0],

@@ -2,7 +2,7 @@
 
 A place that fails does not stop commits: the failure is counted, logged, and the next step tries again. The REDO log
 keeps what the place lacks, because no local checkpoint is published before the archive has the log it would cut
-(`Transactions.followers`). So commits wait in the end, when the log is full.
+(`Transactions.followers`). If the failure lasts, the log becomes full, and commits wait.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Archiver:
         name: Any,
         open_place: Callable[[], Files],
     ) -> None:
-        """files: of the store. name: the name of the place, for messages. From here on no local checkpoint is published
-        before the archive has it; call `attach` so that the archive can.
+        """files: of the store. name: the name of the place, for messages. From here on a local checkpoint is published
+        only after the log through its epoch is archived. Call `attach` to open the place.
         """
         self._store = store
         self._files = files
@@ -54,7 +54,7 @@ class Archiver:
         store.followers["archive"] = call_owner(self._reach)
 
     def _reach(self, epoch: int) -> None:
-        """Have the log archived through the epoch of a local checkpoint before it is published. Raises: StorageFull."""
+        """Archive the log through the epoch of a local checkpoint that is to be published. Raises: StorageFull."""
         with self._turn:
             try:
                 archive = self._attached()
@@ -80,7 +80,7 @@ class Archiver:
 
     def copy(self) -> dict[str, Any]:
         """Archive all closed epochs. Durable on return: these epochs in the archive. Returns `status`. Raises: the
-        errors of the place or the log. The next call opens a place that has failed again.
+        errors of the place or the log. If the place has failed, the next call opens it again.
         """
         with self._turn:
             try:
@@ -95,8 +95,8 @@ class Archiver:
         return self.status()
 
     def step(self) -> bool:
-        """Do `copy`, for timers; return whether the archive has everything. Raises: StoreFailed if the store itself
-        failed; RedoDamaged if the log cannot be read back.
+        """Do `copy`, for timers; return whether it succeeded. Raises: StoreFailed if the store itself failed;
+        RedoDamaged if the log cannot be read back.
         """
         try:
             self.copy()
@@ -125,7 +125,7 @@ class Archiver:
         archive.close()
 
     def status(self) -> dict[str, Any]:
-        """Return how far the archive has come, its writes since the store was opened, and the state of the place."""
+        """Return the position of the archive, its writes since the store was opened, and the state of the place."""
         archive = self.archive
         found = self._last if archive is None else archive.status()
         written = {name: value + (0 if archive is None else found[name]) for name, value in self._earlier.items()}

@@ -1,7 +1,7 @@
 """Writes one fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
 
-The newest level goes in whole, from each older level exactly the rows that the live map still asks for. On top go the
-changes of the archived log, folded to one change for each row and merged as the levels stream by. So memory holds the
+The newest level is taken whole; each older level gives exactly the rows whose bit in the live map is still set. Changes
+of the archived log are folded to one change per row and merged while the levels are read. So memory holds the
 fragment's changes and its live map, not its rows. Keys are compared only where log records have them; the process that
 loads the file checks that keys are unique.
 """
@@ -79,7 +79,7 @@ def part_of(
 
 
 def attempt_name(lcp_id: int, table_id: int, fragment: int, attempt: str) -> str:
-    """Return the name of a data file until the restore takes it."""
+    """Return the name of a data file before the restore takes and renames it."""
     return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}-{attempt}.data"
 
 
@@ -174,7 +174,7 @@ class _Merger:
         return np.concatenate(pieces)
 
     def _fold(self, changes: Words) -> tuple[Words, Words]:
-        """Return the changes, and the folded rows they result in. Raises: RedoDamaged."""
+        """Return the changes, and their result folded to one change per row. Raises: RedoDamaged."""
         state, shape = self._state, self._shape
         if not changes.size:
             return _NOTHING, _NOTHING

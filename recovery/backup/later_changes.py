@@ -1,8 +1,8 @@
 """Changes after a backup in another log than the archive: the interface between a restore and that log's reader.
 
-A binlog is read two floors above, so its reader is passed in. It plans first, and refuses then whatever it has to
-refuse. It applies the changes by ordinary transactions of the store as restored so far, which is open whole but still
-has the mark `restoring`.
+A binlog is read two floors above, so the caller passes its reader in. The reader plans first, and rejects every change
+that it cannot apply before anything is written. Then it applies the changes by ordinary transactions of the restored
+store, which is fully open but still has the mark `restoring`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Standing:
-    """The end of backup and archive: the end of `epoch`. `is_schema_known`: the tables are those of the backup."""
+    """The state that backup and archive give, at the end of `epoch`. `is_schema_known`: no archived log is applied, so
+    the tables are those of the backup.
+    """
 
     manifest: Manifest
     place: Files
@@ -35,7 +37,7 @@ class Standing:
     is_schema_known: bool
 
     def rows(self, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield columns of a table of memory columns as it was backed up; nothing if there is no such table.
+        """Yield columns of a table without disk columns as it was backed up; nothing if there is no such table.
 
         Raises: BackupDamaged and the like.
         """
@@ -53,9 +55,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class LaterPlan:
-    """The changes to apply: the number of `epochs`, from `first_epoch` to `epoch`, all 0 if there are none; `reach` is
-    the last epoch that could be applied. `wall_us`: when those two were closed; `files`: names, and bytes to read of
-    each; `where`: the reader's own position.
+    """The changes to apply.
+
+    `epochs` is their number of epochs, from `first_epoch` to `epoch`; all three are 0 if there are none. `reach`: the
+    last epoch that could be applied. `wall_us`: when the first and the last epoch were closed. `files`: each name, with
+    the bytes to read. `where`: a position that only the reader interprets.
     """
 
     reach: int
@@ -95,8 +99,8 @@ class LaterReport:
 
 @dataclass(frozen=True)
 class Applying:
-    """The store as restored so far, and the callbacks of a reader that applies changes: `make_room`, between
-    transactions, with True if there was no room, and `advance`, with the number of epochs done.
+    """The store as restored so far, and callbacks for the reader that applies changes. It calls `make_room` between
+    transactions, with True if a log was full, and `advance` with the number of epochs done.
     """
 
     store: Store
@@ -115,7 +119,7 @@ class LaterChanges(Protocol):
         ...
 
     def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
-        """Apply the plan, epoch after epoch, each in an epoch of its own number if that is not over yet. Raises: an
-        error if changes do not fit the store, and the errors of its transactions; the restore is then abandoned.
+        """Apply the plan, epoch by epoch. Each keeps its epoch number if the store is not past it yet. Raises: an error
+        if changes do not fit the store, and the errors of its transactions; the restore is then abandoned.
         """
         ...

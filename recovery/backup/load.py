@@ -1,7 +1,8 @@
 """Loads rows of tables with disk columns, and of some small tables, into the fragments of a new store, level by level.
 
-The newest level of a fragment goes in whole, from each older level exactly the rows that its live map still asks for.
-At the end no row may be left over. A row goes to its ROWID with its epoch and author; disk parts are replayed as REDO.
+The newest level of a fragment is loaded whole; each older level gives exactly the rows whose bit in the live map is
+still set. At the end no bit may be left. A row goes to its ROWID with its epoch and author; disk parts are replayed as
+REDO.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Manifests: a manifest makes a folder of rows files a backup, and has all that is needed to restore it.
+"""Manifests: a manifest makes a folder of rows files a backup, and has everything that a restore needs to know.
 
-`<number>/manifest` is one sealed unit, written after all files it names are durable. A manifest that is not intact is
-no backup, and is never ignored silently: the files it named are unknown.
+`<number>/manifest` is one sealed unit, written after all files it names are durable. A damaged manifest is no backup,
+and is never ignored silently: the files that its backup needs are unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INCREMENTAL = "incremental"
 
 @dataclass(frozen=True)
 class Level:
-    """One rows file of a fragment, and its promised sizes."""
+    """One rows file of a fragment, and its sizes by the manifest."""
 
     place: Place
     sizes: Sizes
@@ -69,7 +69,7 @@ class Manifest:
         raise KeyError(table_id)
 
     def files(self) -> Iterator[tuple[tuple[int, int], Level]]:
-        """Yield every rows file it needs, with its fragment."""
+        """Yield every rows file that the backup needs, with its fragment."""
         for place, levels in self.levels.items():
             for level in levels:
                 yield place, level
@@ -81,12 +81,12 @@ class Manifest:
 
     @property
     def own_bytes(self) -> int:
-        """The number of bytes of the files that were written for it."""
+        """The number of bytes of the files that were written for this backup."""
         return sum(level.sizes.size_bytes for _, level in self.files() if level.place.backup == self.number)
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes of all files it needs."""
+        """The number of bytes of all files that the backup needs."""
         return sum(level.sizes.size_bytes for _, level in self.files())
 
     def body(self) -> bytes:
@@ -152,7 +152,7 @@ def write_manifest(files: Files, manifest: Manifest) -> None:
     start = BACKUP_MANIFEST_WORDS * 8
     words.data.cast("B")[start : start + len(body)] = body
     seal(words, count)
-    # Renamed into place: so a manifest that is not intact is damage, never the result of a crash.
+    # Rename it into place, so that a crash never leaves a half-written manifest: an invalid one is always damage.
     unnamed = f"{manifest.number}/{NAME}.new"
     file = files.create(unnamed)
     try:
@@ -231,7 +231,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     for found in levels.values():
         chain = [level.place for level in found]
         meets = all(newer.since == older.epoch for newer, older in zip(chain, chain[1:], strict=False))
-        # A fragment without changes since then keeps its levels.
+        # The newest level may be older than the backup: a fragment without changes keeps its levels.
         if not chain or not meets or chain[-1].since or chain[0].epoch > epoch:
             raise ValueError("levels are not consecutive")
         if any(each.timeline != timeline or each.since >= each.epoch for each in chain):
@@ -256,7 +256,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
 
 
 def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
-    """Return the level of `level_numbers`. Raises: ValueError, TypeError."""
+    """Return the level with the numbers that `level_numbers` returned. Raises: ValueError, TypeError."""
     if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
         raise ValueError("a level must have ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]
@@ -283,7 +283,7 @@ def find_backups(files: Files) -> Found:
             found.unfinished.append(number)
         except BackupDamaged as error:
             found.damaged[number] = error.message
-    # Folders older than the newest backup have leftovers, and files of removed backups that later ones need.
+    # Folders older than the newest backup hold leftovers, and files of removed backups that later backups need.
     newest = max([0, *(each.number for each in found.manifests), *found.damaged])
     found.unfinished = [number for number in found.unfinished if number > newest]
     return found

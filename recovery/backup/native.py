@@ -1,8 +1,8 @@
 """Tables that the restoring process builds itself: those with disk columns, whose pages, extents and UNDO records
-belong to the store, and small tables that are still to be written to (docs/backup.md, 4).
+belong to the store, and small tables that the restore still changes (docs/backup.md, 4).
 
-Rows come from the levels, placed by `BackupLoader`; then the archived log is replayed strictly from the sections of the
-split, fragment by fragment.
+`BackupLoader` places the rows of the levels. Then the sections of the split log are replayed strictly, fragment by
+fragment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan of a restore: its files and its last epoch, known and printable before anything is written."""
+"""The plan of a restore: its files and its last epoch. It can be shown before anything is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Plan:
 
     manifest: Manifest
     segments: list[Segment] = field(default_factory=list)
-    epoch: int = 0  # where backup and archive end
+    epoch: int = 0  # last epoch taken from backup and archive
     reach: int = 0  # last epoch that could be restored
     notes: list[str] = field(default_factory=list)
     later: LaterPlan | None = None  # changes after that, from another log than the archive
@@ -119,8 +119,8 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
 def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None:
     """Add the consecutive segments that continue from the backup, as far as needed. is_last: no other log follows.
 
-    The end of a damaged segment is unknown. It does not matter if a sound segment after it begins before the needed
-    place. Otherwise the archive ends there, and only a caller that wants an earlier state may ignore it.
+    The end of a damaged segment is unknown. The damage does no harm if a later sound segment starts at or before the
+    LSN that is needed next. Otherwise the archive ends there, and only a restore to an earlier state may ignore that.
     """
     manifest = plan.manifest
     at = manifest.log
@@ -161,8 +161,8 @@ def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None
 
 
 def _end_whole(plan: Plan) -> None:
-    """End at an epoch that is certainly whole: the later log begins after it. A segment that reaches its size may end
-    in the middle of an epoch, and the next segment may never have been written.
+    """End at an epoch that is certainly complete: the other log continues after it. A segment that reaches its size may
+    end in the middle of an epoch, and the next segment may never have been written.
     """
     last = plan.segments[-1] if plan.segments else None
     if last is not None and plan.epoch == last.last_epoch and last.end_lsn - last.start_lsn >= SEGMENT_BYTES // 2:
@@ -170,7 +170,7 @@ def _end_whole(plan: Plan) -> None:
 
 
 def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
-    """Return the last epoch of a segment that is taken whole."""
+    """Return the last epoch of a segment that the restore takes completely."""
     if until.takes(segment.last_epoch, segment.last_wall_us):
         return segment.last_epoch
     if until.epoch is not None:
@@ -181,7 +181,7 @@ def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
 
 
 def check_number(value: object) -> int:
-    """Return an epoch that a caller has passed, checked. Raises: Rejected."""
+    """Return the caller's `until` if it is a valid epoch. Raises: Rejected."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Rejected(f"until must be an epoch, a whole number from 0, or a time, got {value!r}")
     return value

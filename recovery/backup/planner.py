@@ -62,7 +62,9 @@ def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTas
 
 
 def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sections: Sections) -> list[dict[str, Any]]:
-    """Return the fragments of a table as parts of tasks. slots: of a page, by address of the fragment."""
+    """Return the fragments of a table as parts of tasks. slots: returns the slots per page of a fragment, given its
+    address.
+    """
     return [
         part_of(
             table.table_id,
@@ -103,8 +105,8 @@ def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int
 
 
 def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
-    """Return the tasks of a plan for display, known before anything but manifests and headers of segments is read.
-    Tables with disk columns are one piece, done by the restoring process.
+    """Return the tasks of a plan for display, from manifests and segment headers alone. All tables with disk columns
+    are one task, which the restoring process carries out.
     """
     manifest = plan.manifest
     names = {each.table_id: each for each in manifest.tables}

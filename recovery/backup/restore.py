@@ -1,10 +1,10 @@
-"""A restore: a new store from a backup and archived log, in a directory of its own (docs/backup.md, 4).
+"""A restore: builds a new store from a backup and archived log, in a directory of its own (docs/backup.md, 4).
 
 Order of writes: the mark `restoring`, durable; an empty store with a new identity; the archived log split by fragment;
-tables with disk columns, as in a restart; a data file for each other fragment, each by a task that may run anywhere;
-the local checkpoint that names all of them; changes after the archive from another log, applied by transactions of the
-store opened whole; the store compared as a restart loads it; the mark removed. Until then an opening refuses the
-directory (`RestoreUnfinished`), so no crash leaves files that could be taken for a store.
+tables with disk columns, as in a restart; data files of all other fragments, each by a task that may run anywhere; the
+local checkpoint that names all of them; changes of another log after the archive, applied by transactions of the fully
+opened store. Then the store is loaded as by a restart and its rows are counted, and the mark is removed. Until then an
+opening refuses the directory (`RestoreUnfinished`), so no crash leaves files that could be taken for a store.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def clear(files: Files) -> None:
 
 
 class _RestoringRestart(Restart):
-    """Creates the empty store, and reopens the finished one for comparison in spite of the mark."""
+    """Creates the empty store, and reopens the finished one for comparison despite the mark."""
 
     is_restoring = True
 
@@ -153,9 +153,9 @@ class How:
     """Settings of a restore, apart from what it restores.
 
     empty: tables that are created without rows. native: tables that `finish` writes to. finish: called with the store
-    when the rows of those are there, after the changes of `later`. later: applies the planned changes of another log.
-    runner: carries out the tasks; None: threads of the restoring process. where: place of the backups and directory of
-    the new store, as other processes find them. parallel: how many tasks may run at a time.
+    after the `native` tables have their rows, and after the changes of `later`. later: applies the planned changes of
+    another log. runner: carries out the tasks; None: threads of the restoring process. where: place of the backups and
+    directory of the new store, as other processes find them. parallel: how many tasks may run at a time.
     """
 
     is_verified: bool = True
@@ -243,16 +243,16 @@ class Restore:
                 return
             names = [name for name in names_of(files) if name != RESTORING]
             remove(files, names)
-            # A name that comes back after a crash must find the mark still there.
+            # Sync the removals first: if a crash brings a file back, the mark must still be there.
             for folder in {name.rpartition("/")[0] for name in names}:
                 files.sync_directory(folder)
             if files.exists(RESTORING):
                 files.unlink(RESTORING)
                 files.sync_directory("")
 
-    # --- making it -------------------------------------------------------------------------------
+    # --- building --------------------------------------------------------------------------------
     def _build(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Return the number of rows of each fragment of the store on disk, by table and number."""
+        """Build the store on disk; return the number of rows of each fragment, by table and number."""
         restart = _RestoringRestart(self._files, replace(self._options, create=True), self._clock)
         opened = restart.run()
         store = self._store = opened.store
@@ -278,7 +278,9 @@ class Restore:
         return rows
 
     def _set_clock(self, opened: Opened) -> None:
-        """Set the new store's epochs after all epochs of its rows; changes applied later keep theirs."""
+        """Set the new store's current epoch after all epochs of its rows. If another log follows, its changes keep
+        their epochs.
+        """
         store = opened.store
         if self._goes_on:
             with store.latch:
@@ -365,7 +367,9 @@ class Restore:
             pool.shutdown(cancel_futures=True)
 
     def advance(self, rows: int) -> None:
-        """Report progress of this many rows, for runners that know of it before a report. Any thread may call it."""
+        """Report progress of this many rows, for runners that learn of it before the task's report. Any thread may call
+        it.
+        """
         with self._progress_turn:
             self._rows_done += rows
             if self._progress is not None and rows:
@@ -396,7 +400,7 @@ class Restore:
         return table.format.has_disk or table.name in self._how.native
 
     def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
-        """Restore tables with disk columns, and tables that are still to be written to."""
+        """Restore tables with disk columns, and tables that `finish` writes to."""
         store, disk = self._store, self._disk
         assert disk is not None
         tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
@@ -413,7 +417,7 @@ class Restore:
     def _write_fragments(
         self, identity: tuple[bytes, int], sections: Sections, report: RestoreReport
     ) -> dict[tuple[int, int], Sizes]:
-        """Return the data files of all other fragments, under their final names; remove all other files of tasks."""
+        """Write the data files of all other fragments under their final names; remove all other files of tasks."""
         store, files, lcp = self._store, self._files, self._lcp
         assert lcp is not None
 
@@ -438,7 +442,7 @@ class Restore:
         return adopted
 
     def _remove_attempts(self) -> None:
-        """Remove split files, and files of attempts that no report named, or with a report that came too late."""
+        """Remove split files, and files of attempts that no report named or whose report came too late."""
         names = [f"{FOLDER}/{leaf}" for leaf in self._files.list(FOLDER)]
         remove(self._files, filter(is_of_attempt, names))
 
@@ -460,8 +464,8 @@ class Restore:
         return self._plan.later is not None and self._plan.later.epochs > 0
 
     def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
-        """Open the store whole and apply the other log's changes, durable on return; return the rows of each
-        fragment.
+        """Open the store fully and apply the other log's changes; return the rows of each fragment. Durable on return:
+        the changes.
         """
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None

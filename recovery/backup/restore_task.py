@@ -43,7 +43,7 @@ class RestoreTask:
 
     @staticmethod
     def from_json(text: str) -> RestoreTask:
-        """Return the task of `to_json`."""
+        """Return the task that `to_json` wrote."""
         return RestoreTask(**json.loads(text))
 
 
@@ -66,7 +66,7 @@ class TaskReport:
 
     @staticmethod
     def from_json(text: str) -> TaskReport:
-        """Return the report of `to_json`."""
+        """Return the report that `to_json` wrote."""
         return TaskReport(**json.loads(text))
 
 

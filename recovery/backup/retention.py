@@ -1,8 +1,8 @@
-"""Retention: removes old backups, and of the files only those that no kept backup needs (docs/backup.md, 5).
+"""Retention: removes old backups, and only those of their files that no kept backup needs (docs/backup.md, 5).
 
 Order: sync the names of kept manifests; remove the manifests of old backups and sync their folders; remove rows files
-that no manifest names; remove archived log from before the oldest kept backup. So a crash leaves unneeded files, never
-a backup that lacks one.
+that no manifest names; remove archived log from before the oldest kept backup. So a crash may leave unneeded files, but
+never a backup that lacks a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PruneReport:
 
 
 def prune(files: Files, keep: int) -> PruneReport:
-    """Keep the `keep` newest backups and all they need. No other process may write to the place meanwhile.
+    """Keep the `keep` newest backups and all files that they need. No other process may write to the place meanwhile.
 
     Raises: ValueOutOfRange for keep below 1; Rejected, with nothing removed, while a manifest is damaged.
     """

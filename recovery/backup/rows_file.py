@@ -44,7 +44,7 @@ SYNC_BYTES = 16 << 20  # sync this often; else one sync at the end would hold up
 
 @dataclass(frozen=True)
 class Place:
-    """The identity of a rows file; every block has all of it."""
+    """The identity of a rows file, repeated in every block."""
 
     backup: int
     table_id: int
@@ -62,7 +62,7 @@ class Place:
 
     @property
     def rows_since(self) -> int:
-        """The epoch after which the rows in the file changed; -1 for all rows: a row loaded in bulk has epoch 0."""
+        """The file has rows with a later epoch than this; -1 for all rows, as rows loaded in bulk have epoch 0."""
         return self.since or -1
 
 
@@ -73,7 +73,7 @@ class Sizes:
     entries: int
     blocks: int
     size_bytes: int
-    rows: int  # in the fragment at its epoch, in the file or not
+    rows: int  # live in the fragment at the file's epoch, in the file or not
 
 
 class RowsWriter:
@@ -138,7 +138,7 @@ class RowsWriter:
         header["rows"] = int(self.state[B_ROWS])
         header["used_words"] = used - BACKUP_BLOCK_WORDS
         seal(block, words)
-        if self._file is None:  # only now: a fragment without a change gets no file
+        if self._file is None:  # not earlier: a fragment without a change gets no file
             self._file = self._files.create(place.name)
         self._files.pwrite(self._file, self._size_bytes, block[:words].data.cast("B"))
         self._sealed_entries = total

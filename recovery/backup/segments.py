@@ -1,7 +1,8 @@
 """Segments of the archive: groups of the REDO log of closed epochs, as they were sealed there.
 
-`archive/<timeline>-<lsn>.redo` is a sealed header and the groups. `spool/<txid>.spool` next to it has the records that
-large transactions among them refer to, under the store's name for it. A segment is written once, sequentially.
+`archive/<timeline>-<lsn>.redo` is a sealed header and the groups. Groups of large transactions refer to spool files:
+these are copied to the same place under their names in the store (`spool/<txid>.spool`). A segment is written once,
+sequentially.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
 @dataclass(frozen=True)
 class Until:
-    """The end of a restore: after an epoch, or after the last one sealed by a time; both None: as late as possible."""
+    """Where a restore ends: at the end of `epoch`, or of the last epoch sealed by `wall_us`; both None: as late as
+    possible.
+    """
 
     epoch: int | None = None
     wall_us: int | None = None
 
     def takes(self, epoch: int, wall_us: int) -> bool:
-        """Whether a group sealed in this epoch at this time is still before the end."""
+        """Whether the restore takes a group of this epoch, sealed at this time."""
         if self.epoch is not None:
             return epoch <= self.epoch
         return self.wall_us is None or wall_us <= self.wall_us
@@ -75,7 +78,7 @@ class Segment:
 
     @property
     def next(self) -> tuple[int, int]:
-        """LSN and sequence of the group after its last."""
+        """LSN and sequence of the next group after this segment."""
         return self.end_lsn, self.start_sequence + self.groups
 
     @property
@@ -167,8 +170,8 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
 
 def firm_up(files: Files, segment: Segment) -> None:
     """Verify a whole segment, and write its bytes again: after a crash it may have its size without its content, and
-    after a failed sync the page cache may have bytes that the disk lacks (F39). Durable on return: the segment. In a
-    place that takes only whole files, once, it is durable already.
+    after a failed sync the page cache may have bytes that the disk lacks (F39). Durable on return: the segment. Where
+    files are written only whole and once (not on a local disk), it is durable already.
 
     Raises: BackupDamaged, ForeignFile, StorageFull, SyncFailed.
     """

@@ -1,4 +1,4 @@
-"""Archived log split by fragment, so that each fragment's task reads only what concerns it.
+"""Archived log split by fragment, so that each fragment's task reads only its own changes.
 
 Some segments become one file of *sections*. A section has blocks as in data files of local checkpoints, all of one
 fragment, with its changes in the order of the log (`engine/store/restore_kernels.py`). Nothing is sorted, and only
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.restore_task import RestoreTask
     from tidemark.recovery.system_restart.spool import Records
 
-POOL_WORDS = 4 << 20  # changes held before they are sorted by fragment
+POOL_WORDS = 4 << 20  # changes held in memory before they are sorted by fragment
 PLACES_WORDS = 1 << 20
 SPLIT_LCP = 0  # no local checkpoint has this number, so an opening sweeps leftovers
 
@@ -139,9 +139,9 @@ def split_segments(
     attempt: str,
     task: RestoreTask,
 ) -> tuple[str, Split]:
-    """Split the groups of a task's segments between the backup and the end. Every group is verified, spool files
-    included. Return the name of the file, and its content. Raises: BackupDamaged, SpoolDamaged, RedoDamaged,
-    ForeignFile.
+    """Split the groups of a task's segments after the backup, up to the end of the restore. Every group is verified,
+    with its spool files. Return the name of the file, and its sections. Raises: BackupDamaged, SpoolDamaged,
+    RedoDamaged, ForeignFile.
     """
     name = split_name(number, attempt)
     made = Split()

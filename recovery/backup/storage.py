@@ -1,7 +1,7 @@
 """Places for backups: a local directory, or any filesystem that pyarrow opens for a URI.
 
-Both are `Files`, so that reads, writes and failures are the same. Outside a local disk a file is written once,
-sequentially, and counts after it was closed; locks and syncs do not exist there.
+Both are `Files`, so reads, writes and failures are handled alike. A file that is not on a local disk is written once,
+sequentially, and becomes valid when it is closed; locks and syncs do not exist there.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def full_disk_named(place: str) -> Iterator[None]:
 
 def firm_up_file(files: Files, name: str) -> None:
     """Write a file's bytes again: after a failed sync, or a kill before it, the page cache may have bytes that the disk
-    lacks (F39). Durable on return: content and name. In a place that takes only whole files, once, it is durable
-    already.
+    lacks (F39). Durable on return: content and name. Where files are written only whole and once (not on a local disk),
+    it is durable already.
 
     Raises: FileMissing, StorageFull, SyncFailed.
     """
@@ -162,7 +162,7 @@ class ArrowRaw:
         raise OSError(errno.EROFS, "files of a backup are written once")
 
     def fdatasync(self, file: File) -> None:
-        """Flush the stream; the file counts after it is closed."""
+        """Flush the stream; the file becomes valid when it is closed."""
         self._streams[int(file)].flush()
 
     def sync_directory(self, path: str) -> None:
@@ -210,7 +210,7 @@ class ArrowRaw:
         return self._kind(name) != "NotFound"
 
     def lock(self) -> None:
-        """Do nothing: the caller has to see that there is one writer at a time."""
+        """Do nothing: the caller must ensure that there is one writer at a time."""
 
     def unlock(self) -> None:
         """Do nothing: there is no lock."""

@@ -1,8 +1,7 @@
 """The tasks of a restore: plain values that any process can carry out with only files (D11).
 
-A task may be carried out any number of times, also at the same time. Each attempt writes a file of its own, and its
-report names it; files that no report names are removed. The restoring process plans tasks, takes one report of each,
-and commits.
+A task may run any number of times, even concurrently. Each attempt writes a file of its own, and its report names it;
+files that no report names are removed. The restoring process plans tasks, takes one report of each, and commits.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskR
     directory under the task's names for them. advance: called with the number of rows done.
 
     Durable on return: content of the files the report names. Raises: Rejected if no restore is running there (it was
-    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; its files are then removed.
+    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; the files of the attempt are then
+    removed.
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")

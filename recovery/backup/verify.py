@@ -1,4 +1,4 @@
-"""Verifies a place of backups: every byte of every file, every row's form, every chain. Nothing is changed."""
+"""Verifies a place of backups: every byte of every file, every row's form, every chain. It changes nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class VerifyReport:
 
     @staticmethod
     def from_json(text: str) -> VerifyReport:
-        """Return the report of `to_json`."""
+        """Return the report that `to_json` wrote."""
         return VerifyReport(**json.loads(text))
 
     def note(self, error: Exception, name: str) -> None:
@@ -84,7 +84,7 @@ class VerifyTask:
 
     @staticmethod
     def from_json(text: str) -> VerifyTask:
-        """Return the task of `to_json`."""
+        """Return the task that `to_json` wrote."""
         return VerifyTask(**json.loads(text))
 
 

@@ -1,8 +1,8 @@
-"""The store as restored so far, opened whole in spite of the mark `restoring`, so that its own transactions can apply
-the changes of another log.
+"""The store as restored so far, fully opened despite the mark `restoring`, so that its own transactions can apply the
+changes of another log.
 
 It is not visible to callers, and no thread serves it: epochs are closed, the log is synced and local checkpoints are
-written between its transactions. A crash on the way leaves the mark, as everywhere in a restore.
+written between its transactions. A crash leaves the mark, as everywhere in a restore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
-FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: no commit of it was acknowledged
+FLUSH_BYTES = 1 << 20  # of log that may wait in memory: none of its commits was acknowledged
 UNDO_SHARE = 6  # a local checkpoint is written when this part of the UNDO log has been used since the last one
 
 
@@ -66,8 +66,8 @@ class WholeStore:
         return later.apply(plan, Applying(self.store, self.make_room, advance))
 
     def make_room(self, is_full: bool) -> None:
-        """Between transactions: flush the log, and write a local checkpoint, after enough has accumulated. is_full: a
-        transaction found no room in one of the logs.
+        """Flush the log, and write a local checkpoint, if enough has accumulated; call it between transactions.
+        is_full: a transaction found no room in one of the logs.
         """
         store, log = self.store, self.store.log
         if log.head_lsn - self._flushed_lsn >= FLUSH_BYTES:
@@ -87,12 +87,12 @@ class WholeStore:
             self._undo_bytes = undo_used
 
     def _undo_used(self) -> int:
-        # Do not count only written bytes: on a busy machine that came too late, and the log was full in the middle of
-        # an epoch, which a local checkpoint then closed.
+        # Count buffered bytes, too. With written bytes alone, a busy machine acted too late: the log became full in the
+        # middle of an epoch, and a local checkpoint then closed that epoch.
         return self.store.disk.undo.bytes_used if self.store.disk.is_started else 0
 
     def pass_over(self, epoch: int) -> None:
-        """Continue after an epoch whose number may be known outside."""
+        """Continue after `epoch`, because other stores may know its number."""
         with self.store.latch:
             if self.store.epochs.has_commits:
                 self.store.epochs.close()
@@ -101,7 +101,8 @@ class WholeStore:
     def close(self) -> dict[tuple[str, int], int]:
         """Make everything durable and close all; return the rows of each fragment, by table and number.
 
-        A local checkpoint has all of it, so the comparison that follows has nothing to replay: it writes no pages.
+        A last local checkpoint has everything, so the comparison that follows has nothing to replay and writes no
+        pages.
         """
         store = self.store
         self._lcp.run()

@@ -15,7 +15,7 @@ from tidemark.engine.base.errors import Error
 from tidemark.recovery.backup.restore_task import RestoreTask
 from tidemark.recovery.backup.tasks import restore_fragment
 
-ROWS_SAID = 100_000  # a line at most every so many rows
+ROWS_SAID = 100_000  # rows between two lines of progress
 
 
 class _Said:

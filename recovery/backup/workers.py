@@ -1,7 +1,7 @@
 """Processes that carry out the tasks of a restore in parallel.
 
-Each has a thread here that gives it tasks. If a process dies, only its current attempt is lost: its task is given to
-another process, `ATTEMPTS` times in all.
+A thread of the restoring process hands tasks to each worker process. If a worker dies, only its current attempt is
+lost: the task goes to another worker, up to `ATTEMPTS` times in all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Told = TaskReport | int | BaseException
 
 
 class Workers:
-    """A `Runner` with `count` processes, for use with `with`: at its end the processes are gone."""
+    """A `Runner` with `count` processes, for use with `with`: when the block ends, the processes have ended."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -69,7 +69,7 @@ class Workers:
             _reap(process)
 
     def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
-        """Yield the report of each task, as they come. Raises: the errors of tasks; MemoryExhausted if the process of a
+        """Yield the report of each task as it arrives. Raises: the errors of tasks; MemoryExhausted if the process of a
         task dies each time, Rejected for a place that is neither a path nor a URI.
         """
         waiting: SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
@@ -131,7 +131,7 @@ class Workers:
                 return None
             process = self._processes.get(number)
             if process is None:
-                # With the module path of this process, wherever it was started.
+                # Give the worker the module path of this process, wherever that was started.
                 command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
                 process = self._processes[number] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -168,7 +168,7 @@ def _reap(process: subprocess.Popen[str]) -> int:
     code = process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # data that was not written any more
+            with contextlib.suppress(OSError):  # buffered data can no longer be written
                 pipe.close()
     return code
 

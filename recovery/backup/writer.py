@@ -1,10 +1,10 @@
 """Writes a backup while transactions continue.
 
 Order of writes: each fragment's rows file, synced, its name synced, read back; when all are at one epoch, the manifest.
-A crash before that leaves files that the next backup may use, and no backup.
+A crash before that leaves no backup, only files that the next backup may use.
 
-A snapshot that is aborted does not end the backup: written fragments get an incremental level to the next snapshot's
-epoch.
+If the snapshot becomes too old, the backup continues with a new one: fragments that are already written get an
+incremental level up to its epoch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _log = logging.getLogger("tidemark.backup")
 Progress = Callable[[int, int, str], None]
 Fragment = tuple[int, int]
 ATTEMPTS = 8
-LEVELS_MAX = 16  # a fragment with this many is written whole again: a restore reads all of them
+LEVELS_MAX = 16  # a fragment with this many is written whole again: a restore reads every level
 NEVER = (1 << 62) - 1  # no row changes after this epoch
 
 
@@ -171,7 +171,7 @@ class BackupWriter:
             known = chain[0].place.epoch if chain else 0
             if level.place.since == known and level.place.epoch > known:
                 self._chains[place] = [level, *chain]
-                # It may have been read back from the page cache only: the killed writer had not synced it (F39).
+                # If its writer was killed before the sync, the file may be only in the page cache (F39).
                 firm_up_file(self._files, level.place.name)
                 report.resumed_files += 1
 
@@ -269,10 +269,10 @@ class BackupWriter:
     def _batches(
         self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words
     ) -> Iterator[ScanBatch]:
-        """Yield the rows of a fragment that may go into its file, with disk parts; count all, and note them in
+        """Yield the rows of a fragment that may go into its file, with disk parts. Count all rows and note them in
         `live`.
         """
-        # An incremental reads disk parts of changed rows only, so it first scans all rows without them.
+        # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
         is_whole = table.format.has_disk and not place.since
         scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], is_whole)
         while not scan.is_end:

@@ -1,1 +1,5 @@
-"""Crash harness: runs a program under crash states, failing calls, kills and power losses."""
+"""Crash harness: runs a program under crash states, failing calls, kills and power losses.
+
+`program` defines a program under test. The parts are `crash_states` (with `places` and `pieces`), `anomaly_loop`,
+`kill_loop` (with `kill_child` and `forks`) and `power_loop`. `disks` has the simulated disks.
+"""

@@ -1,8 +1,9 @@
 """The n-th call fails, for every n: the program runs again and again on a disk in memory, until a run meets no fault.
 
-After each run: the error is of a class that the fault may cause. The store is latched (every call fails in the same
-way) or intact (its rows are right, and it accepts a commit). A restart in the same operating system, one after a power
-loss, and one more after each show exactly the acknowledged state and at most the commits under way.
+After each run these conditions must hold. The error is of a class that the fault may cause. The store is latched (every
+call fails in the same way) or intact (its rows are right, and it accepts a commit). A restart in the same operating
+system, one after a power loss, and one more after each show exactly the acknowledged state, plus at most the commits
+under way.
 """
 
 from __future__ import annotations
@@ -196,7 +197,8 @@ class _Check:
 
 
 def anomaly_loop(work: Work, verify: Verify, anomaly: str | Anomaly, seed: int, step: int = 1) -> LoopReport:
-    """Run the program with its 1st, 2nd, ... call of the kind failing, until none does; `step` leaves points out.
+    """Run the program with its 1st, 2nd, ... call of the kind failing, until a run meets no fault. step: from one tried
+    call to the next.
 
     Raises: Violation at the first point with a wrong outcome.
     """

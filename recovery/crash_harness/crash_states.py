@@ -3,8 +3,9 @@ pieces that had reached the disk.
 
 One run of the program is recorded with all its writes and syncs, under the order monitor. Then the disk is rebuilt step
 by step. Before every call that changed it, the pieces that are not durable yet (single sectors of a write, the growth
-of a file, a truncation, a directory entry) are kept or dropped in many ways. States are distinguished by content. Each
-is restarted, and the program's verification judges it against the acknowledgements up to then.
+of a file, a truncation, a directory entry) are kept or dropped in many ways. States are distinguished by content. A
+store is restarted on each, and the program's verification judges it against the acknowledgements before the crash
+point.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ CHANGES = frozenset(
 )
 # Up to this many pieces, every subset is a candidate.
 EXHAUSTIVE_PIECES = 8
-# Of more pieces, this many are drawn to be lost or kept alone: a file filled with zeros has thousands.
+# With more pieces, only this many, drawn at random, are lost or kept alone: a file filled with zeros has thousands.
 SINGLE_PIECES = 256
 STATES_PER_POINT = 12
 RANDOM_SUBSETS = 8
 # One state in this many is used further: work after the restart, a second power loss, a second restart (F11, F31).
 AGAIN_EVERY = 4
-# One in this many loses power during its restart, so many times in succession.
+# One state in BROKEN_OFF_EVERY loses power during its restart, BROKEN_OFF_TIMES times in succession.
 BROKEN_OFF_EVERY = 5
 BROKEN_OFF_TIMES = 2
-# One restarted store in this many is verified whole, as by `Database.check`.
+# One restarted store in this many is verified completely, as by `Database.check`.
 CHECK_EVERY = 3
-# Stop after this many: more violations of a program that fails at every seed show nothing new.
+# Stop after this many: if a program fails at every seed, more violations show nothing new.
 VIOLATIONS_MAX = 20
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep")
@@ -78,7 +79,7 @@ class _Recorder(Ledger):
         return self._stores[-1]
 
     def add_figures(self, figures: dict[str, int]) -> None:
-        """Add up the work of the run's stores: an enumeration shows no more than its programs reach."""
+        """Add up the work of the run's stores: it shows what the enumeration has exercised."""
         for db in self._stores:
             status = db.status()
             undo = status["disk"].get("undo") or {}
@@ -125,7 +126,7 @@ class StatesReport:
     points: int = 0
     judged: int = 0
     kills: int = 0
-    failed_syncs: int = 0  # after which reads showed more than the disk had
+    failed_syncs: int = 0  # reads then showed more than was on the disk
     second_restarts: int = 0
     broken_off: int = 0  # restarts that lost power
     restarts: int = 0
@@ -149,7 +150,7 @@ class StatesReport:
 def crash_points(
     events: Iterable[Event], places: Places | None = None
 ) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
-    """Yield (disk, ledger, the call that did not happen) before every change and at the end; places follow calls."""
+    """Yield (disk, ledger, call that did not happen) before every change and at the end. places: follows the calls."""
     replay = Replay()
     ledger = Ledger()
     for event in events:
@@ -187,7 +188,9 @@ def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]
 
 
 def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], frozenset[Piece]]]:
-    """Return a function for each candidate: few of them are needed, and a set of a thousand pieces is slow to build."""
+    """Return a function that makes each candidate: few of them are used, and a set of a thousand pieces is slow to
+    build.
+    """
     everything = frozenset(pieces)
     if len(pieces) <= EXHAUSTIVE_PIECES:
         sizes = range(len(pieces) + 1)
@@ -206,7 +209,9 @@ def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], froze
 
 
 def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
-    """For each write of several sectors: keep all else, and of the write a part from the front, or only its end."""
+    """Return choices that tear one write of several sectors: they keep only its front or only its end, and all other
+    pieces.
+    """
     everything = frozenset(pieces)
     writes: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -247,7 +252,7 @@ class _Restarted:
 
 
 class _Judge:
-    """Restarts on disks and reports their violations."""
+    """Restarts stores on disks and raises their violations."""
 
     def __init__(self, verify: Verify, rng: random.Random, report: StatesReport, where: str) -> None:
         self._verify = verify
@@ -256,7 +261,7 @@ class _Judge:
         self._where = where
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """Judge one restart, and for some of them work, power loss and restart again. Raises: Violation."""
+        """Judge one restart; for some disks also work after it, a power loss and another restart. Raises: Violation."""
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:
             disk = self._broken_off(disk, ledger, place)
@@ -265,8 +270,7 @@ class _Judge:
             self._again(store, disk, ledger, place)
 
     def judge_kill(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
-        """Judge a kill of the process on a live machine. The restart reads unsynced data; then power fails.
-
+        """Judge a kill of the process on a live machine. The restart reads unsynced data; then the power fails.
         Raises: Violation.
         """
         self._report.judged += 1
@@ -350,7 +354,7 @@ def crash_states(
 ) -> StatesReport:
     """Record one run of the program and judge the possible states after power losses; figures are added to `report`.
 
-    per_point: maximum number of states of one crash point. share: of the points, drawn by the seed; at the other points
+    per_point: maximum number of states of one crash point. share: of the crash points, drawn by the seed; at the others
     only states in places not seen before are judged. Raises: Violation at the first wrong state.
     """
     clock = SystemClock()
@@ -411,7 +415,7 @@ def many_crash_states(
 ) -> StatesReport:
     """Judge seeds from `first_seed` on, `seed_step` apart, until `distinct` different states have been judged.
 
-    goes_on: a violation goes to `violations`, and the next seed follows. Raises: Violation.
+    goes_on: record a violation in `violations` and continue with the next seed. Raises: Violation.
     """
     report = StatesReport()
     for seed in itertools.count(first_seed, seed_step):

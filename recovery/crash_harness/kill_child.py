@@ -1,7 +1,7 @@
 """The process that gets killed: it waits for a start message, then runs the program on a real directory.
 
-It is forked from a server that has everything loaded (`preloaded.py`), and the next one gets ready while this one
-works. Its ledger lines are in a pipe that outlives it.
+It is forked from a server that has everything loaded (`preloaded.py`), and the next child gets ready while this one
+works. Its ledger lines go into a pipe that outlives it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """SIGKILL at a random moment of a program on a real directory, restart, verification; repeated on the same store.
 
 The program's acknowledgements before its death are in a pipe that outlives it. One kill in four comes in the first
-moments of a life, so that restarts are killed too; the others come at any time after an acknowledgement that is drawn.
+moments of a life, so that restarts are killed, too. The others come at a random time after a randomly chosen
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class KillReport:
     seed: int
     kills: int = 0
     ended: int = 0
-    awaited: int = 0  # lines that lives had to acknowledge before their time was counted
+    awaited: int = 0  # lines that had to be acknowledged before the time to a kill began
     acknowledged: int = 0
     silent_lives: int = 0
     seconds: float = 0.0
@@ -70,16 +71,16 @@ class _Life:
             self._heard.notify_all()
 
     def hear(self, lines: int) -> None:
-        """Wait until it has acknowledged `lines` lines, or has ended."""
+        """Wait until the child has acknowledged `lines` lines, or has ended."""
         with self._heard:
             self._heard.wait_for(lambda: self.lines >= lines or self._has_ended)
 
     def go(self) -> None:
-        """Let it work."""
+        """Start the child's work."""
         self._pipe.send(GO)
 
     def end(self) -> int | None:
-        """Kill it and read its last messages; return its exit code if it had ended by itself."""
+        """Kill the child and read its last messages; return its exit code if it had already ended by itself."""
         code = self._process.exitcode
         self._process.kill()
         self._process.join()
@@ -101,9 +102,9 @@ def kill_loop(
     """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
 
     A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, with n drawn up to `lines_max`. So a
-    run does its share of work on any machine; the program must make that many acknowledgements. A program that returns
-    in time is verified as well, but not counted as killed. Raises: Violation, with the seed and the number of the kill;
-    the directory is left as it is for study.
+    life does some work even on a slow machine; the program must make that many acknowledgements. A program that returns
+    before its kill is verified as well, but not counted as killed. Raises: Violation, with the seed and the number of
+    the kill; the directory stays as it is, for analysis.
     """
     check: Verify = resolve(verify) if isinstance(verify, str) else verify
     resolve(work)
@@ -116,7 +117,7 @@ def kill_loop(
     try:
         while report.kills < kills:
             life.go()
-            # The next one gets ready while this one works.
+            # The next child gets ready while this one works.
             following = _Life(work, directory, seed + report.kills + report.ended + 1, ledger)
             if rng.random() < EARLY_SHARE:
                 clock.sleep(rng.uniform(0, EARLY_MS_MAX) / 1_000)

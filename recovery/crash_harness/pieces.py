@@ -1,7 +1,7 @@
-"""Enumerations in pieces: several processes at a time, each with its own seeds, with their figures combined.
+"""Enumerations in pieces: several processes at a time, each with its own seeds; their figures are added up.
 
 A piece is `python -m tidemark.recovery.crash_harness states --piece`: it continues after a seed with a violation, and
-ends by printing its whole report as JSON. States of different pieces are distinguished by content like those of one.
+ends by printing its whole report as JSON. States are distinguished by content, also across pieces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_rest
 def piece_command(
     program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int, share: float
 ) -> list[str]:
-    """Return the command of one piece. seeds: the first, and the step from one to the next."""
+    """Return the command of one piece. seeds: the first one, and the step to the next."""
     named = {
         "--work": program,
         "--verify": verify,
@@ -71,7 +71,7 @@ def summary(program: str, report: StatesReport) -> dict[str, Any]:
 def run_pieces(
     program: str, verify: str, seed: int, distinct: int, per_point: int, share: float, jobs: int
 ) -> dict[str, Any]:
-    """Enumerate one program in `jobs` processes, each until its part of the states has been judged; return the summary.
+    """Enumerate one program in `jobs` processes, each until it has judged its part of the states; return the summary.
 
     Raises: CalledProcessError if a piece ended without its report.
     """

@@ -1,4 +1,4 @@
-"""The place of a crash state: which files were cut and how, and between which calls of the store.
+"""The place of a crash state: which files the power loss cut and how, and between which calls of the store.
 
 An enumeration of crash states proves nothing about a state it never reached. So each judged state is counted under
 every name that fits it, and a test of the fault catalogue fails if a name that `FAULTS` gives for it was never counted.

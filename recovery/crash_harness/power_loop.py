@@ -1,13 +1,13 @@
-"""Power losses under a program of several threads, on disks in memory: again and again on the same disk.
+"""Power losses under a program of several threads, again and again on the same disk in memory.
 
 The n-th call that reaches the disk finds it without power, and so does every later call, in any thread. After all
-threads have ended, part of the unsynced data is gone, and the store is opened and verified. Everything acknowledged was
-durable by then, whichever thread wrote it. The order monitor checks all calls.
+threads have ended, part of the unsynced data is dropped, and the store is opened and verified. Everything that was
+acknowledged must be there, whichever thread wrote it. The order monitor checks all calls.
 
-A life may be given a number of lines first: calls are counted after that many lines have been acknowledged in it. So a
-run does its share of work on any machine.
+A life may have a number of lines: its calls are counted only after it has acknowledged that many. So it does some work
+on any machine.
 
-The same seed draws the same work and the same losses; the order of threads is not drawn.
+The same seed gives the same work and the same losses, but not the same order of threads.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class PowerReport:
     seed: int
     losses: int = 0
     ended: int = 0
-    awaited: int = 0  # lines that lives had to acknowledge before their losses
+    awaited: int = 0  # lines that had to be acknowledged before the calls to a loss were counted
     acknowledged: int = 0
     seconds: float = 0.0
 
 
 class _Awaiting(Ledger):
-    """The ledger as one life sees it: `then` is called after `lines` more lines have been acknowledged."""
+    """The ledger of one life; it calls `then` after `lines` more lines have been acknowledged."""
 
     def __init__(self, ledger: Ledger, lines: int, then: Callable[[], object]) -> None:
         super().__init__()
@@ -90,8 +90,8 @@ def power_loop(
 ) -> PowerReport:
     """Run `work` on a disk that loses power after up to `calls_max` calls, and verify the restart after it.
 
-    lines_max: calls of a life are counted after up to this many lines have been acknowledged in it, except for losses
-    that are to come during restart and first work.
+    lines_max: calls of a life are counted after it has acknowledged up to this many lines, except for losses that are
+    planned for restart and first work.
 
     A program that ends before the loss is verified with the disk as it left it, and not counted as a loss. Raises:
     Violation, with the seed and the number of the loss.
@@ -103,7 +103,7 @@ def power_loop(
     ledger = Ledger()
     disk = MemoryFiles()
     told = threading.excepthook
-    # A store's own threads end by the loss as well; this is not reported.
+    # The loss also ends the store's own threads; do not report that.
     threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
     try:
         while report.losses < losses:
@@ -126,7 +126,9 @@ def _lose(
     report: PowerReport,
     most: tuple[int, int],
 ) -> MemoryFiles:
-    """Run one life and verify the disk it leaves; return that disk. most: calls and lines of it. Raises: Violation."""
+    """Run one life, verify the disk that it leaves, and return it. most: maximum numbers of calls and lines. Raises:
+    Violation.
+    """
     calls_max, lines_max = most
     is_early = rng.random() < EARLY_SHARE
     nth = rng.randrange(1, EARLY_CALLS_MAX if is_early else calls_max)
@@ -141,7 +143,7 @@ def _lose(
     except PowerOff:
         report.losses += 1
     except (Error, OrderViolation, Violation) as error:
-        # After the loss a thread may find the store in the state in which another thread's end left it.
+        # After the loss a thread may meet errors that the end of another thread has caused.
         if not plan.fired or isinstance(error, OrderViolation | Violation):
             raise Violation(f"{where}: {type(error).__name__}: {error}") from error
         report.losses += 1

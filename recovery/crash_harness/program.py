@@ -2,11 +2,11 @@
 
 A program is two functions, given to every part of the harness as they are or as "module:function":
 
-- `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, as often as it likes, and uses it. It
+- `work(open_store, seed, ledger)` opens its store with `open_store(**options)`, any number of times, and uses it. It
   calls `ledger.acknowledge(text)` after each commit has returned, and `ledger.begin(text)` before it if `verify` must
   know what may have been under way. The same seed gives the same work.
 - `verify(db, ledger)` checks a restarted store and returns a sentence for each violation. Acknowledged work must be
-  complete; work that was under way is there completely or not at all; nothing else is there.
+  complete; work that was under way must be there completely or not at all, and nothing else.
 
 The harness opens stores through the public package. That is a floor above this one, so it is named here and not
 imported; a user's wrapper can take its place.
@@ -61,14 +61,14 @@ def power_off() -> NoReturn:
 
 
 class Ledger:
-    """The work that was acknowledged so far, and the work under way. An entry is one line of text, whose meaning the
-    program defines.
+    """The work that was acknowledged so far, and the work under way. An entry is one line of text; the program defines
+    its meaning.
     """
 
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.under_way: set[str] = set()
-        # The digest of all rows, if the verification computed it: the harness then does not read them again.
+        # The digest of all rows, if the verification computed it, so that the harness need not read them again.
         self.seen: str | None = None
 
     def begin(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Takes a published load into its table, in one transaction: everything or nothing (docs/load.md, section 4).
+"""Adopts a published load: takes all of it into its table in one transaction, or nothing (docs/load.md, section 4).
 
 Order of writes: the mark with the transaction's id; copies of files from elsewhere, synced; then rows in memory, placed
 and locked; then the commit by reference. A crash before its group is durable leaves files, which openings sweep; after
@@ -110,8 +110,7 @@ class Adopter:
     def adopt(
         self, job: LoadJob | str, place: Directory | None = None, progress: Progress | None = None
     ) -> AdoptReport:
-        """Take a published load in. Durable on return: all of it. place: the job's directory, for a `job` that is a
-        name.
+        """Adopt a published load. Durable on return: all of it. place: the job's directory, for a `job` that is a name.
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
         LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded, with nothing done; CommitOnFailedStore,
@@ -155,7 +154,9 @@ class Adopter:
         return AdoptReport(manifest.job.number, table, manifest.rows, len(manifest.files), manifest.size_bytes, txid)
 
     def _adopted_before(self, name: str, place: Directory) -> AdoptReport | None:
-        """Return the report of an earlier adoption that the caller may not know of; None if it had no effect."""
+        """Return the report of an earlier adoption that the caller may not know of; None if there was none, or it had
+        no effect.
+        """
         if not place.exists(name + ADOPTING):
             return None
         mark = place.read(name + ADOPTING)
@@ -181,7 +182,7 @@ class Adopter:
         try:
             report = replace(self._report(read_manifest(name, place), txid), is_repeated=True)
         except FileMissing:
-            pass  # the first call got as far as removing it
+            pass  # the first call had already removed it
         is_own = place.folder == FOLDER and place.files is self._files
         sweep(name, place, self._store.spools.names_of(txid) if is_own else frozenset())
         return report
@@ -200,7 +201,7 @@ class Adopter:
         return table
 
     def _take_in(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
-        """Copy files from elsewhere. Durable on return. Their content is verified when its rows are placed."""
+        """Copy files from elsewhere. Durable on return. Their content is verified when the rows are placed."""
         buffer: Words = np.empty(PIECE_BYTES // 8, dtype=np.int64)
         for file in manifest.files:
             own.remove(file.leaf)
@@ -234,7 +235,7 @@ class Adopter:
 
 
 def mark_of(name: str, txid: int, rows: int) -> bytes:
-    """Return the content of the mark of an adoption, with a checksum: a wrong transaction would have a wrong
+    """Return the content of an adoption's mark, with a checksum: a damaged transaction id would give another one's
     outcome.
     """
     said = f"{txid} {rows}"
@@ -250,7 +251,7 @@ def _altered(job: LoadJob) -> LoadRefused:
 
 
 class _Placing:
-    """Rows of a load on their way into the pages of a table."""
+    """Places the rows of a load into the pages of a table."""
 
     def __init__(
         self,
@@ -371,7 +372,8 @@ class _Placing:
         if len(refused.examples) < EXAMPLES_MAX:
             refused.examples.append(self._example(part, rows, position, row, status))
         if self._shape.format.has_disk or refused.count >= REFUSED_MAX:
-            # Operations on disk parts are on whole records. From here on rows are only compared with those placed.
+            # Operations on disk parts are on whole records. From here on rows are not placed, only their keys are
+            # looked up.
             refused.is_at_least = True
             place[LP_PROBES] = 1
 

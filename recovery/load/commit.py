@@ -1,7 +1,7 @@
 """The outcome of a load: published by one rename, or aborted by another rename of the same file (docs/load.md, 3).
 
-A publisher writes the manifest first, under another name. So any process that finds a published load can adopt it,
-however its publisher ended.
+A publisher writes the manifest before the rename, in a file of its own. So any process that finds a published load can
+adopt it, even if the publisher was killed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LoadManifest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LoadManifest:
-        """Return the manifest in a text. Raises: Rejected if there is none."""
+        """Return the manifest in a text. Raises: Rejected if the text is no manifest."""
         try:
             value = json.loads(text)
             manifest = cls(LoadJob.from_dict(value["job"]), tuple(file_of(each) for each in value["files"]))
@@ -63,7 +63,7 @@ class LoadManifest:
         return manifest
 
     def check(self) -> None:
-        """Check that the files can be those of its job. Raises: Rejected."""
+        """Check that the files fit the job. Raises: Rejected."""
         places = {(file.fragment, file.part) for file in self.files}
         if len(places) != len(self.files):
             raise Rejected(
@@ -85,14 +85,14 @@ class LoadManifest:
 
 
 def begin(job: LoadJob, place: Directory) -> None:
-    """Let tasks of a job write. Durable on return."""
+    """Allow the tasks of a job to write. Durable on return."""
     place.write(job.name + OPEN, job.to_json().encode())
 
 
 def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | None = None) -> LoadManifest:
-    """Publish the files of these tasks as the load. Return the manifest that counts: an older one if the load had been
-    published before. Durable on return. Raises: LoadRefused if rows were refused, LoadEnded if the load was aborted,
-    Rejected for reports of another job.
+    """Publish the files of these tasks as the load. Return the valid manifest: the earlier one if the load was already
+    published. Durable on return. Raises: LoadRefused if rows were refused, LoadEnded if the load was aborted, Rejected
+    for reports of another job.
     """
     with directory_of(job, place) as opened:
         if published_leaf(job.name, opened) is not None:
@@ -120,7 +120,7 @@ def _published_before(job: LoadJob, place: Directory) -> LoadManifest:
 
 
 def published_leaf(name: str, place: Directory) -> str | None:
-    """Return the file that marks a job as published, and by its name the manifest that counts; None if not
+    """Return the name of the file that marks a job as published; its stem is that of the valid manifest. None if not
     published.
     """
     found = [leaf for leaf in place.leaves(name + ".") if leaf.endswith(PUBLISHED)]
@@ -168,13 +168,15 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
 
 
 def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
-    """Remove the files of a job that has ended, by its name, except for names of `place` in `keep`; return how many.
-    The file that shows the end goes last, so that an interrupted sweep is continued. Durable on return.
+    """Remove the files of the ended job `name`, except for the names in `keep`; return how many were removed. The file
+    that marks the job as ended goes last, so that an interrupted sweep can be continued. Durable on return.
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
     if leaves:
-        place.sync()  # names given by an interrupted process: no removed file may come back without the file that stays
+        # An interrupted process may have given names that are not durable. Sync them first: after a crash no removed
+        # file may come back without the file that goes last.
+        place.sync()
     for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
         place.remove(leaf)
     if leaves:

@@ -1,4 +1,4 @@
-"""The directory of a job: its files' names, and how a file is created whole or not at all."""
+"""The directory of a job: the names of its files, and files created whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANIFEST = ".manifest"
 
 
 class Directory:
-    """The directory with the files of a job: that of `files`, or a folder of it."""
+    """The directory with the files of a job: the root of `files`, or a folder in it."""
 
     def __init__(self, files: Files, folder: str = "") -> None:
         self.files = files
@@ -82,7 +82,7 @@ class Directory:
 
 @contextmanager
 def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Directory]:
-    """Open the directory of a job for the block, unless it is given. Raises: StorageFull that names it."""
+    """Open the directory of a job for the block, unless it is given. Raises: StorageFull, which names the directory."""
     if place is not None:
         yield place
         return

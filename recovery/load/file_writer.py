@@ -128,9 +128,9 @@ class FileWriter:
         )
 
     def close(self) -> LoadFile | None:
-        """Give the file its name; None, and no file, if it has no row. Durable on return: the content; the name needs
-        the directory's next sync. Raises: StorageFull, IoFailed, SyncFailed; LoadEnded or FileMissing if the job was
-        aborted.
+        """Give the file its name and return its description; return None, and leave no file, if there is no row.
+        Durable on return: the content; the name needs the directory's next sync. Raises: StorageFull, IoFailed,
+        SyncFailed; LoadEnded or FileMissing if the job was aborted.
         """
         if int(self._state[LS_USED]) > SPOOL_HEADER_WORDS:
             self._write_block()

@@ -77,7 +77,7 @@ class LoadJob:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LoadJob:
-        """Return the job in a text. Raises: Rejected if there is none, SchemaInvalid."""
+        """Return the job in a text. Raises: Rejected if the text is no job, SchemaInvalid."""
         try:
             return cls.from_dict(json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -128,7 +128,7 @@ class FragmentReport:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> FragmentReport:
-        """Return the report in a text. Raises: Rejected if there is none."""
+        """Return the report in a text. Raises: Rejected if the text is no report."""
         try:
             value = json.loads(text)
             file = value["file"]

@@ -95,7 +95,8 @@ class _Stopped(Exception):
 def write_natively(
     job: LoadJob, batches: Iterable[tuple[int, pa.RecordBatch]], workers: int, place: Directory | None = None
 ) -> list[FragmentReport]:
-    """Write load files of batches, each with the number of its first row, in `workers` threads. Durable: the files.
+    """Write load files of batches, each with the number of its first row, in `workers` threads. Durable on return: the
+    files.
 
     Raises: the errors of reading the input and of `write_parts`; leftover files are then removed by `abort`.
     """

@@ -1,7 +1,7 @@
 """The tasks of a load: turn rows into load files, anywhere, with only the job (docs/load.md, section 2).
 
-A bad value does not fail a task, which would only be tried again: the row is left out, counted and shown, and the load
-is refused when it is to be published.
+A bad value does not fail a task, because a retry would meet it again: the row is left out, counted and shown, and
+`publish` refuses the load.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def write_fragment(
 
     batches: with any of the table's columns, all rows of this fragment; rows of others are refused. part, attempt: the
     caller's numbers. place: the job's directory, if it is open already. Raises: LoadEnded, StorageFull, IoFailed,
-    FileMissing; NoSuchColumn, TypeMismatch, NotNullViolation for batches that are no rows of the table at all.
+    FileMissing; NoSuchColumn, TypeMismatch, NotNullViolation for batches that do not fit the table at all.
     """
     if fragment not in job.fragments:
         raise Rejected(f"{job.table} has no fragment {fragment}; its fragments are {job.fragments}", table=job.table)
@@ -170,7 +170,7 @@ class _Task:
         return bool(self._shape.hash_header[HH_PARTITION])
 
     def _spread(self, batch: pa.RecordBatch, begin: int, rows: EncodedRows, first_row: int) -> None:
-        """Give rows, which are those of the batch from `begin` on, to the writers of their fragments."""
+        """Give rows to the writers of their fragments; the first one is row `begin` of the batch."""
         header = self._shape.hash_header
         offsets = _NO_WORDS if rows.stride_words else rows.offsets
         hashes = np.empty(rows.count + KEY_ROOM_WORDS, dtype=np.int64)
@@ -199,7 +199,7 @@ class _Task:
         self._refused.add(batch, at, first_row + at, Rejected(text))
 
     def _apart(self, batch: pa.RecordBatch, begin: int, count: int, first_row: int) -> None:
-        """Do the work of `_spread` if no partition takes some of the rows."""
+        """Refuse the rows that no partition takes."""
         numbers = fragments_of(self._job, batch.slice(begin, count))
         for at in np.flatnonzero(numbers < 0).tolist():
             text = f"no partition of {self._job.table} takes row {first_row + begin + at}"
@@ -232,7 +232,7 @@ class _Task:
 def _encoded(
     shape: LoadShape, batch: pa.RecordBatch, first_row: int, refused: Refusals
 ) -> list[tuple[int, EncodedRows]]:
-    """Return images of the good rows of a batch, in stretches: the start of each, and its rows."""
+    """Return images of the good rows of a batch as runs of consecutive rows: the start of each, and its rows."""
     found: list[tuple[int, EncodedRows]] = []
 
     def encode(begin: int, count: int) -> None:

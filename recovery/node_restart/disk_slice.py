@@ -1,7 +1,7 @@
-"""A slice of a table with disk columns: pages are not read under the commit latch (docs/internals/node-group.md).
+"""A slice of a table with disk columns, whose pages are not read under the commit latch (docs/internals/node-group.md).
 
-A snapshot is opened, and the memory parts are taken under the same latch. The disk parts, as the snapshot shows them,
-are read after the latch is released. So no writer waits, and no row is locked.
+A snapshot is opened and the memory parts are taken under one hold of the latch. The disk parts are read after the latch
+is released, as the snapshot shows them. So no writer waits for pages, and no row is locked.
 """
 
 from __future__ import annotations

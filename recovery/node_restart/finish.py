@@ -9,11 +9,12 @@ if TYPE_CHECKING:
 
 
 def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
-    """Write the local checkpoint from which this node counts. Durable on return: all that the checkpoint took.
+    """Write the local checkpoint that makes the copied state this node's own. Durable on return: the rows that it
+    shows.
 
-    It must begin before another group is applied: its epoch has ended on the live node, the next one has not. A crash
-    before it is durable leaves the node as it was before it joined. The checkpoints before it are removed: no log leads
-    from them to the copied rows. Raises: StorageFull, StoreFailed.
+    Call it before another group is applied: the checkpoint's epoch has ended on the live node, the next one has not. A
+    crash before the checkpoint is durable leaves the node as it was before it joined. Older checkpoints are removed: no
+    log leads from them to the copied rows. Raises: StorageFull, StoreFailed.
     """
     report = lcp.run(progress)
     lcp.stand_on_newest()

@@ -1,12 +1,11 @@
-"""The node that comes back: it takes definitions, slices and groups into a store that is not open yet
+"""The returning node: takes definitions, slices and groups into a store that is not open yet
 (docs/internals/node-group.md, *Node restart*).
 
-Messages are handled in the order in which they come. Each fragment has a position. At slots before it, which were
-copied, groups of the stream are replayed strictly, as at a restart; changes at and past it are left to the scan. Only
-rows at the position or past it can be stale, and only they are ever in the way.
+Messages are handled in order. Each fragment has a position. Slots before it are copied: there the stream's groups are
+replayed strictly, as at a restart. Changes at or past the position are left to the scan. Only rows there can be stale,
+and only such rows are ever removed to make place for others.
 
-Nothing is logged and nothing is durable: the node's own files stay those of its last state, and a crash leads back
-there.
+Nothing is logged and nothing is durable: the node's own files keep its last state, and a crash leads back to that.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ class Join:
     def __init__(
         self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC, why: str = "full copy"
     ) -> None:
-        """through: epoch the restart goes back to, the last one that the group completed with this node. If it is 0,
-        the node's rows do not count and everything is copied; `why` says why.
+        """through: the epoch to which the restart goes back, the last one that the group completed with this node. If
+        it is 0, the node's rows are not used and everything is copied; `why` is the reason.
         """
         self.store = welcome.store
         self.incarnation = welcome.incarnation
@@ -134,13 +133,15 @@ class Joiner:
         self._look_at_tables()
 
     def _look_at_tables(self) -> None:
-        """Take directories of tables in the form replay needs: all, those in memory only, those with disk columns."""
+        """Build the directories of tables that replay needs: all, those in memory only, those with disk columns."""
         self._all = self._store.directory()
         self._in_memory = disk_directory(self._store, self._all, False)
         self._on_disk = disk_directory(self._store, self._all, True)
 
     def take(self, message: FromLive, through: int) -> list[FromJoiner]:
-        """Handle a message and return the answers. through: epoch at whose end the rows are. Raises: as `Join.run`."""
+        """Handle a message and return the answers. through: the rows are those at the end of this epoch. Raises: as
+        `Join.run`.
+        """
         if isinstance(message, Begin):
             return self.begin_copy(message, through)
         if isinstance(message, Slice):
@@ -186,8 +187,8 @@ class Joiner:
 
     def _take_tablespaces(self, begin: Begin) -> None:
         """Create the tablespaces and data files that the live node has and this one lacks, with the live node's
-        numbers. Forget those it no longer has: they hold no table. Durable on return: the files; a crash leaves them
-        for the next opening.
+        numbers. Forget those that the live node no longer has: they hold no table. Durable on return: the files; a
+        crash leaves them for the next opening.
         """
         space = self._store.space
         wanted = {shape.definition.tablespace_id for shape in begin.tablespaces}
@@ -218,8 +219,8 @@ class Joiner:
                 space.publish_file(held, made)
 
     def _take_definition(self, definition: TableDefinition) -> set[int]:
-        """Give a table the live node's definition; return the numbers of the fragments whose rows count. If the table
-        is more than one step older in its columns or partitions, no rows count.
+        """Give a table the live node's definition; return the numbers of the fragments whose rows are kept. If the
+        columns or partitions are more than one step older, no rows are kept.
         """
         store = self._store
         table = store.by_id.get(definition.table_id)
@@ -311,7 +312,9 @@ class Joiner:
             self.progress.groups += 1
 
     def _operations(self, words: Words, start: int, stop: int, epoch: int) -> None:
-        """Execute operations: strictly at slots that were copied, at others only if they are of use."""
+        """Execute operations on copied slots, strictly; the scan brings the others. Remove stale rows that are in their
+        way first.
+        """
         if start == stop:
             return
         place = (self._mem, self._all, words, start, stop)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 HOLDER = "a node that is being copied"
-HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left
+HELD_SHARE = 4  # the log is held for a joiner until less than 1 / HELD_SHARE of it is free
 
 
 def is_full(log: RedoLog) -> bool:
-    """Whether transactions need the room in a log more than the reader it is held for."""
+    """Whether so little of a log is free that transactions need it more than the reader for which it is held."""
     free = log.geometry.capacity_bytes - log.used_bytes()
     return free * HELD_SHARE < log.geometry.capacity_bytes
 
@@ -55,7 +55,7 @@ class LogTail:
         return self._reader.group_at(self._lsn, self._sequence) if self._lsn < self._log.durable_lsn else None
 
     def next(self) -> GroupRead | None:
-        """Return the next durable group, None if there is none yet."""
+        """Return the next durable group and move past it; None if there is none yet."""
         group = self._peek()
         if group is not None:
             self._lsn, self._sequence = group.end_lsn, group.sequence + 1

@@ -1,6 +1,6 @@
 """The messages between a returning node and a live node; `replication` carries them (docs/internals/node-group.md).
 
-They are handled in the order in which they are sent. Words are int64 arrays that do not change any more.
+They are handled in the order in which they are sent. Words are int64 arrays that no longer change.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Welcome:
 # --- joiner to live node --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
-    """The joiner is at the end of epoch `through`, 0 if it has no state that counts."""
+    """The joiner is at the end of epoch `through`, 0 if it has no valid state."""
 
     through: int
-    next_sequence: int  # of the group that comes next in its log
+    next_sequence: int  # of the next group in its log
     variant: str
     why: str  # why everything is to be copied, "" if it is not
 
@@ -142,9 +142,7 @@ class Deletes:
 
 @dataclass(frozen=True)
 class End:
-    """The joiner has all rows as of group `sequence`, the last one of `epoch`; `next_epoch` is the one that is open
-    next.
-    """
+    """The joiner has all rows as of group `sequence`, the last one of `epoch`. `next_epoch` is open after that."""
 
     sequence: int
     epoch: int

@@ -1,4 +1,4 @@
-"""A node brought back over a link: from its own files if they lead to X, or by a full copy
+"""Brings a node back over a link: from its own files if they lead to X, or by a full copy
 (docs/internals/node-group.md, *Where X ends*).
 """
 
@@ -45,8 +45,8 @@ def bring_back(
     through: Through,
     variant: str = ROWID_SYNC,
 ) -> tuple[Opened, CaughtUp]:
-    """Return the store of this node, equal to the live one after the group that `End` names, and where the stream
-    continues. `make_recoverable` comes next.
+    """Return the store of this node, equal to the live node's after the group that `End` names, and where the stream
+    continues. The caller calls `make_recoverable` next.
 
     through: the last epoch that the group completed with this node. If the node's own files do not lead there, because
     they are damaged or begin later, they are removed and everything is copied; `Begin.why` says so. The caller holds
@@ -91,7 +91,9 @@ def _check_ours(files: Files, store: bytes) -> None:
 
 
 def forget(files: Files) -> None:
-    """Remove the files of a store. After a crash in the middle no restart takes the rest for a store."""
+    """Remove the files of a store. The sysfile goes first, so after a crash in the middle no restart takes the rest for
+    a store.
+    """
     for name in NAMES:
         if files.exists(name):
             files.unlink(name)

@@ -1,8 +1,8 @@
 """The live node's side of a node restart: one object for each joiner, in steps (docs/internals/node-group.md).
 
-A slice is taken under the commit latch, with the filling group ended and no large commit half applied. It is the state
-after a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order
-meets each change exactly once: in a slice, or after it in the stream.
+A slice is taken under the commit latch, after the filling group was ended and while no large commit is half applied. So
+it shows the state after some group s, and it is sent between s and s + 1. No row is locked, and a joiner that handles
+messages in order meets each change exactly once: in a slice, or after it in the stream.
 
 The carrier of the messages holds one mutex around every call of a source and around taking groups out of the log, but
 not around `read`, which waits for the disk.
@@ -65,11 +65,11 @@ SLICE_SLOTS = 32_768
 SLICE_WORDS = 32_768
 DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
 UNANSWERED_WORDS = 32_768  # 256 KiB without an answer; further slices wait
-NEAR_BYTES = 1 << 20  # replay of the log: the stream takes over this close to its end
+NEAR_BYTES = 1 << 20  # in a replay of the log, the stream takes over when no more than this is left
 
 
 def order_of(message: FromLive) -> tuple[int, int]:
-    """Return the place of a message in the order: the parts of a group, then slices and the end after it."""
+    """Return the sort key of a message: the parts of a group come first, then slices and the end after that group."""
     return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
 
 
@@ -85,7 +85,7 @@ def has_tablespaces(group: GroupRead, stop: int) -> bool:
 
 
 class Source:
-    """Serves one joiner from one open store, for one try: a joiner that comes again gets another source."""
+    """Serves one joiner from one open store, for one attempt: a joiner that tries again gets a new source."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class Source:
         self._deletes: DeleteTail | None = None
         self._is_full = False  # everything is copied, though the joiner has rows
         self._tail: LogTail | None = None
-        self._sought: Ready | None = None  # set: whether the log reaches back to this joiner is to be checked
-        self._why: str | None = None  # result of the check: "" if it does
+        self._sought: Ready | None = None  # set while it must be checked whether the log reaches back to this joiner
+        self._why: str | None = None  # result of this check: "" if it does, else why not
         self._next_group: GroupRead | None = None
         self._unanswered_words = 0
         self._has_ended = False
@@ -131,7 +131,9 @@ class Source:
 
     @property
     def awaited_sequence(self) -> int:
-        """The group that must go out before the first waiting message, 0 if none waits. The caller has it written."""
+        """The group that must go out before the first waiting message, 0 if none waits. The caller makes the log write
+        it.
+        """
         if self._queue:
             return order_of(self._queue[0])[0]
         # Replay of the log ends with the group at which the joiner was registered, which is also read from the files.
@@ -140,7 +142,7 @@ class Source:
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
-        """Admit the joiner, with the variant it requests or the possible one. Raises: StoreFailed."""
+        """Admit the joiner, with the variant that it requests if possible, else ROWID_SYNC. Raises: StoreFailed."""
         self._through = ready.through
         if ready.through and ready.variant == REPLAY_LOG:
             self._tail = LogTail(self._store, self._files, self._identity[0])
@@ -150,7 +152,9 @@ class Source:
         return self.begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
-        """Begin with the log, which was searched for the first group the joiner lacks; if that failed (why), copy."""
+        """Replay the log from the first group that the joiner lacks; copy rows instead if the log does not have it
+        (`why`).
+        """
         self._sought = self._why = None
         if why:
             self.close()
@@ -186,7 +190,7 @@ class Source:
         return [message]
 
     def _full(self, why: str) -> str:
-        """Have everything copied, whatever rows the joiner has; return the reason to send."""
+        """Request a copy of everything, whatever rows the joiner has; return the reason to send."""
         self._is_full = True
         return f"full copy: {why}"
 
@@ -206,8 +210,8 @@ class Source:
 
     # --- the stream ------------------------------------------------------------------------------
     def group(self, group: GroupRead) -> list[FromLive]:
-        """Return the messages for the next group of the log: its records, those of files it names, and those that
-        waited for it.
+        """Return the messages for the next group of the log: its records, records of files that it names, and the
+        messages that waited for it.
 
         Raises: SpoolDamaged, InvariantBroken.
         """
@@ -239,7 +243,7 @@ class Source:
 
     def released(self) -> Iterator[FromLive]:
         """Yield the messages that may go out now: groups one by one, each followed by the slices and the end that show
-        it.
+        the state after it.
         """
         while self._queue and not self.wants_read and self._read is None:
             message = self._queue[0]
@@ -341,7 +345,7 @@ class Source:
             with store.latch:
                 store.epochs.settle()
                 fragment = self._fragment(place)
-                if not fragment:  # the stream has what happened to it
+                if not fragment:  # the stream has the change that dropped it
                     self._go_on()
                     return None
                 if store.by_id[place[0]].format.has_disk:
@@ -355,7 +359,7 @@ class Source:
     def _scan(
         self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
     ) -> Slice | None:
-        """Return the slots from the scan's position on; None if not a single row fitted into the buffer, which is
+        """Return the slots from the scan's position on; None if the buffer was too small for the first row: it is
         larger now. The latch must be held.
         """
         state = self._state

@@ -1,8 +1,7 @@
 """Row changes of a store for Spark: plans of epochs, tasks, and batches (docs/spark.md, section 8).
 
-The binlog is read by an upper floor, which passes its reader in (`ChangeLog`). Nothing here knows Spark's classes, and
-nothing changes a file. An offset of a stream is an epoch: the changes between two epochs are the same whenever they are
-read.
+The binlog is read by an upper floor, which passes its reader in (`ChangeLog`). This module changes no file. An offset
+of a stream is an epoch: the changes between two epochs are the same whenever they are read.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ BATCH_BYTES = 8 << 20
 
 
 class ChangePiece(NamedTuple):
-    """A part of one binlog file, from one end of a statement to another. `epoch` is that of the transaction in which
-    the part begins, 0 if it begins between transactions.
+    """A part of one binlog file, between the ends of two statements. `epoch` is that of the transaction in which the
+    part begins, 0 if it begins between transactions.
     """
 
     file: str
@@ -47,8 +46,8 @@ class ChangePiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Reach:
-    """How far changes can be read after an epoch: through `epoch`, in these pieces. `obstacle` is an error that stops
-    all later changes, None if there is none.
+    """The changes that can be read after some epoch: through `epoch`, in these pieces. `obstacle` is an error that
+    stops all later changes, None if there is none.
     """
 
     epoch: int
@@ -58,8 +57,8 @@ class Reach:
 
 @dataclass(frozen=True)
 class ChangedImages:
-    """Rows of the table that were changed in one way in one epoch. `before` and `after` have the columns that the
-    binlog has of each, None if it has no such image. Both have the same rows.
+    """Rows of the table with the same operation in one epoch. `before` and `after` have the same rows, with the columns
+    that the binlog has; None if it has no such image.
     """
 
     epoch: int
@@ -118,7 +117,7 @@ class ChangePlan:
         return TableDefinition.from_json(self.table)
 
     def check_epoch(self, epoch: int, newest: int) -> None:
-        """Raise EpochGap for an epoch that the store cannot have closed yet, and that is thus of another history."""
+        """Raise EpochGap for an epoch that the store cannot have closed yet: it comes from another history."""
         if epoch <= newest:
             return
         # The sysfile may be one GCI older than the log.

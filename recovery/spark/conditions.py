@@ -47,7 +47,7 @@ def to_text(where: Expression) -> str:
 
 
 def from_text(text: str) -> Expression:
-    """Return the expression in a text. Raises: SchemaInvalid if there is none."""
+    """Return the expression in a text. Raises: SchemaInvalid if the text is no expression."""
     try:
         found = _unpacked(json.loads(text), 0)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

@@ -1,9 +1,9 @@
 """The process from which Spark forks its Python workers, with the imports of tasks done in advance (docs/spark.md,
 section 2).
 
-Spark runs it as `python -m tidemark.recovery.spark.daemon pyspark.worker`, in place of its own daemon. A worker that
-imports for itself needs a second of a core before its first row, and there is a worker for each core, and a new one for
-each that died. A worker also collects garbage after every task; the imported objects are frozen so that the collector
+Spark runs it as `python -m tidemark.recovery.spark.daemon pyspark.worker`, in place of its own daemon. Without it every
+worker would spend a second of processor time on imports before its first row: one worker per core, and a new one for
+each that died. Workers also collect garbage after every task, so the imported objects are frozen, and the collector
 skips them.
 """
 

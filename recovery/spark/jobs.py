@@ -1,6 +1,6 @@
 """Jobs over files on executors: verification, restore, comparison (docs/spark.md, section 7).
 
-Other rooms decide how files are processed and split into tasks. This module sends their tasks and reports as text.
+Other rooms decide how files are processed and split into tasks. This module sends tasks and reports, as plain values.
 Spark retries a task that fails or is killed; all of these tasks may be repeated.
 """
 
@@ -19,14 +19,15 @@ from tidemark.recovery.verification.digest_tasks import digest_fragment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Bytes of files for each task of a verification: some hundred ms of work, next to 30 ms that a task costs.
+# Bytes of files for each task of a verification: a few hundred ms of work, while a task itself costs 30 ms.
 VERIFY_TASK_BYTES = 64 << 20
 TASKS_PER_CORE = 4  # so that one large fragment at the end does not leave the other cores idle
 
 
 def mapped(spark: SparkSession, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    """Return function(task) of each task, in their order, each from a task of Spark. Both are pickled: plain values,
-    and a function of a module. Raises: the errors of the function, as their own class, with their evidence.
+    """Return function(task) for each task, in their order; each call is a task of Spark. Both are pickled, so tasks are
+    plain values and the function belongs to a module. Raises: the errors of the function, as their own class, with
+    their evidence.
     """
     if not tasks:
         return []

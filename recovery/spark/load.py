@@ -1,7 +1,7 @@
 """Writes rows of a DataFrame into load files, on executors (docs/spark.md, section 6; docs/load.md).
 
-Tasks write files, and Spark's committer publishes those that its messages name. The committer is a process of its own,
-without the store, and can only do one rename. The process that has the store open adopts the load then.
+Tasks write files, and Spark's committer publishes those that its messages name. The committer is a process of its own
+that does not have the store; it can only do one rename. Then the process that has the store open adopts the load.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class LoadWriter(DataSourceArrowWriter):
         self.job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
-        """Write one load file for each fragment of which the task has rows. Durable on return: the files; they count
-        after the task's message is committed.
+        """Write one load file for each fragment of which the task has rows. Durable on return: the files; they become
+        part of the load when the task's message is committed.
         """
         task = TaskContext.get()
         # Other engines than Spark's own have no task context; a random number then distinguishes tasks.
@@ -102,7 +102,9 @@ def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> Non
 
 
 def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
-    """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments; their numbers do not."""
+    """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments, so rows are
+    repartitioned by fragment number.
+    """
     import pyarrow as pa
     from pyspark.sql.functions import col
     from pyspark.sql.pandas.functions import arrow_udf
@@ -117,7 +119,8 @@ def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
         # Rows of no fragment may go to any task, which refuses them.
         return pa.array(np.where(numbers < 0, first, numbers), pa.int32())
 
-    # Spark reads the kind of function from these annotations; otherwise it would resolve the names, which do not exist.
+    # Spark learns the kind of function from these annotations. Written as text they would be names that it cannot
+    # resolve.
     fragment_of.__annotations__.update({"columns": pa.Array, "return": pa.Array})
     made: Any = arrow_udf
     number = made(fragment_of, "int")(*(col(f"`{name}`") for name in key))

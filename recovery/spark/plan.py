@@ -1,8 +1,8 @@
 """Plans a read of one table: its files and tasks, fixed before any task runs (docs/spark.md, section 3).
 
-The rows come from a backup, or from a local checkpoint of a store that may be open in another process; both are of one
-epoch. A plan has files and all that an executor must know of them: executors make no requests. Spark pickles its
-values.
+The rows come from a backup, or from a local checkpoint of a store that may be open in another process; either has a
+single epoch. A plan has the files and everything an executor must know about them: executors make no requests. Spark
+pickles it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAGMENT")
 COPIES = -1  # number of the part with old rows copied by commits, of all fragments
-# A task costs Spark about 30 ms; this much of a file is read and decoded in about 150.
+# A task costs Spark about 30 ms; reading and decoding this much of a file takes about 150 ms.
 TASK_BYTES = 32 << 20
 OPTIONS = ("path", "table", "columns", "where", "backup", "lcp", "tasks", "taskBytes")
 NAMES_SHOWN = 10
@@ -110,9 +110,7 @@ class ReadPlan:
         return [known[name] for name in self.columns]
 
     def divided(self) -> list[ReadTask]:
-        """Return the tasks, of about equal size in bytes, without fragments in which no row can fulfil the
-        condition.
-        """
+        """Return tasks of about equal size in bytes, without fragments in which no row can satisfy the condition."""
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
         parts = [each for each in self.parts if fragments is None or each.fragment in fragments]
@@ -139,7 +137,7 @@ def packed(parts: Sequence[Part], bins: int) -> list[list[Part]]:
 
 # --- options --------------------------------------------------------------------------------------
 def checked_options(options: Mapping[str, str], known: Sequence[str] = OPTIONS) -> dict[str, str]:
-    """Return the options of a user by their names here; Spark ignores case. Raises: SchemaInvalid."""
+    """Return a user's options under the spelling in `known`, as Spark ignores case. Raises: SchemaInvalid."""
     names = {name.lower(): name for name in known}
     found = {}
     for name, value in options.items():
@@ -269,7 +267,7 @@ def _gone(lcp: int) -> SnapshotTooOld:
 
 
 def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefinition:
-    """Return the table of this name, or the only one that is not the store's own. Raises: NoSuchTable,
+    """Return the table of this name; without a name the only one that is no system table. Raises: NoSuchTable,
     SchemaInvalid.
     """
     users = sorted(each.name for each in tables if not is_system_table(each.name))

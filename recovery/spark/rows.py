@@ -1,7 +1,7 @@
 """Reads rows from the files of a plan, in Arrow batches, with verification (docs/spark.md, section 3).
 
-Every block is verified before its rows are used, and at the end of each part its counts must be those promised by the
-manifest or control file. Nothing here knows Spark, and nothing changes a file.
+Every block is verified before its rows are used, and at the end of each part the counts must equal those in the
+manifest or control file. This module does not know Spark and changes no file.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class PartReader:
 
     # --- backups ---------------------------------------------------------------------------------
     def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a fragment: its newest level whole, of older ones only rows that the live map asks for."""
+        """Yield the rows of a fragment: its newest level whole, of older ones only rows whose bit in the live map is
+        set.
+        """
         newest = part.levels[0]
         live: Words = NOTHING
         if newest.place.since:
@@ -129,7 +131,7 @@ class PartReader:
 
     # --- local checkpoints -----------------------------------------------------------------------
     def of_store(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a data file; or those of the table in the copies file."""
+        """Yield the rows of a data file, or the table's rows in the copies file."""
         origin, table_id = self._origin, self._definition.table_id
         is_copies = part.fragment == COPIES
         place = (COPIES_TABLE, COPIES_FRAGMENT) if is_copies else (table_id, part.fragment)
@@ -157,7 +159,7 @@ class PartReader:
         live: Words,
         name: str,
     ) -> Words:
-        """Return the offsets of chosen images. wanted: fragment, slots of a page, has disk parts, each must be
+        """Return the offsets of chosen images. wanted: fragment; slots per page; 1 with disk parts; 1 if all must be
         chosen.
         """
         most = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
@@ -215,7 +217,7 @@ class _Filter:
         self._work = self._program.new_work()
 
     def accepted(self, words: Words, found: Words) -> Words:
-        """Return the images that fulfil the condition. Raises: ProgramFailed and the like for a row on which it fails,
+        """Return the images that satisfy the condition. Raises: ProgramFailed and the like for a row on which it fails,
         PageDamaged.
         """
         planes: Words = np.empty(2 * found.size, dtype=np.int64)

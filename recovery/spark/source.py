@@ -30,12 +30,12 @@ class TidemarkSource(DataSource):
     `.option("changes", "true")` the row changes of a store, also as `spark.readStream`.
     """
 
-    # Opens a reader of a store's binlog, which an upper floor has; None if this installation has none.
+    # Returns a function that opens the reader of a store's binlog. An upper floor sets it; None if there is none.
     opener: ClassVar[Callable[[], Opener] | None] = None
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
-        # Created once and pickled with the source: the user's schema and the rows read are of one backup.
+        # Created once and pickled with the source, so that the schema and the rows come from the same backup.
         self._plan: ReadPlan | None = None
         self._changes: ChangePlan | None = None
 

@@ -1,7 +1,7 @@
 """Row changes as a stream of Spark, and as a batch of epochs (docs/spark.md, section 8).
 
-Spark keeps the stream reader in one planning process while a query runs, and calls `read` in executors. The progress of
-a query is in Spark's own checkpoint, as an epoch; nothing is noted in the store.
+Spark keeps the stream reader in one planning process while a query runs, and calls `read` in executors. Spark's own
+checkpoint has the progress of a query, as an epoch; the store records nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidemark.recovery.spark.changes import change_batches
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before Spark 4.2 a source always reads all there is
+except ImportError:  # before Spark 4.2 a source always reads everything
     ReadAllAvailable = ReadMaxRows = None  # type: ignore[assignment, misc]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
@@ -74,7 +74,7 @@ class ChangeReader(DataSourceReader):
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The changes after an epoch, as they come. An offset is {"epoch": n}: all through n was returned."""
+    """The changes after an epoch, as they arrive. An offset is {"epoch": n}: all changes through n were returned."""
 
     def __init__(self, plan: ChangePlan, opener: Opener) -> None:
         """Raises: Unsupported for a limit that this Spark does not pass to its sources."""
@@ -83,8 +83,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = plan
         self._opener = opener
         self._log: ChangeLog | None = None
-        self._target: int | None = None  # end of a query that stops at the newest epoch of its beginning
-        self._last: int | None = None  # planned up to here
+        self._target: int | None = None  # last epoch of a query that stops at the newest one of its start
+        self._last: int | None = None  # epochs are planned through this one
         self._is_checked = False
         self._planned: tuple[int, int, tuple[ChangePiece, ...]] = (0, 0, ())
 
@@ -107,7 +107,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._plan.epochs_max is None else ReadMaxRows(self._plan.epochs_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the query end with the newest epoch there is now."""
+        """End the query with the epoch that is newest now."""
         self._target = self._opened().newest_epoch()
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
@@ -118,7 +118,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = self._opened()
         since = self._last if start is None else int(start[OFFSET])
         if since is None:
-            # Before Spark 4.2 a resumed query does not pass its start here; its batch is planned with it.
+            # Before Spark 4.2 a resumed query does not pass its start here, only to `partitions`.
             return {OFFSET: log.newest_epoch()}
         # Changes through `since` were returned, and Spark has recorded that.
         log.keep(since)

@@ -37,9 +37,8 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class LoggedRows:
-    """Rows of one table that the binlog has as changed in one way. Shapes: `key` and `after` have the same rows.
-
-    `after` has the logged columns, None for a delete.
+    """Consecutive changes of one table in the binlog. `key` and `after` have the same rows; `after` has the logged
+    columns, None for deletes.
     """
 
     epoch: int
@@ -50,8 +49,10 @@ class LoggedRows:
 
 @dataclass(frozen=True)
 class Altered:
-    """From here on earlier changes of some tables (None: of all) do not count (`is_new`: the binlog has all of their
-    changes after `epoch`; `is_empty`: they had no rows then), or count only for which keys exist.
+    """A break in the changes of some tables (`tables`; None: of all).
+
+    With `is_new` earlier changes do not count, and the binlog has all later ones, from after `epoch`; with `is_empty`
+    the tables had no rows then. Without `is_new` earlier changes only show which keys exist.
     """
 
     tables: frozenset[str] | None
@@ -144,7 +145,7 @@ class BinlogCheck:
         progress: Progress | None = None,
     ) -> None:
         """read: returns the pieces of the binlog up to the snapshot's epoch. is_whole: all changes of the store are
-        logged, except for updates that change nothing; with logs_empty those too.
+        logged, except for updates that change nothing; with logs_empty those are logged, too.
         """
         self._snapshot = snapshot
         self._read = read
@@ -152,7 +153,7 @@ class BinlogCheck:
         self._progress = progress
         self.report = BinlogReport(snapshot.epoch, is_whole=is_whole)
         self._altered: dict[str, int] = {}  # changes of a table before this one only show which keys exist
-        self._start = 0  # the binlog is whole after this epoch, of some tables after a later one
+        self._start = 0  # the binlog is complete after this epoch; `_starts`: by table, if it differs
         self._starts: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
 
@@ -258,7 +259,7 @@ class BinlogCheck:
             self.report.add(f"{_shown(keys, row, piece)} differs from the binlog in {', '.join(differs)}")
 
     def _look_for_unlogged(self, low: int, bound: int, words: Words) -> None:
-        """Report rows that were changed since the binlog is whole but are not in it."""
+        """Report rows that changed after the epoch from which the binlog is complete, but that are not in it."""
         if not self.report.is_whole:
             return
         for table in list(self._snapshot.by_name.values()):
@@ -275,7 +276,7 @@ class BinlogCheck:
                 found, places = self._identity(table.name, keys)
                 lacking = np.flatnonzero(~_among(found, words) & (places >= low) & (places <= bound - 1))
                 if start and not self._logs_empty:
-                    # Older rows may have been updated without a change, which is not logged.
+                    # An older row may have got its epoch from an update that changed nothing, which is not logged.
                     self.report.unjudged += lacking.size
                     continue
                 piece = LoggedRows(0, table.name, keys, None)
@@ -284,14 +285,14 @@ class BinlogCheck:
 
 
 def _among(found: Words, words: Words) -> Any:
-    """Whether each is one of `words`, which are sorted. Shapes: (found,) both ways."""
+    """Return whether each of `found` is in the sorted `words`. Shapes: (found,) in and out."""
     if not words.size:
         return np.zeros(found.size, dtype=bool)
     return words[np.minimum(np.searchsorted(words, found), words.size - 1)] == found
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
-    """Return a function that tells, by number, whether changes are of some tables. Shapes: (changes,) both."""
+    """Return a function that tells by number which changes are of some tables. Shapes: (changes,) in and out."""
 
     def is_chosen(numbers: Words) -> Any:
         if tables is None:

@@ -1,4 +1,4 @@
-"""Verification of every file of a store, and of every row of one in memory. Nothing is changed.
+"""Verification of every file of a store, and of every row of a store in memory. It changes nothing.
 
 A closed store is checked file by file, then loaded into memory as a restart does it, stopping before the first write,
 and its rows are verified there. A live store is checked while it is in use: rows in bounded slices, local checkpoints
@@ -75,7 +75,7 @@ Progress = Callable[[int, int, str], None]
 
 SLICE_SLOTS = 512
 SLICE_SEGMENTS = 8
-LCPS_KEPT = 2  # older ones are no longer needed, by log or pages
+LCPS_KEPT = 2  # neither log nor pages need older ones
 EPOCH_MAX = (1 << 63) - 1
 
 FAULTS = {
@@ -149,7 +149,8 @@ class FileCheck:
             if control is not None and not problems:
                 intact.append(control)
         for problem, newer in torn:
-            # If a crash tore it before it was acknowledged, nothing was retired for it: two older ones are there.
+            # If a crash tore a control file before it was durable, no older one was retired for it: two of them are
+            # there.
             if len(intact) - newer >= LCPS_KEPT:
                 self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
             else:
@@ -160,7 +161,7 @@ class FileCheck:
     def _data_files(self, control: Control, store: bytes) -> Iterator[str]:
         parts = [(data_name(control.lcp_id, *place), place, sizes) for place, sizes in control.fragments.items()]
         parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
-        # Once for all files: with thousands of tables this takes longer than reading the files.
+        # Compute the shapes once for all files: with thousands of tables this takes longer than reading the files.
         shapes = shapes_of(control.tables, lambda *_: 0)
         for name, place, promised in parts:
             try:
@@ -322,7 +323,7 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
         if status > 0:
             report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
     report.rows += int(state[1])
-    # Rows may come and go meanwhile, so the counts are compared only if nothing was committed until the count was read.
+    # Commits change the count, so it is compared only if nothing was committed since the scan began.
     counted = store.arena.word(fragment, F_ROWS)
     is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
     if is_quiet and int(state[1]) != counted:
@@ -337,7 +338,7 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
 
 
 def _quiet_mark(store: Store) -> tuple[int, ...] | None:
-    """Return a mark that is equal twice if nothing was committed in between; None while a transaction is open."""
+    """Return a mark: two equal ones mean that nothing was committed in between. None while a transaction is open."""
     with store.latch:
         return None if store.locks.by_slot else (store.log.sequence, int(store.log.fill[0]))
 
@@ -400,7 +401,7 @@ def check_live(
     lcp_turn: AbstractContextManager[object],
     progress: Progress | None,
 ) -> CheckReport:
-    """Verify an open store while it is in use. lcp_turn: held while no local checkpoint may be written or retired."""
+    """Verify an open store while it is in use. lcp_turn: while held, no local checkpoint is written or retired."""
     began = store.clock.monotonic()
     report = CheckReport()
     check = FileCheck(files, report)

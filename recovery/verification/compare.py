@@ -1,4 +1,4 @@
-"""Compares two sides table by table: sums of ranges, narrowed, then the rows themselves (docs/verify.md, section 4).
+"""Compares two sides table by table: first sums of ever smaller ranges, then the rows (docs/verify.md, section 4).
 
 Invariant: rows reported as different were found different row by row; sums only show where to look. Memory: the sums of
 one level, and the rows of one group.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 COLLECTED_ROWS = 50_000
 SMALL_RANGE_ROWS = 32
-ROWIDS_DIFFER = 64  # ranges: if more differ, and a quarter of those in use, the sides are taken not to share ROWIDs
+ROWIDS_DIFFER = 64  # ranges; if more differ, and over a quarter of those in use, compare by key
 
 
 @dataclass
 class TableReport:
-    """Result of the comparison of one table. `by`: how ranges were cut in the end."""
+    """Result of the comparison of one table. `by`: the kind of ranges that was used in the end."""
 
     name: str
     rows_a: int = 0
@@ -85,7 +85,7 @@ class TableComparison:
         progress: Progress | None = None,
         readers: Sequence[Callable[..., RangeReader]] = (RangeReader, RangeReader),
     ) -> None:
-        """by: how ranges are cut; None: the suitable way. readers: create the readers of the sides.
+        """by: the kind of ranges; None: the suitable one. readers: create the readers of the sides.
 
         Raises: Rejected for ROWIDs that are not comparable.
         """
@@ -130,16 +130,16 @@ class TableComparison:
         if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, in_use // 4):
             return None
         found = self._narrow_on(*differing(*summed), first.shift)
-        # A row at another ROWID on the other side can only be distinguished from a missing one if all are matched at
-        # once.
+        # Only if all rows are matched at once is a row with another ROWID on the other side distinguished from a
+        # missing one.
         return None if int(found[1].sum()) > COLLECTED_ROWS else found
 
     def _narrow(self, first: Ranges) -> tuple[Words, Words, int]:
         return self._narrow_on(*differing(*self._sum(first)), first.shift)
 
     def _narrow_on(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
-        """Return (numbers of ranges that differ, rows in each on the side with more, shift), small enough to read the
-        rows.
+        """Narrow ranges that differ until their rows are few enough to read; return (numbers, rows in each on the side
+        that has more, shift).
         """
         while numbers.size and int(rows.sum()) > max(COLLECTED_ROWS, SMALL_RANGE_ROWS * numbers.size):
             ranges = narrowed(numbers, shift)
@@ -150,7 +150,6 @@ class TableComparison:
         return numbers, rows, shift
 
     def _sum(self, ranges: Ranges) -> tuple[Ranges, Ranges]:
-        """Return the sums of both sides."""
         summed = (ranges, ranges.same_shape())
         is_first = not self.report.passes
         for reader, into in zip(self._readers, summed, strict=True):

@@ -25,7 +25,7 @@ class Comparable:
 
 @dataclass(frozen=True)
 class SchemaDifference:
-    """A part of a definition that differs between the sides; `a` and `b` are the values of each, None for nothing."""
+    """A part of a definition that differs between the sides; `a` and `b` are its values, None if a side lacks it."""
 
     table: str
     column: str | None
@@ -41,8 +41,8 @@ class SchemaDifference:
 def chosen_tables(
     a: dict[str, TableDefinition], b: dict[str, TableDefinition], names: Sequence[str] | None
 ) -> list[str]:
-    """Return the tables to compare: those named, or all but system tables. Raises: NoSuchTable if both sides lack
-    one.
+    """Return the names of the tables to compare: `names`, or all but system tables. Raises: NoSuchTable if both sides
+    lack one.
     """
     if names is None:
         return sorted(name for name in {*a, *b} if not is_system_table(name))

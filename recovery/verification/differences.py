@@ -21,9 +21,7 @@ def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:
 
 
 def differences(group: Group, table: Comparable) -> Iterator[list[dict[str, Any]]]:
-    """Yield each row that differs: a list of its differing columns, or of one entry with the row that only one side
-    has.
-    """
+    """Yield a list for each row that differs: its differing columns, or one entry with the row of the only side."""
     for side, rows in (("a", group.only_a), ("b", group.only_b)):
         for key, row in zip(_keys(rows, table), rows.to_pylist(), strict=True):
             nothing = {"table": table.name, "key": key, "column": None, "a": None, "b": None}

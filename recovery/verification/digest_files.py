@@ -1,7 +1,7 @@
 """Rows of one fragment from files alone: the levels of a backup, or a local checkpoint's data file and copies.
 
 The content of files is not trusted: blocks are verified as they are read, entries are checked one by one, and at the
-end the counts must be those of manifest or control file.
+end the counts must equal those in the manifest or control file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ranges of rows by place, and the sums of their digests (docs/verify.md, sections 2 to 4).
 
-A place is a number of up to 63 bits, a row's ROWID or that of its key. A range is all places with the same number above
-the low `shift` bits. `Ranges` has the ranges that are summed: each wanted range of the level before, in 2^fan_bits
-pieces.
+A place is a number of up to 63 bits: a row's fragment and ROWID, or bits of its key's digest. A range is all places
+that are equal above the low `shift` bits. `Ranges` divides each wanted range of the previous level into 2^fan_bits
+pieces, and sums the rows of each piece.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def bits_for(value: int) -> int:
 
 @dataclass
 class Ranges:
-    """The pieces of some ranges: (place >> shift_before) in `wanted`, then 2^fan_bits of (place >> shift)."""
+    """Ranges and their pieces. `wanted`: place >> shift_before of each range. Rows of one piece have the same place >>
+    shift.
+    """
 
     wanted: Words  # ascending
     shift_before: int
@@ -51,7 +53,7 @@ class Ranges:
 
     @property
     def is_everything(self) -> bool:
-        """Whether no place is outside."""
+        """Whether every place is in one of the ranges."""
         return self.wanted.size == 1 and self.shift_before >= PLACE_BITS
 
     @property
@@ -114,7 +116,8 @@ def first_by_key(rows: int) -> Ranges:
 
 
 def first_by_rowid(numbers: Sequence[int], pages: int, rows: int) -> Ranges:
-    """Return the first level by ROWID, of fragments by number, the most logical pages of one, and rows in all.
+    """Return the first level by ROWID. numbers: of the fragments. pages: logical pages of the largest one. rows: of
+    all.
 
     A range is at least a page.
     """
@@ -126,7 +129,7 @@ def first_by_rowid(numbers: Sequence[int], pages: int, rows: int) -> Ranges:
 
 
 def narrowed(wanted: Words, shift: int) -> Ranges | None:
-    """Return some ranges in pieces; None if they are single places, or too many."""
+    """Divide ranges into pieces; return None if they are single places, or too many."""
     fan_bits = min(FAN_BITS, shift, bits_for(SUMS_MAX // max(1, wanted.size) + 1) - 1)
     if fan_bits < 1:
         return None

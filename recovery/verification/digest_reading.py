@@ -65,7 +65,7 @@ class RangeReader:
         return found
 
     def _placed(self, ranges: Ranges, by: str, is_all: bool) -> Iterator[tuple[ScanBatch, Words]]:
-        """Yield (batch, places) of the rows in some ranges, whole."""
+        """Yield (batch, places) of the rows in some ranges, with disk parts if those are compared."""
         name = self._table.name
         is_all = is_all or ranges.is_everything
         needs_disk = self._side.row_format(name).needs_disk(self._table.columns)

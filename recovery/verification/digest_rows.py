@@ -1,4 +1,4 @@
-"""Digests of rows in Arrow arrays: 128 bits of their values, in any layout of arrays (docs/verify.md, section 2).
+"""Digests of rows in Arrow arrays: 128 bits that depend on the values, not on the arrays' layout (docs/verify.md, 2).
 
 A `Lanes` array has two words for each row. `digest_ranges.py` decides which rows go into which range.
 """
@@ -93,7 +93,7 @@ def _words_of(array: pa.Array) -> tuple[Words, int]:
         values: NDArray[Any] = bits[array.offset : array.offset + len(array)]
         return values.astype(np.int64), 1
     is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    # One unit of time only: the same time in another unit would be another word.
+    # Only one unit of time is accepted: in another unit the same time would be another word.
     is_time = kind in (pa.date32(), pa.time64("us")) or (pa.types.is_timestamp(kind) and kind.unit == "us")
     if not (is_number or is_time):
         raise Unsupported(f"a column of Arrow type {kind} has no digest; cast it to a type of the store")

@@ -2,7 +2,7 @@
 
 A task and its report are dicts of plain values and bytes, so any scheduler can pass them on. A task reads only the
 files of its fragment (and the manifest or control file that names them), and communicates with no other process. Sums
-of tasks add up in any order; a task that runs twice returns the same report, and one of the two counts.
+of tasks add up in any order. A task that runs twice returns the same report, of which only one is used.
 """
 
 from __future__ import annotations

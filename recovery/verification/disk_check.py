@@ -1,6 +1,6 @@
-"""Verifies disk columns: rows and pages refer to each other, extents count what pages have, files are whole.
+"""Verifies disk columns: rows and pages refer to each other, extents count their pages correctly, files are whole.
 
-Pages are read through the cache, a few pinned at a time, without counting as used. Each is judged at one instant
+Pages are read through the cache, a few pinned at a time; this does not count as use. Each is judged at one instant
 together with the rows of its pieces. A clean page must be the same on disk as in memory. A row that no page refers to
 is checked by itself, since a transaction may have changed it meanwhile. Nothing is changed.
 """
@@ -66,7 +66,7 @@ EXTENTS_PER_CALL = 4
 SLOTS_PER_CALL = 4_096
 ROWIDS_PER_CALL = 1_024
 ATTEMPTS = 100
-FAULT_ATTEMPTS = 5  # in all of which the same fault must be seen
+FAULT_ATTEMPTS = 5  # a fault is real if all of them see it
 SETTLE_ATTEMPTS = 100
 CHUNKS_MAX = 1 << 20
 PAUSE_SECONDS = 0.005
@@ -124,7 +124,9 @@ class FragmentCheck:
         self._unreadable: set[int] = set()
 
     def run(self) -> None:
-        """Verify all of it. Raises: MemoryExhausted if changed pages fill a rehearsal's page buffer; StoreFailed."""
+        """Verify the disk columns of the fragment. Raises: MemoryExhausted if changed pages fill a rehearsal's page
+        buffer; StoreFailed.
+        """
         self._space()
         state = np.zeros(2, dtype=np.int64)
         out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
@@ -200,7 +202,9 @@ class FragmentCheck:
         return int(check_disk_page(self._mem, self._fragment, page, self._marks, chunks, chains, state))
 
     def _is_passing(self, page: int, rowid: int) -> bool:
-        """Whether a piece without a row goes away: a commit in slices frees the chunks of a deleted row gradually."""
+        """Whether a piece without a row disappears by itself: a commit in slices frees the chunks of a deleted row
+        gradually.
+        """
         for _ in range(FAULT_ATTEMPTS):
             if not self._has_settled():
                 return True
@@ -256,7 +260,7 @@ class FragmentCheck:
                 state[1] = 0
 
     def _row(self, rowid: int) -> set[int] | None:
-        """Check one row from its own side; return the references of its chunks, None if it could not be judged."""
+        """Check one row, starting from the row; return the references of its chunks, None if it could not be judged."""
         chunks = np.zeros(8, dtype=np.int64)
         for _ in range(ATTEMPTS):
             state = np.zeros(6, dtype=np.int64)
@@ -304,7 +308,7 @@ class FragmentCheck:
 
     # --- chunks ----------------------------------------------------------------------------------
     def _chains(self) -> None:
-        """Check that each chunk on a page is one of its row's, and that each row has its chunks."""
+        """Check that each chunk on a page belongs to its row, and that each row has its chunks."""
         walked: set[int] = set()
         for rowid in self._chained:
             walked |= self._row(rowid) or set()

@@ -1,4 +1,4 @@
-"""Verifies the files of disk columns: data files, double-write file, UNDO log. Nothing is changed.
+"""Verifies the files of disk columns: data files, double-write file, UNDO log. It changes nothing.
 
 The log is followed from the mark of the older kept local checkpoint to its end, group by group and record by record.
 The mark of each kept local checkpoint must be the first record of the group that its control file names.

@@ -1,4 +1,4 @@
-"""The problems and notes of a verification, at most as many lines as a person can read."""
+"""The problems and notes of a verification, limited to a readable number of lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
     def add(self, problem: str) -> None:
-        """Add a problem; after a hundred, add only once that there are more."""
+        """Add a problem; past a hundred, add one line "and more" and drop the rest."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
         elif len(self.problems) == PROBLEMS_MAX:

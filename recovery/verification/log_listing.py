@@ -1,8 +1,9 @@
-"""The files of a store as plain dicts, for people: its settings, its logs, its local checkpoints.
+"""The files of a store as plain dicts, for display: its logs, its local checkpoints, its tables.
 
-Reads only, and takes no lock: it works while another process has the store open. A second read distinguishes damage
-from files that process writes or removes meanwhile: a group with an intact successor is intact by then (L1), unless
-newer local checkpoints have let the log be overwritten; and a data file whose control file is gone was retired.
+Reads only, and takes no lock: it works while another process has the store open. A file that the other process is
+writing or removing may look damaged; a second read tells the difference. A group with an intact successor is intact by
+then (L1), unless newer local checkpoints have freed the log and it was overwritten. A data file without its control
+file was retired.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class StoreListing:
         return self._tables()
 
     def tablespaces(self) -> list[TablespaceDefinition]:
-        """Return the definitions of all tablespaces, likewise."""
+        """Return the definitions of all tablespaces, from the same sources, by number."""
         for _ in range(ATTEMPTS):
             try:
                 return self._tablespaces()
@@ -137,7 +138,7 @@ class StoreListing:
         return {name: self._size_of(name) for name in map(file_name, definition.file_ids)}
 
     def _changes(self, newest: Control | None) -> Iterator[dict[str, Any]]:
-        """Yield the schema changes after a local checkpoint, or all there are."""
+        """Yield the schema changes after a local checkpoint; all changes if it is None."""
         start = (0, 1) if newest is None else (newest.start_lsn, newest.start_sequence)
         for group in self.groups(*start):
             yield from (change for _, change in schema_changes([group]))
@@ -192,14 +193,14 @@ class StoreListing:
     def _size_of(self, path: str) -> int:
         try:
             return self._files.size(path)
-        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or another thing that is no file
+        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket or the like, not a regular file
             return 0
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, from_lsn: int | None = None) -> Iterator[Entry]:
         """Yield groups, transactions and operations from the older kept local checkpoint, or from an LSN, to the end.
 
-        An LSN before the kept log begins with the remains of older groups; "retired" entries show where groups are
+        From an LSN before the kept log, the remains of older groups come first; "retired" entries show where groups are
         missing. Raises: RedoDamaged if the kept log continues after a bad group.
         """
         dictionary = Dictionary()
@@ -297,7 +298,7 @@ class StoreListing:
         an LSN on, as far back as groups are intact in the ring.
 
         "retired" entries show where groups between two others are missing: overwritten, or damaged (`check` tells
-        which). A store without an UNDO log has none.
+        which). A store without an UNDO log gives no entries.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:

@@ -1,4 +1,4 @@
-"""The comparison of two sides as a whole: the tables, their differences, and the report."""
+"""The whole comparison of two sides: the tables, their differences, and the report."""
 
 from __future__ import annotations
 

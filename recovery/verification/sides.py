@@ -36,7 +36,9 @@ _SPARE_PAGES = 16
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a table on a side: numbers of its fragments, logical pages of the largest (about), rows (about)."""
+    """The extent of a table on a side: numbers of its fragments; about how many pages the largest has; about how many
+    rows.
+    """
 
     numbers: tuple[int, ...]
     pages: int
@@ -48,11 +50,11 @@ class Side(ABC):
 
     epoch: int
     store: str  # UUID in hexadecimal
-    what: str  # for people
+    what: str  # for display
 
     @abstractmethod
     def definitions(self) -> dict[str, TableDefinition]:
-        """The tables by qualified name."""
+        """Return the definitions of the tables by qualified name."""
 
     @abstractmethod
     def extent(self, name: str) -> Extent:
@@ -64,8 +66,8 @@ class Side(ABC):
 
     @abstractmethod
     def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
-        """Yield all rows; `pages` has the pages of the wanted rows, and other rows may be left out. with_disk: with
-        disk parts; without it, they may be there all the same.
+        """Yield the rows. pages: those of the wanted rows, None for all rows; a side may yield other rows, too.
+        with_disk: rows must have their disk parts; otherwise they may have them.
         """
 
     def whole(self, name: str, batch: ScanBatch, chosen: Words) -> ScanBatch:
@@ -109,7 +111,7 @@ class SnapshotSide(_StoreSide):
         table = self._tables[name]
         self.snapshot.check()
         for number, fragment in table.by_number.items():
-            # Pages from after the snapshot's epoch have no rows of it.
+            # Pages that were added after the snapshot's epoch have no rows that it shows.
             wanted = [(0, table.arena.word(fragment, F_PAGES))] if pages is None else pages.get(number, [])
             for first, stop in wanted:
                 yield from self._pages(table, fragment, with_disk, first, stop)
@@ -186,7 +188,9 @@ class BackupSide(Side):
 
 
 def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4) -> PageRanges:
-    """Return the logical pages of ranges by ROWID, neighbours joined. numbers: place >> shift of each, ascending."""
+    """Return the logical pages of ranges by ROWID. numbers: place >> shift of each, ascending. joined_max: ranges with
+    at most this many pages between them become one.
+    """
     found: PageRanges = {}
     for number in numbers.tolist():
         place = number << shift

@@ -1,6 +1,6 @@
 """Disks for crash and fault tests: in memory with power loss, failing by plan, recorded, checked for write order.
 
-Each is a `Files`; the wrappers go over any of them (`FaultFiles(MemoryFiles(), plan)`) and share its failure latch.
+Each is a `Files`. The wrappers go around any other (`FaultFiles(MemoryFiles(), plan)`) and share its failure latch.
 """
 
 from __future__ import annotations

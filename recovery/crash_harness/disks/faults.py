@@ -1,9 +1,9 @@
 """A disk that fails by plan.
 
-A plan is a list of rules and nothing else: it prints as the code that creates it, and on the same sequence of calls it
-injects the same faults again. A rule counts the calls that match it. Calls are those that reach the raw disk, so one
-`pwrite` of the store that is completed in two parts counts twice. Injected errors take the same path as real ones:
-through retry loops, translation and latch.
+A plan is only a list of rules: it prints as the code that creates it, and injects the same faults into the same
+sequence of calls. A rule counts the calls that match it. Calls are those that reach the raw disk, so one `pwrite` of
+the store that is completed in two parts counts twice. Injected errors take the same path as real ones: through retry
+loops, translation and latch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPERATIONS = (
     "lock",
     "close",
 )
-# Operations that one rule may name together, so that one count goes through all of them.
+# Operations that one rule may name together; one count covers all of them.
 GROUPS = {
     "*": frozenset(OPERATIONS),
     "sync": frozenset({"fdatasync", "sync_directory"}),

@@ -1,4 +1,4 @@
-"""A disk in memory that keeps what a power loss may keep.
+"""A disk in memory that tracks which changes a power loss may keep.
 
 Inodes and directory entries are separate. Every inode has live content (returned by reads), durable content, and the
 ordered changes between them. Every directory has live and durable entries and the changes between them. The model of a
@@ -101,7 +101,7 @@ class MemoryFiles(CheckedFiles):
         return digest.hexdigest()
 
     def kill(self) -> MemoryFiles:
-        """Return the disk as the next process finds it after this one died: live content, still unsynced."""
+        """Return the disk as the next process finds it after this one was killed: live content, still unsynced."""
         with self.disk.mutex:
             return MemoryFiles(MemoryDisk(copy.deepcopy(self.disk.root), self.disk.changes), self.personality)
 

@@ -1,27 +1,37 @@
-"""A disk that refuses a wrong order of writes at the moment it happens.
+"""A disk that refuses a call in a wrong order of writes, as soon as the call is made.
 
-Knows the store's file kinds by name and follows, for each, what is durable. It is below the latch, so it sees the calls
-that really reach the disk. A violation raises OrderViolation, an AssertionError: no code of the store catches it.
+It knows the store's kinds of files by name and follows what of each is durable. It is below the failure latch, so it
+sees exactly the calls that reach the disk. A violation raises OrderViolation, an AssertionError, which no code of the
+store catches.
 
-Rules: (O1) a local checkpoint's control file is written, or renamed into place, only after content and entry of all its
-data files are durable (F23); (O2) control and data files of a complete local checkpoint are unlinked only while another
-control file can replace it, and these and the log are cut only when no control file is still on its way to the disk
-(F28); (O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts
-only after all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but
-close and unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26);
-(O8) no REDO group ends past the reach of the newest durable sysfile (L6, ADR 0007); (O9) an UNDO group is written only
-after everything written to the UNDO log before is durable, and only over space that an `undo_cut` has declared free
-(U1, U4); (O10) a page goes to its place only after the UNDO log is durable through its LSN, (O11) and only after its
-copy in the double-write file is; (O12) that file is overwritten only after the pages written before are durable; (O13)
-a control file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record waits for
-all pages; (O15) the rule of `order_spool.py` for spool files.
+Rules:
+- (O1) A local checkpoint's control file is written, or renamed into place, only after content and entry of all its data
+  files are durable (F23).
+- (O2) Control and data files of a complete local checkpoint are unlinked only while another control file can replace
+  it. Every newer control file must be durable in content and entry before an unlink, and all control files before the
+  log is cut (F28).
+- (O3) The REDO log is not written over LSNs that no `cut` has declared free (F28, L4).
+- (O4) A REDO write starts only after all earlier ones are durable (L1).
+- (O5) `ack` is marked only when all REDO is durable (RP2).
+- (O6) Only close and unlock follow a failed sync (F33).
+- (O7) A renamed file is not used before its directories are synced (F26).
+- (O8) No REDO group ends past the reach of the newest durable sysfile (L6, ADR 0007).
+- (O9) An UNDO group is written only after all earlier writes to the UNDO log are durable, and only over space that an
+  `undo_cut` has declared free (U1, U4).
+- (O10) A page is written to its place only after the UNDO log is durable through its LSN.
+- (O11) A page is written to its place only after its copy in the double-write file is durable.
+- (O12) The double-write file is overwritten only after the pages written before are durable.
+- (O13) A control file is written only after the UNDO group of its mark and the pages with LSNs before that mark are
+  durable.
+- (O14) An UNDO_RESTART record is written only after all pages are durable.
+- (O15) See `order_spool.py` for spool files.
 
 Not detected: a REDO group that starts at offset 0 of a file while the previous one, which ends the last file, is
 unsynced looks like one group across both.
 
-Marks it uses: `mark("cut", lsn=...)` after each durable control file and once at open (the tail); `mark("ack", ...)` by
-the thread that synced, before it stops being the leader; `mark("undo_cut", position=...)` when the UNDO log is opened
-and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
+Marks that it uses: `mark("cut", lsn=...)` after each durable control file and once at open (the tail); `mark("ack",
+...)` by the thread that synced, before it stops being the leader; `mark("undo_cut", position=...)` when the UNDO log is
+opened and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
 """
 
 from __future__ import annotations
@@ -43,7 +53,7 @@ from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFil
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
-# With a suffix it does not have its final name yet, and replaces no other control file.
+# With a suffix the file does not have its final name yet, and cannot replace another control file.
 _CONTROL = re.compile(r"lcp/control-(\d+)(\.[^/]*)?")
 _REDO = re.compile(r"redo/[^/]*\.redo")
 _SYSFILE = re.compile(r"sysfile\.\d")
@@ -67,7 +77,7 @@ class OrderMonitor(WrappedFiles):
 
 @dataclass(eq=False)
 class _FileState:
-    """The parts of one file that are not durable. A file never seen counts as durable as found."""
+    """What is not durable yet of one file. A file that already existed counts as durable."""
 
     writes: int = 0
     synced: int = 0
@@ -122,9 +132,9 @@ class _OrderRaw(RawWrapper):
         self._redo = _RedoState()
         self._redo_bytes: dict[str, int] = {}
         self._redo_continued: tuple[str, int] | None = None
-        # Places at which writes began that are not durable.
+        # Starts of writes that are not durable yet.
         self._redo_unsynced: set[tuple[str, int]] = set()
-        # Reach in each sysfile copy as written, and the durable one; none until one is seen.
+        # The reach in each sysfile copy as written, and the durable reach; None until a sync of a copy is seen.
         self._reach_written: dict[str, int] = {}
         self._reach: int | None = None
         self._undo = UndoOrder()
@@ -225,7 +235,7 @@ class _OrderRaw(RawWrapper):
 
     def _check_reach(self, file: File, offset: int, view: memoryview) -> None:
         end = self._redo.written
-        # The sector that a restart zeroes after the end of the log is no group.
+        # A restart zeroes the sector after the end of the log; that write is no group.
         if self._reach is None or not self._redo.is_placed or not any(view[:8]):
             return
         if end > self._reach:
@@ -243,7 +253,7 @@ class _OrderRaw(RawWrapper):
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
             names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if is_redo_name(f"redo/{leaf}")]
-            # All or none: a signal may interrupt any of these calls.
+            # Assign all sizes at once: a signal may interrupt any of these calls.
             self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
     def create(self, name: str) -> File:
@@ -298,7 +308,7 @@ class _OrderRaw(RawWrapper):
             done = self.inner.pwrite(file, buffer, offset)
         except BaseException:
             if is_log:
-                # How far it got is unknown; after a signal the same bytes go to the same place again.
+                # It is unknown how much was written; after a signal the same bytes go to the same place again.
                 self._redo_unsynced.add((file.name, offset))
             raise
         if is_log:

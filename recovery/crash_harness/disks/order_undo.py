@@ -1,7 +1,7 @@
-"""Rule O9 of the order monitor: what may be written into the ring of the UNDO log, and when.
+"""Rule O9 of the order monitor: where and when the ring of the UNDO log may be written.
 
-Groups have their own position, so nothing has to be guessed: a write that begins with a group's header is a new group;
-any other is the rest of one, or the zeroing of the block after the end by a restart.
+The header of a group has its position, so a write that begins with such a header is a new group. Any other write is the
+rest of a group, or the block after the end of the log that a restart zeroes.
 """
 
 from __future__ import annotations

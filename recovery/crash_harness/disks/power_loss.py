@@ -3,7 +3,8 @@
 Model: (M1) `fdatasync` makes content and size durable, never the name; (M2) `sync_directory` makes the entries of that
 directory durable, never content; (M3) without them any subset of the pieces may survive: single 512-byte sectors of a
 write, the growth of a file without its data (zeros or garbage there), a truncation, an entry; (M4) data past the
-surviving size is gone; (M5) a rename may leave the old target gone, both names, or be done, but the file keeps a name.
+surviving size is gone; (M5) of a rename only the removal of the old target may survive, or both names, or all of it,
+but the file keeps a name.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Piece:
     is_grown: bool = False
 
     def __hash__(self) -> int:
-        # No two pieces of one disk have the same call and sector; sets of thousands of them are drawn at every point.
+        # Pieces of one disk differ in call or sector. A cheap hash matters: every crash point draws sets of thousands
+        # of them.
         return self.change << 20 ^ self.sector
 
 
@@ -94,7 +96,7 @@ class Image:
         self._made: dict[int, Inode | Directory] = {}
 
     def of(self, root: Directory) -> Directory:
-        # Entries of all directories first, in the order of the calls: a rename joins two of them.
+        # Decide entries of all directories first, in the order of the calls: a rename links two directories.
         found: list[EntryChange] = []
         entry_changes(root, found, set())
         for change in sorted(found, key=lambda change: change.number):
@@ -119,7 +121,7 @@ class Image:
         return new
 
     def file_of(self, old: Inode, name: str) -> Inode:
-        """Return the rest of one file."""
+        """Return what the power loss leaves of one file."""
         content = old.durable.copy()
         size_durable = len(content)
         for change in old.pending:

@@ -24,7 +24,7 @@ class Event:
     """One call that reached the raw disk, or one mark.
 
     `data` is the bytes a write transferred; `digest` covers them, or the bytes a read returned. `length` is that of the
-    transfer, the new size of a truncation, or the size found. `target` is a rename's; `error` is the name of the error
+    transfer, or the new size of a truncation. `target` is the new name of a rename; `error` is the name of the error
     number.
     """
 
@@ -77,7 +77,7 @@ class TraceFiles(WrappedFiles):
     def replay(self, through: int, start: MemoryFiles | None = None) -> MemoryFiles:
         """Return the disk after the events numbered up to `through`, synced and unsynced state included.
 
-        `start` is the disk the recording began on (not changed; an empty one by default).
+        `start` is the disk on which the recording began; it is not changed. By default it is an empty disk.
         """
         return replay(self.events[:through], start)
 
@@ -93,7 +93,7 @@ def replay(events: Sequence[Event], start: MemoryFiles | None = None) -> MemoryF
 class Replay:
     """Carries out recorded events one by one on a copy of `start`; failed events change nothing.
 
-    After a failed sync the changes before it are still pending here, whatever the personality of the recorded disk.
+    After a failed sync the changes before it stay pending here, whatever the personality of the recorded disk.
     """
 
     def __init__(self, start: MemoryFiles | None = None) -> None:
