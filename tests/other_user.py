@@ -1,4 +1,4 @@
-"""What another user of the machine can do: a forked child that gives up root, and what the system answered to it."""
+"""What another user of the machine can do: a forked child drops root, and returns how the system answered it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _numbers = itertools.count(random.SystemRandom().randrange(COUNT // LANES))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens at, none of them given out by this process before, until all were."""
+    """Ports without a listener. This process has given out none of them before, until it has given out all."""
     found: list[int] = []
     while len(found) < count:
         port = FIRST + next(_numbers) * LANES % COUNT + _LANE

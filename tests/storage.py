@@ -1,7 +1,7 @@
 """The same test over tables in memory and tables on disk.
 
 A module that says `pytestmark = pytest.mark.usefixtures("storage")` runs twice (the fixture is in `tests/conftest.py`).
-The second time every table it makes has all its columns on disk but those of its key, which cannot be.
+The second time, every table it makes has all its columns on disk except those of its key, which must be in memory.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ def test_sum_of_a_column_equals_the_sum_a_program_makes(db: tm.Database, seed: i
         table.delete(key)
         del kept[key]
     with db.transaction() as txn:
-        txn.insert("test.t", (5_000, *[1] * 9, 1, 1.0, 1.0, Decimal(1), 1))  # seen by nobody else
+        txn.insert("test.t", (5_000, *[1] * 9, 1, 1.0, 1.0, Decimal(1), 1))  # not visible to other transactions
         txn.update("test.t", next(iter(kept)), {"plain": 77})
         for place, column in enumerate(columns):
             found = table.scan().sum(column.name)

@@ -1,8 +1,8 @@
-"""Which cases a tree has lost, and whether what they ran is still run: `python -m tests.audit.cases COMMIT`.
+"""Which cases a tree has lost, and whether the lines they ran are still run: `python -m tests.audit.cases COMMIT`.
 
-The cases of COMMIT and of this tree are listed and compared. Those that are gone run on COMMIT, the cases of the same
-files, and of files named beside it, run here; a line of the program that the first have run, that is still there, and
-that none of the second runs is told. Where seeds, or what they choose, name the cases, each run has others: COMMIT is
+The cases of COMMIT and of this tree are listed and compared. Those that are gone run on COMMIT; the cases of the same
+files, and of files named in addition, run here. A line of the program is reported if the first have run it, it still
+exists, and none of the second runs it. Where seeds, or what they choose, name the cases, each run has others: COMMIT is
 listed twice, and a function whose cases differ counts as one case.
 """
 

@@ -1,7 +1,7 @@
 """What a mutant changes: one operator, condition, number or statement of one function.
 
 Constants of modules, defaults, decorators, messages of the log, texts and assertions are left as they are: their
-mutants say nothing about tests, or cannot be put into a process that runs.
+mutants say nothing about tests, or a running process cannot take them.
 """
 
 from __future__ import annotations

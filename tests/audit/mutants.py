@@ -66,7 +66,7 @@ def chosen(cases: list[str], seconds: dict[str, float]) -> list[str]:
 
 
 def run(room: Room, share: int, seed: int, jobs: int) -> Counter[str]:
-    """What became of the mutants; each that no case has seen is told at once."""
+    """Count the outcomes of the mutants. Print each one that no case has seen at once."""
     prepare(room)
     counts: Counter[str] = Counter()
 

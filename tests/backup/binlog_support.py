@@ -33,7 +33,7 @@ def new_site(files: Any = None, **options: Any) -> Any:
 
 
 def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
-    """A backup that knows whose it is."""
+    """A backup that records the identity of its store."""
     opened = db.parts.opened
     db.sync()
     if db.binlog is not None:
@@ -80,7 +80,7 @@ def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
 
 
 def restored(place: Any, source: Any, **where: Any) -> MemoryFiles:
-    """The files of a store restored, nobody having it open."""
+    """Restore a store and return its files; no store is open on them."""
     files = MemoryFiles()
     run(files, place, source, **where)
     return MemoryFiles.from_snapshot(files.snapshot())

@@ -41,7 +41,7 @@ def archived(db: Any, place: Any) -> Archive:
 def restored(
     place: Any, until: int | None = None, number: int | None = None, how: How | None = None, **options: Any
 ) -> MemoryFiles:
-    """The files of a store restored, nobody having it open."""
+    """Restore a store and return its files; no store is open on them."""
     files = MemoryFiles()
     merged = Options.from_keywords({**SMALL, **options})
     plan = make_plan(place, Until(epoch=until), number)

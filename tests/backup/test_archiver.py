@@ -53,7 +53,7 @@ def test_store_with_the_option_archives_itself_by_time(tmp_path: Path, monkeypat
         db.backup(tmp_path / "place")
         db["test.t"].insert_many([(key,) for key in range(100)])
         wanted[0] = db.sync()
-        assert done.wait(WAIT_SECONDS)  # nobody called archive()
+        assert done.wait(WAIT_SECONDS)  # no caller has called archive()
         want = content(db)
         reached = wanted[0]
         status = db.status()["archive"]

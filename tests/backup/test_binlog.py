@@ -166,7 +166,7 @@ def test_epoch_larger_than_any_log_is_several_transactions() -> None:
 
 
 def test_archive_leads_to_where_the_binlog_goes_on() -> None:
-    """The binlog begins behind the backup, and the archive ends before the store does."""
+    """The binlog begins after the backup, and the archive ends before the store does."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     archive: Archive = archived(db, place)
@@ -259,7 +259,7 @@ def test_rows_that_exchange_unique_keys_within_an_epoch_are_applied() -> None:
 
 
 def test_restored_store_goes_on_behind_every_epoch_of_the_binlog() -> None:
-    """Numbers the source gave are given to nobody else: replicas have heard of them."""
+    """Numbers that the source has assigned are not assigned again: replicas have received them."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
     backed_up(db, place)

@@ -1,4 +1,4 @@
-"""What keeps a binlog from being applied to a backup is told before anything is written; restores that break off."""
+"""Why a binlog cannot be applied to a backup is reported before anything is written; restores that break off."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, nullable=True)]
 
 
 def filled(place: Any, **options: Any) -> Any:
-    """A store with a table, backed up, and three epochs behind that."""
+    """A store with a table, backed up, and three epochs after that."""
     db = new_site(**options)
     db.create_table("test.t", COLUMNS, "id")
     db["test.t"].insert_many([(key, key) for key in range(20)])

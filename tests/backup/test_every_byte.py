@@ -138,7 +138,7 @@ class Captured:
     def readers(self, contents: Contents) -> dict[str, Check]:
         """Of each file of a place the part of a restore that reads it, those of disk columns left out."""
         found: dict[str, Check] = {}
-        older = Captured(contents, 1)  # all of the log lies behind the first backup
+        older = Captured(contents, 1)  # all of the log lies after the first backup
         for name in contents:
             if name.endswith("manifest"):
                 number = int(name.partition("/")[0])

@@ -37,7 +37,7 @@ def test_every_backup_of_a_random_chain_restores_to_its_epoch(seed: int, on_disk
         wanted.append(content(store.db))
         report = take(store.db, place, incremental=number > 1, progress=lambda *_: store.transaction())
         assert report["kind"] == ("full" if number == 1 else "incremental")
-        # What the callback did is behind the backup's epoch: the next one has it.
+        # The callback's changes come after the backup's epoch: the next backup has them.
     for number, want in enumerate(wanted, 1):
         if number in (1, 3, 5):
             assert content_of(restored(place, number=number, **ROOM), **ROOM) == want

@@ -92,7 +92,7 @@ def check(rng: random.Random, words: list[int], has_var: bool, has_disk: bool, s
 
 
 def records(rng: random.Random, words: list[int], rows: list[naive.Row], has_var: bool) -> None:
-    """INSERT records of the rows whose bit is set, which is cleared."""
+    """INSERT records of the rows whose bit is set; their bits are cleared."""
     identity = pack_identity(TABLE, FRAGMENT, 7)
     wanted = [row for row in rows if rng.random() < 0.5]
     live = np.array(naive.live_map(wanted, SLOTS, 4), dtype=np.int64)

@@ -32,7 +32,7 @@ def words_of(values: list[int]) -> Any:
 
 
 class History:
-    """Rows of a backup in levels, and changes behind it that mostly fit."""
+    """Rows of a backup in levels, and changes after it that mostly fit."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

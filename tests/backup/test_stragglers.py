@@ -1,5 +1,5 @@
-"""Tasks of a restore that outlive their executor: what they do meanwhile, or leave when they are killed, is in nobody's
-way.
+"""Tasks of a restore that outlive their executor: what they do meanwhile, or leave when they are killed, hinders no
+later restore.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup, and log behind it."""
+    """A backup, and log after it."""
     path = tmp_path_factory.mktemp("backups")
     with tm.open(path.parent / "source", **SMALL) as db:
         db.create_table("numbers", [tm.Column("id", tm.Int64)], "id", partition=tm.HashPartition(3))
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Runner:
-    """Carries out tasks here; `behind` is called with the last one when all of them are done."""
+    """Carry out the tasks in this process; call `behind` with the last one when all of them are done."""
 
     def __init__(self, behind: Callable[[RestoreTask], None] = lambda task: None) -> None:
         self._behind = behind
@@ -107,8 +107,8 @@ def test_task_that_takes_its_file_back_while_files_are_swept_does_not_fail_the_r
 def test_task_that_takes_its_file_back_does_not_stop_the_clearing_of_a_restore_that_failed(
     place: Path, tmp_path: Path, vanishing: list[str]
 ) -> None:
-    """Story: the same while a restore was given up: it stopped at the file that was gone, and the mark and all other
-    files stayed, though an error of a restore empties its directory.
+    """Story: the same during the abort of a restore. The clearing stopped at the file that was gone; the mark and all
+    other files stayed, though an error of a restore must empty its directory.
     """
 
     def fail(task: RestoreTask) -> None:
@@ -123,8 +123,8 @@ def test_task_that_takes_its_file_back_does_not_stop_the_clearing_of_a_restore_t
 def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_way_of_the_next(
     place: Path, tmp_path: Path
 ) -> None:
-    """Story: a task had outlived its executor, made its file when the restore had been given up, and was killed before
-    it could find that out: no second restore was let into the directory ("is not empty").
+    """Story: a task outlived its executor, made its file after the restore had been aborted, and was killed before it
+    could find that out. Every later restore into the directory was refused ("is not empty").
     """
     kept: dict[str, bytes] = {}
 

@@ -1,4 +1,4 @@
-"""A restore by tasks is the restore by one hand; tasks done twice, late or elsewhere leave nothing behind."""
+"""A restore by tasks equals the restore by one thread; tasks done twice, late or elsewhere leave no file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
             take(store.db, place, incremental=True)
         history[store.db.sync()] = content(store.db)
         archive.copy()
-    # Rows of backup and log from before and behind a change of the table's columns.
+    # Rows of backup and log from before and after a change of the table's columns.
     name = store.db.tables()[0]
     store.db.add_column(name, tm.Column("extra", tm.VarChar(9), default="d"))
     keys = [row[0] for row in store.db[name].scan(columns=["id"])]
@@ -90,7 +90,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
 
 
 def history_of(db: Any, place: MemoryFiles) -> None:
-    """A chain of two backups, archived log behind it, all in several fragments of two tables."""
+    """A chain of two backups, archived log after it, all in several fragments of two tables."""
     for name, count in (("a", 3), ("b", 1)):
         columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(30))]
         db.create_table(f"test.{name}", columns, "id", tm.HashPartition(count))
@@ -213,9 +213,9 @@ def test_flipped_byte_of_a_split_file_between_tasks_is_found(backed_up: tuple[di
 
 
 def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
-    """A restore of disk columns whose UNDO records fill the log empties it with local checkpoints made on the way. Kept
-    beside the last one, they were what an opening fell back to when a data file of that was damaged: rows were missing
-    and nobody said so.
+    """Story: when the UNDO records of a restore of disk columns fill the log, the restore empties it with local
+    checkpoints on the way. They were kept next to the last one, and an opening fell back to them when a data file of
+    the last one was damaged: rows were missing, without an error.
     """
     options: dict[str, Any] = {**ROOM, "transaction_memory": "16 MiB"}
     db, place = open_memory(None, **options), MemoryFiles()
@@ -250,7 +250,7 @@ def find_store(files: MemoryFiles) -> list[bytes]:
 def test_two_rows_of_one_key_in_the_log_are_found_by_the_verification(
     backed_up: tuple[dict[str, bytes], Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks place no row in an index: that keys are unique is told when the store is brought back."""
+    """Tasks place no row in an index: a duplicate key is reported when the store is brought back."""
     from tidemark.recovery.backup import fragment as room
 
     real = room.put_new_rows
@@ -380,7 +380,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         db.sync()
         db.archive()
     path, begun, late = tmp_path / "copy", [0], []
-    failing = 1  # the task behind which the disk is full
+    failing = 1  # the disk is full after this task
 
     def runner(tasks: list[RestoreTask]) -> Iterator[TaskReport]:
         for task in tasks:
@@ -414,7 +414,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
 
 
 def test_attempt_that_ends_behind_its_restore_takes_its_files_back(backed_up: tuple[dict[str, bytes], Tables]) -> None:
-    """It was under way when the restore was given up, so nobody knows of its file but itself."""
+    """It was under way when the restore was aborted, so only the attempt itself knows of its file."""
     files = MemoryFiles()
     ended: list[str] = []
 

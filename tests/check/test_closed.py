@@ -136,8 +136,9 @@ def test_damaged_catalog_and_leftovers_are_notes(store: Path) -> None:
 
 
 def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: Path) -> None:
-    """A power loss tears the control file of a local checkpoint that was not finished, and `check` called the store
-    damaged. With two intact ones behind it nothing has been retired for it; with fewer it may be the one that counts.
+    """Story: a power loss tears the control file of a local checkpoint that was not finished, and `check` called the
+    store damaged. If two intact ones come before it, nothing has been retired for it; with fewer, the torn one may be
+    the one that counts.
     """
     told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     third = newest(store, "control-*")

@@ -55,7 +55,7 @@ def filled(files: MemoryFiles | None = None) -> Any:
 
 
 def closed_report(files: MemoryFiles, **options: Any) -> Any:
-    """The report on a store nobody has open; not one byte may change."""
+    """The report on a store that no process has open; not one byte may change."""
     before = files.snapshot()
     merged = Options.from_keywords({**SMALL, **OPTIONS, **options})
     report = check_closed(files, merged, ManualClock(), lambda _: None, None)  # type: ignore[arg-type,return-value]

@@ -152,7 +152,7 @@ class OnePass:
         self.tracker = DependencyTracker(1)
         self.tracker.mark(_ids(marks))
         self.refreshed: set[tuple[str, Any]] = set()
-        # Rows whose change goes back: as they were before, and the event that says so.
+        # Rows whose change is sent back: as they were before, and the event that says so.
         self.reflected: dict[tuple[str, Any], tuple[ModelRow | None, Event | None]] = {}
         self.transaction = self.site.new_transaction()
         self.has_conflict = False

@@ -36,7 +36,8 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def run_file(path: Path, *sites: str) -> list[str]:
-    """What is wrong, one line each; empty if the case passes. A file that cannot be read or run fails as well.
+    """Return what is wrong, one line each; empty if the case passes. A file that is unreadable or does not run fails as
+    well.
 
     A scenario is played on each kind of sites named, on `BOTH` if there is none.
     """

@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class SiteCase:
-    """One site of a scenario: who it is, what it has configured, what it begins with."""
+    """One site of a scenario: its identity, its configuration, its initial rows."""
 
     name: str
     server_id: int
@@ -260,7 +260,7 @@ def _check_exceptions(site: Site, expected: Sequence[Mapping[str, Any]]) -> list
     """Every expected row has one of its own, and none is left over."""
     left = site.exceptions()
     wrong = []
-    # Rows that are told in more detail choose first.
+    # Expected rows with more detail choose first.
     for wanted in sorted(expected, key=lambda each: -len(str(each))):
         found = next((each for each in left if _is_row(each, wanted)), None)
         if found is None:

@@ -285,7 +285,7 @@ def _header(transaction_id: int | None, flags: int | None) -> list[bytes]:
     except ModuleNotFoundError:
         return made
     head = events.Rows(0, 1, 1, None, b"\1", b"", 0, transaction_id, flags or 0).parts()[0]
-    return [*made, bytes(head[8:-1])]  # behind table and flags, before the number of columns
+    return [*made, bytes(head[8:-1])]  # after table and flags, before the number of columns
 
 
 def encodings(case: Case, file: Case) -> list[str]:
@@ -321,7 +321,7 @@ RULES: dict[str, Callable[[Case, Case], list[str]]] = {
 
 
 def run_vectors(case: Case) -> list[str]:
-    """What is wrong with each case of a file, by number. Raises: CaseInvalid for a rule nobody knows."""
+    """What is wrong with each case of a file, by number. Raises: CaseInvalid for an unknown rule."""
     wrong = []
     if not case["cases"]:
         raise CaseInvalid("there is no case")

@@ -139,7 +139,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "    if False:",
         "tail",
     ),
-    # --- what the log says to those who follow it --------------------------------------------------------
+    # --- what the log reports to its followers ------------------------------------------------------------
     Defect(
         "row-of-a-dropped-partition-told",
         "tidemark.engine.log.row_changes",

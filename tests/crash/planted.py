@@ -217,7 +217,7 @@ def simulate_views(seeds: int) -> None:
 
 
 def schedule(arguments: Sequence[str]) -> None:
-    """Lives whose threads take turns, until one is a finding; what they print is not told."""
+    """Lives whose threads take turns, until one is a finding; their output is not printed."""
     os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
@@ -231,7 +231,9 @@ def schedule(arguments: Sequence[str]) -> None:
 
 
 def stress_lives() -> None:
-    """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
+    """Run the stress program to its end, without a crash, a few times: it verifies itself while it runs
+    and at the end.
+    """
     from tests.crash.programs import stress
     from tidemark.database import Database
     from tidemark.engine.base.clock import SystemClock
@@ -322,7 +324,7 @@ def follower_drops() -> None:
 
 
 def shown_names() -> None:
-    """Folders and files whose names are shown and not on the disk."""
+    """Folders and files whose names are in the page cache and not on the disk."""
     from tests.files import test_firm as tests
 
     tests.test_folder_that_is_there_already_is_durable_all_the_same()

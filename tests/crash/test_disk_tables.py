@@ -45,8 +45,8 @@ def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
 
 
 def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
-    """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
-    part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
+    """One life after another on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk that
+    belongs to no disk part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """
     report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
     assert report.losses == 3
@@ -105,7 +105,7 @@ def make_table(db: Any, size: str) -> None:
 
 
 def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
-    """The disk after rows whose UNDO records got there, and whose pages did not: the power is lost in between."""
+    """Lose power after the UNDO records of the rows reached the disk and before their pages did; return that disk."""
     plan = Plan()
     db = open_lost(FaultFiles(disk, plan))
     plan.add(Rule("pwrite", "double-write", once=False, stall=power_off))
@@ -204,7 +204,7 @@ def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_syn
 
 
 def full_store() -> tuple[MemoryFiles, Ledger]:
-    """A disk whose UNDO log is as full as it may get, behind one local checkpoint."""
+    """A disk whose UNDO log is as full as it may get, after one local checkpoint."""
     disk, ledger = MemoryFiles(), Ledger()
     history = disk_history.DiskHistory(lambda **options: open_simulated(OrderMonitor(disk), **options), 3, ledger, 0)
     history.db = history.open_store(**LARGE)
@@ -217,8 +217,9 @@ def full_store() -> tuple[MemoryFiles, Ledger]:
 
 
 def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
-    """Each restart that got as far as REDO made the structural UNDO records again behind those of the one before: after
-    a few the log would have been written over its tail, and the store could not be opened any more.
+    """Story: each restart that got as far as REDO wrote the structural UNDO records again, after those of the restart
+    before. After a few restarts the log would have been written over its tail, and the store could not have been opened
+    any more.
     """
     rng = random.Random(5)
     left, ledger = full_store()

@@ -42,7 +42,7 @@ def look(defect: Defect, **environment: str) -> None:
         capture_output=True,
         text=True,
     )
-    # Kernels follow addresses that a defect left behind: a process that dies of a signal has seen it too.
+    # Kernels follow addresses that a defect left in memory: a process that dies of a signal has seen the defect too.
     if -found.returncode in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
         return
     assert found.returncode == 0, f"{defect.name} was not seen: {found.stdout}{found.stderr}"

@@ -1,4 +1,4 @@
-"""Lives whose threads take turns by a seed: they end well, they repeat, and what stands still is told."""
+"""Lives whose threads take turns by a seed: they end well, they repeat, and a standstill is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scheduled(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def program(text: str) -> subprocess.CompletedProcess[str]:
-    """A program whose threads take turns; `end` tells what is wrong and ends it."""
+    """A program whose threads take turns; `end` reports what is wrong and ends it."""
     start = """
 import os, queue, threading
 from tests.simulation.threads import turns as scheduler

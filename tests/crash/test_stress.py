@@ -156,8 +156,8 @@ def test_oracle_takes_what_a_restart_has_shown_as_promised(store: Any) -> None:
 
 
 def test_entries_of_a_dropped_range_that_is_still_looked_at_are_none_too_many() -> None:
-    """Story: at the end of a life a local checkpoint still held the dropped range, whose entries are kept for as long;
-    the oracle counted them and said that a unique index had too many.
+    """Story: at the end of a life a local checkpoint still held the dropped range, whose entries are kept for that
+    long. The oracle counted them and said that a unique index had too many.
     """
     db = open_memory()
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.Int64)]

@@ -1,4 +1,4 @@
-"""`tm.repair`: one side becomes what the other says, through transactions, and nobody's later work is overwritten."""
+"""`tm.repair`: one side becomes what the other says, through transactions, and later work is not overwritten."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def page_bytes(stage: Stage, number: int) -> Any:
     [
         (2, 99, PageDamaged),  # another store
         (6, page(9), PageDamaged),  # a good page in the wrong place
-        (8, 5, PageDamaged),  # free words that cannot be
+        (8, 5, PageDamaged),  # invalid number of free words
         (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
         (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
     ],
@@ -221,8 +221,8 @@ def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> 
 
 @pytest.mark.parametrize("call", ["hold", "release"])
 def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(call: str) -> None:
-    """A signal between promising frames and the `try` behind it lost the promise: every later holder had fewer frames,
-    until none was left. Nor may one in a release leave half of the pages pinned for ever.
+    """Story: a signal between reserving frames and the following `try` lost the reservation. Every later holder had
+    fewer frames, until none was left. Nor may a signal during a release leave half of the pages pinned for ever.
     """
     pages = [page(number) for number in (1, 2, 3, 40)]
     nth = 0

@@ -145,14 +145,14 @@ def test_spoilt_header_means_that_nothing_was_begun(offset: int) -> None:
 
 
 def test_intact_copy_of_an_older_batch_is_not_taken_for_this_ones() -> None:
-    """A short batch leaves copies of the longer one before it behind its own; a page may be named there again."""
+    """A short batch leaves copies of an earlier, longer batch after its own; both may hold a copy of the same page."""
     stage = Stage(frames=4 * COUNT)
     for value in range(3):
         stage.put(page(1 + value), 10 + value)
     stage.cache.flush()  # pages 1, 2, 3 in the file
     stale = stage.files.snapshot()[FILE_NAME][HEADER_BYTES + PAGE_BYTES :][:PAGE_BYTES]
     stage.put(page(2), 50)
-    stage.cache.flush()  # page 2 at the first place; behind it still the first copy of page 2
+    stage.cache.flush()  # page 2 at the first place; after it the first copy of page 2 is still there
     for value in range(3):
         stage.put(page(1 + value), 70 + value)
     stage.cache.flush()

@@ -73,7 +73,7 @@ def least(ledger: Ledger) -> dict[str, int]:
 
 
 def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
-    """Files that tablespaces have, and files that nobody names."""
+    """Files that tablespaces have, and files that no tablespace names."""
     db = open_memory(disk, data_memory="2 MiB", redo_log="1 MiB")
     names = set(disk.list("space")) if disk.exists("space") else set()
     state = db.status()["tablespaces"]

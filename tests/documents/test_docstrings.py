@@ -101,7 +101,7 @@ def with_arbitrated_group(names: dict[str, Any], at_end: ExitStack) -> None:
 
 
 def with_arbitrator(names: dict[str, Any], at_end: ExitStack) -> None:
-    """`arbitrator`: of a group whose only node does not run."""
+    """Name `arbitrator`: the arbitrator of a group whose only node does not run."""
     with_arbitrated_group(names, at_end)
     names["arbitrator"] = at_end.enter_context(tm.Arbitrator("arbitrator", names["group"], SECRET, is_new=True))
 
@@ -137,7 +137,9 @@ BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 # --- which callables are public ------------------------------------------------------------------
 def assigned(name: str) -> ast.expr:
-    """What `docs/site/hooks.py` assigns to a name; it cannot be imported without the tools of the site."""
+    """The values that `docs/site/hooks.py` assigns to a name; the module cannot be imported without the tools of the
+    site.
+    """
     for node in ast.parse(HOOKS.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target

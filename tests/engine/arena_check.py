@@ -188,7 +188,9 @@ class ArenaCheck:
             self.node(tree, self.word(tree + ix.I_ROOT), self.word(tree + ix.I_HEIGHT) - 1)
 
     def unique(self, table: Any, index: Any) -> None:
-        """The hash of a unique index; if nobody has rows changed, its entries are those of the rows without NULL."""
+        """The hash of a unique index; if no transaction has changed rows, its entries are those of the rows without
+        NULL.
+        """
         at = self.block(self.word(address_of(index.tree.handle) + ix.I_UNIQUE), "hash of a unique index")
         found: dict[Any, int] = {}
         self.hash_of(at, found, is_many=True)

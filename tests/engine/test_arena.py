@@ -189,7 +189,8 @@ def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
 
 def test_the_walk_begins_after_read_ahead_has_made_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: a scan had asked for pages, and the thread that reads ahead copied 16 dirty pages out to make room for
-    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody"."""
+    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody".
+    """
     is_waited_for = threading.Event()
 
     def stall() -> None:

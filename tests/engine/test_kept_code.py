@@ -1,4 +1,4 @@
-"""Compiled code that is kept: whose files are believed, and what others can do about it."""
+"""Compiled code that is kept: which owner's files are trusted, and what other users can do about it."""
 
 from __future__ import annotations
 

@@ -89,8 +89,9 @@ def _sealed(kept: Path) -> bytes:
 def test_nothing_is_unpickled_that_this_user_did_not_keep(
     compiled: tuple[Path, list[str]], tmp_path: Path, owner: str
 ) -> None:
-    """Story: the index of a kernel's code was unpickled before anything was compared, and the digest beside the code
-    was one that anybody can compute: a file in the cache was run, as what its writer wished, by the next process.
+    """Story: the index of a kernel's code was unpickled before anything was compared, and any user can compute the
+    digest next to the code. A planted file in the cache was therefore run by the next process, with the effect its
+    writer chose.
     """
     kept, first = compiled
     cache, exploded = tmp_path / "cache", tmp_path / "exploded"

@@ -1,4 +1,4 @@
-"""Row locks: who may share, who waits, who is woken, who gives way (F98, F99)."""
+"""Row locks: which transactions share, wait, are woken or give way (F98, F99)."""
 
 from __future__ import annotations
 
@@ -160,8 +160,9 @@ def test_sharers_who_come_later_do_not_starve_a_waiting_writer(stage: Stage) -> 
 
 
 def test_writer_that_gave_up_no_longer_stands_in_the_way_of_sharers(impatient: Stage) -> None:
-    """Story: the mark that somebody waits outlived the waiter's timeout, and every later shared lock on the row was
-    refused although all who held it shared it and nobody waited."""
+    """Story: the mark that a transaction waits outlived the waiter's timeout. Every later shared lock on the row was
+    refused, although all its holders shared it and no transaction waited.
+    """
     first, writer, late = impatient.actors_in_order(3)
     first.read(1, "shared")
     with pytest.raises(tm.LockTimeout):
@@ -181,8 +182,9 @@ def test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held(impatient: St
 
 
 def test_waiter_is_woken_when_its_holder_had_upgraded_meanwhile(stage: Stage) -> None:
-    """Story: an upgrade took the shared mark off the row and with it the mark that somebody waits; the commit then
-    woke nobody, and the waiter slept to its timeout beside a free row."""
+    """Story: an upgrade took the shared mark off the row, and with it the mark that a transaction waits. The commit
+    then woke no waiter, and the waiter slept to its timeout next to a free row.
+    """
     holder, waiter = stage.actors_in_order(2)
     holder.read(1, "shared")
     waiting = waiter.start(lambda txn: txn.update(NAME, 1, {"value": 9}))

@@ -95,7 +95,7 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
                 seen["unknown"] += 1
             elif isinstance(point.error, tm.Retryable):
                 assert now == before, f"{place}, and something was done"
-        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # whose locks would be in the way?
+        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # would locks be left in the way?
         db.sync()
         db.checkpoint()
         now = state_of(db)
@@ -332,7 +332,9 @@ def test_memory_error_in_a_rollback_is_tried_again_once(
 def test_memory_error_at_the_beginning_of_a_transaction_loses_no_descriptor(
     start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the descriptor was taken before the buffer that there was no memory for, and nobody gave it back."""
+    """Story: the descriptor was taken before the buffer. When there was no memory for the buffer, it was
+    not returned.
+    """
     db = fresh(start)
     held = [db.transaction() for _ in range(5)]
     check_arena(db)

@@ -206,7 +206,7 @@ def test_redo_lap_in_store_opened_again_is_judged_from_the_cut_at_open(run: Run)
         run.write_group()
         run.files.mark("cut", lsn=run.lsn - 4096)
     again = run.open_again()
-    # Tail one lap minus one group behind: exactly one more fits.
+    # The tail is one lap minus one group back: exactly one more group fits.
     again.files.mark("cut", lsn=run.lsn - CAPACITY + 4096)
     again.write_group()
     violation("O3", again.write_group)

@@ -138,7 +138,7 @@ def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
     try:
         assert os.read(ready, 1) == b"\0"
         assert files.pread(file, 0, 4) == bytes(4)
-        # F79: the child lives, yet the lock is free as soon as its owner lets go.
+        # F79: the child lives, yet the lock is free as soon as its owner releases it.
         files.unlock()
         again = run(TAKE_LOCK, tmp_path)
         assert again.returncode == 0, again.stderr

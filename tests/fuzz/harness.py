@@ -60,10 +60,10 @@ class Reader:
     """One reader.
 
     members: valid inputs, made by the program's own writers, the same ones each time. refusals: errors it may raise.
-    mutations: each is as likely as the others. reached: texts, each of which must stand in the label of an outcome: a
-    label is "accepted", or class and message of an error; a reader whose inputs all fail their checksums is not tested.
-    memory_bytes: what a child may take beyond what valid inputs need. cost: what an input costs, as a multiple of a
-    cheap reader's; that share of inputs is given to it in one run of all readers.
+    mutations: each is as likely as the others. reached: texts, each of which must stand in the label of an outcome. A
+    label is "accepted", or class and message of an error. This exposes a reader that is not tested because all its
+    inputs fail their checksums. memory_bytes: what a child may take beyond what valid inputs need. cost: what an input
+    costs, as a multiple of a cheap reader's; in a run of all readers, its number of inputs is divided by it.
     """
 
     name: str

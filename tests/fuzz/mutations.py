@@ -324,7 +324,7 @@ def resealed(kind: int) -> Callable[[bytes], bytes]:
 
 
 def unit_fields(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> Fields:
-    """The fields of every unit of a kind, and so many words behind each header."""
+    """The fields of every unit of a kind, and `words_behind` words after each header."""
 
     def fields(data: bytes) -> list[tuple[int, int]]:
         found = []
@@ -345,7 +345,7 @@ def sealed_units(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> tup
 
 
 def sealed_json(kind: int, layout: np.dtype[Any], size_field: str = "body_bytes") -> Mutation:
-    """Of a sealed unit whose content is JSON: the JSON changed, its length and the seal right."""
+    """For a sealed unit whose content is JSON: change the JSON; its length and seal stay right."""
     assert layout.fields is not None
     at = int(layout.fields[size_field][1])
 

@@ -1,9 +1,9 @@
 """The golden store: `python -m tests.golden.make` writes it for the current format.
 
 A store with every column type, in memory and on disk pages, two local checkpoints with old rows copied by commits, and
-REDO and UNDO behind them, as a kill left it. Clock and seed are fixed and the disk is simulated, so the same program
-makes the same bytes; the test compares them. An archive of an older format is never made again: it shows that its
-stores still open.
+REDO and UNDO after them, as a kill leaves it. Clock and seed are fixed and the disk is simulated, so the same program
+makes the same bytes; the test compares them. An archive of an older format is never made again: it shows that stores of
+that format still open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store whose table has indexes, beside a dict that says what must be in it and in which order."""
+"""A store whose table has indexes, and a dict that says what must be in it and in which order."""
 
 from __future__ import annotations
 

@@ -238,10 +238,10 @@ def test_row_without_an_entry_is_found() -> None:
 
 
 def test_separator_of_rows_long_gone_does_not_mislead() -> None:
-    """Found by the random histories: a separator's words may be less than all that its child still has.
+    """Found by the random histories: a separator's words may be less than those of every entry its child still has.
 
-    A search for a key with the separator's words then compared only what lies behind these words, went to the right,
-    and did not find entries at the end of the left child.
+    A search for a key with the separator's words then compared only the part of the key after these words, went to the
+    right, and did not find entries at the end of the left child.
     """
     stage = Stage([tm.Column("id", tm.Int64), tm.Column("k", tm.VarChar(90))], ["k"], capacities=TINY)
     texts = [LONG + str(i) for i in range(6)] + ["z" + "\0" * i for i in range(6)]

@@ -1,5 +1,7 @@
-"""Programs of somebody who means harm (F111): words changed one by one, endless ones, long ones under Ctrl-C, and such
-that come over the wire. What is let pass runs beside words that must stay as they are.
+"""Hostile programs (F111): words changed one by one, endless programs, long ones under Ctrl-C, and programs from the
+wire.
+
+A program that the verifier accepts runs next to words that must stay as they are.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     with pytest.raises(tm.LoadRefused) as refused:
         db.adopt(job)
     error = refused.value
-    if shape == "disk":  # behind the first, rows of the load are not compared with each other
+    if shape == "disk":  # after the first duplicate, rows of the load are not compared with each other
         assert error.is_at_least and 1 <= error.duplicates <= 13
     else:
         assert (error.duplicates, error.is_at_least) == (13, False)
@@ -156,7 +156,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         first = db.adopt(job)
         marks = [path.name for path in (tmp_path / "jobs").iterdir()]
         assert marks == []
-        for name, data in kept.items():  # as a crash right behind the commit leaves it
+        for name, data in kept.items():  # as a crash right after the commit leaves it
             (tmp_path / "jobs" / name).write_bytes(data)
         (tmp_path / "jobs" / (job.name + ".adopting")).write_bytes(mark_of(job.name, first.txid, 1_000))
         again = db.adopt(job)

@@ -62,7 +62,7 @@ def steps(files: Any, job: load.LoadJob) -> load.LoadManifest:
     place = Directory(files)
     begin(job, place)
     reports = load.write_parts(job, 0, [batch(rows(0, 40))], 0, place)
-    load.write_parts(job, 1, [batch(rows(0, 40))], 0, place)  # another attempt, which nobody names
+    load.write_parts(job, 1, [batch(rows(0, 40))], 0, place)  # another attempt, which the manifest does not name
     reports += load.write_parts(job, 0, [batch(rows(40, 40))], 1, place)
     return load.publish(job, reports, place)
 
@@ -99,8 +99,10 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
 
 
 def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
-    """Story: a publisher was killed when it had renamed what says so, and had not synced the name. The next one was
-    told that the load is published; power was lost, and it was open again, and could be given up."""
+    """Story: a publisher was killed after it had renamed the file that marks the load as published, and before it had
+    synced the name. The next publisher reported the load as published. Then power was lost, and the load was open again
+    and could be aborted.
+    """
     db = new_store()
     job, files = job_of(db), MemoryFiles()
     syncs: list[int] = []
@@ -181,7 +183,9 @@ def content_at(db: Any, name: str) -> bytes:
     [pytest.param(40, id="some"), pytest.param(None, id="all", marks=[pytest.mark.soak, pytest.mark.timeout(3_000)])],
 )
 def test_each_changed_byte_of_a_load_is_found_before_a_row_is_seen(most: int | None, on_disk: bool) -> None:
-    """One bit, and the next value. Not swept: `.published`, whose name says everything, and which nobody reads."""
+    """Change one bit of each byte, then add one to it. `.published` is not swept: only its name counts, and its content
+    is never read.
+    """
     rng = random.Random(5)
     print("seed 5")
     db = new_store(on_disk=on_disk)

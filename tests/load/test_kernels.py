@@ -31,7 +31,7 @@ KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
 
 
 def packed(shape: LoadShape, fragment: int, count: int, first: int = 0) -> tuple[Any, int, int]:
-    """A block of rows, the first word of its records, and the word behind them."""
+    """A block of rows, the first word of its records, and the word after them."""
     on_disk = shape.format.has_disk
     encoded = encode_rows(shape.format, batch(rows(0, count), on_disk))
     block = np.zeros(1 << 18, dtype=np.int64)

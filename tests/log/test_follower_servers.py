@@ -29,7 +29,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SOURCE = 17
 SERVERS = (17, 18, 19)
-Step = tuple[int, dict[Any, Row]]  # a server, and the table behind what it did
+Step = tuple[int, dict[Any, Row]]  # a server, and the table after the step
 
 
 def told(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:

@@ -1,4 +1,4 @@
-"""Group commit: what `wait` has answered is durable, whoever leads, whoever is interrupted, whatever fails."""
+"""Group commit: what `wait` has answered is durable, whichever thread leads, is interrupted or fails."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
     followers: list[threading.Thread] = []
 
     def stall() -> None:
-        # The signal comes when others wait for what the leader writes, and for what comes behind.
+        # The signal comes while others wait for what the leader writes, and for what the next leader writes.
         for number in (20, 21, 22):
             followers.append(threading.Thread(target=log.write, args=(number,)))
             followers[-1].start()
@@ -100,8 +100,9 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
 
 
 def test_leader_interrupted_anywhere_leaves_a_log_that_others_lead() -> None:
-    """Story: a signal on the way into handing over left the log with a leader who had gone. Everybody who committed
-    afterwards slept for ever."""
+    """Story: a signal just before the handover left the log with a leader that was gone. Every later commit waited for
+    ever.
+    """
     first = Log()
     ticket = first.put(1)
     points = interrupt_at(-1, lambda: first.redo.wait(ticket)).count
@@ -126,7 +127,7 @@ def test_signal_behind_the_publishing_of_a_group_does_not_write_its_buffer_again
 
     class Taken(list[Any]):
         def append(self, words: Any) -> None:
-            words[:] = 7  # somebody else's records
+            words[:] = 7  # records of another thread
             raise KeyboardInterrupt
 
     log.redo.spares = Taken()

@@ -67,7 +67,8 @@ def test_group_of_an_earlier_lap_behind_the_end_is_neither_replayed_nor_taken_fo
     log.write(7)
     files = log.after_power_loss()
     assert [records(group) for group in read(files, log.geometry, 4 * 4_096, 5)] == [[5], [6], [7]]
-    # Torn, the seventh shows the first of the lap before in part: a tail, although group 2 behind it is intact.
+    # Torn, the seventh group shows part of the first group of the previous lap: a tail, although group 2 after it is
+    # intact.
     contents = files.snapshot()
     contents["redo/0000.redo"] = flipped(contents["redo/0000.redo"], 200)
     assert [records(group) for group in read(MemoryFiles.from_snapshot(contents), log.geometry, 4 * 4_096, 5)] == [
@@ -209,7 +210,7 @@ def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed
     contents, rows, end = store
     first, second = "redo/0000.redo", "redo/0001.redo"
     size = GROUP_ALIGN_BYTES
-    # Each of the last commits is a group of one unit. Places: 0 is the last one, -1 and -3 are behind the end.
+    # Each of the last commits is a group of one unit. Places: 0 is the last one, -1 and -3 are past the end.
     at = {number: end - (number + 1) * size for number in (-3, -1, 0, 1, 4, 7)}
     seen = {"damage": 0, "tail": 0, "whole": 0}
     for source, target, is_at_home in itertools.product((0, 1, 4, 7), (-3, -1, 0, 1, 4, 7, "other"), (True, False)):

@@ -116,7 +116,7 @@ def test_torn_last_group_is_a_tail_and_is_written_over_for_good(kept: int) -> No
     found.close()
     assert (position.sequence, position.position) == (5, end)
     again = Undo(undo.geometry, memory=files, position=position, incarnation=2)
-    new = again.write(UNDO_ALLOC)  # smaller than what was torn: the rest of it lies behind
+    new = again.write(UNDO_ALLOC)  # smaller than the torn group: the rest of that group lies after it
     assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
 
 

@@ -1,4 +1,4 @@
-"""Flushing: what `flush_through` has answered is durable, whoever flushes, whoever is interrupted, whatever fails."""
+"""Flushing: what `flush_through` has answered is durable, whichever thread flushes, is interrupted or fails."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Found(NamedTuple):
     """What one page tells."""
 
     faults: list[tuple[int, int]]  # what is wrong, ROWID the piece tells
-    proved: set[int]  # ROWIDs of rows whose first piece is as it should be
+    proved: set[int]  # ROWIDs of rows with a valid first piece
     chunks: list[tuple[int, int]]  # reference and ROWID of each
     chains: list[int]  # ROWIDs of chained parts
     pieces: int  # first pieces

@@ -21,7 +21,7 @@ def joined(memory, memory_offsets, disk, disk_offsets):
 
 
 def disk_start(images, offset, fixed_words, has_var, disk_fixed_words, disk_has_var):
-    """Word where the disk part of the image at `offset` starts; None if its lengths cannot be."""
+    """Word where the disk part of the image at `offset` starts; None if its lengths are invalid."""
 
     def var_words(at):
         header = images[at] if at < len(images) else -1

@@ -51,7 +51,7 @@ def is_changed(epoch: int, since: int) -> bool:
 
 @dataclass
 class Items:
-    """A slice: rows as (ROWID, epoch, key), ranges as (first, behind the last)."""
+    """A slice: rows as (ROWID, epoch, key), ranges as (first, end), the end exclusive."""
 
     rows: list[tuple[int, int, Key]] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)

@@ -45,7 +45,7 @@ class Change:
     is_kept: bool = False  # the var part stays
 
     def words(self, shape: Shape) -> list[int]:
-        """As a record behind its epoch."""
+        """Return the words of a record after its epoch."""
         body: list[int] = []
         for fixed, var in self.images:
             body += fixed

@@ -22,7 +22,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 @functools.cache
 def broken(name: str) -> dict[str, list[str]]:
-    """What each rule for "packages" or "others" finds. A source is parsed once, and let go of."""
+    """What each rule for "packages" or "others" finds. A source is parsed once, then released."""
     known, found = (rules.PACKAGE_RULES, PACKAGES) if name == "packages" else (rules.TEST_RULES, OTHERS)
     lines: dict[str, list[str]] = {rule.__name__: [] for rule in known}
     for source in found:

@@ -1,4 +1,4 @@
-"""Stores whose files are damaged on purpose: one history, two local checkpoints, and what must be there afterwards."""
+"""Stores whose files are damaged on purpose: one history, two local checkpoints, and the rows a restart must find."""
 
 from __future__ import annotations
 

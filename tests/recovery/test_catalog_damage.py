@@ -1,4 +1,6 @@
-"""The catalog damaged, foreign, unreadable, unwritable: a cache never believed, that stops nobody (F45, F66)."""
+"""The catalog damaged, foreign, unreadable, unwritable: it is a cache, never trusted, and stops no
+opening (F45, F66).
+"""
 
 from __future__ import annotations
 

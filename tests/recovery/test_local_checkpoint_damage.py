@@ -121,8 +121,8 @@ def test_first_checkpoint_damaged_the_log_is_replayed_from_its_start(first_only:
 
 
 def test_first_checkpoint_damaged_and_log_overwritten_is_lcp_damage_not_log_damage() -> None:
-    # The log behind the first checkpoint is gone as soon as a second one was made and the ring went round; replaying
-    # from LSN 0 then met nothing and blamed the log.
+    # Story: the log after the first checkpoint is gone once a second one was made and the ring has wrapped. A replay
+    # from LSN 0 then found no group and blamed the log.
     history = make_history(lcps=2)
     contents = history.copy()
     damage(contents, "lcp/1-1-0.data", "zeros", random.Random(1))
@@ -134,8 +134,8 @@ def test_first_checkpoint_damaged_and_log_overwritten_is_lcp_damage_not_log_dama
 
 
 def test_restart_after_a_fallback_keeps_what_it_needed(history: History) -> None:
-    # The next checkpoint used to count the damaged one as one of the two kept, removed the one the fragment had come
-    # from and cut the log behind it.
+    # Story: the next checkpoint counted the damaged one as one of the two kept, removed the one the fragment had come
+    # from, and cut the log after it.
     contents = history.copy()
     older, newest = history.lcp_ids
     damage(contents, f"lcp/{newest}-1-1.data", "zeros", random.Random(1))

@@ -204,7 +204,7 @@ def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: s
 
 
 def test_making_a_store_leaves_files_of_others_alone() -> None:
-    # Making a store used to remove every file in folders named redo and lcp, whoever's they were.
+    # Story: making a store removed every file in folders named redo and lcp, even files that were not the store's.
     theirs = {
         "redo/notes.txt": b"do it again",
         "redo/my own.redo": b"undo",

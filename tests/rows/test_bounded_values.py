@@ -1,5 +1,7 @@
-"""Values whose few bytes stand for enormous numbers cost no more time than their bytes: each case runs in a process of
-its own that may use a minute of the processor, and would need hours, or would fall, if a number were written out.
+"""Values whose few bytes stand for enormous numbers cost no more time than their bytes.
+
+Each case runs in a process of its own with a minute of processor time. If a number were written out, it would need
+hours or die.
 """
 
 from __future__ import annotations

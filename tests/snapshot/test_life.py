@@ -1,4 +1,4 @@
-"""When snapshots open and close, what the schema does meanwhile, and who may read them."""
+"""When snapshots open and close, what the schema does meanwhile, and which threads may read them."""
 
 from __future__ import annotations
 

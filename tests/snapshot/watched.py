@@ -98,7 +98,9 @@ class Watched(Indexed):
             self.taken.pop(self.rng.randrange(len(self.taken))).snapshot.close()
 
     def verify_store(self) -> None:
-        """The version store, walked, has what every open snapshot must show; nothing is kept that nobody needs."""
+        """Walk the version store: it has what every open snapshot must show, and keeps no row that no
+        snapshot needs.
+        """
         mem = self.db.parts.store.mem
         assert walk.open_epochs(mem) == [each.snapshot.epoch for each in self.taken]
         for each in self.taken:

@@ -23,7 +23,7 @@ from tidemark.recovery.spark.source import TidemarkSource
 
 
 def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:
-    """What opens a directory, made to open one where the n-th call that takes space finds none, and all behind it."""
+    """Wrap a function that opens a directory: from the nth call that takes space on, the disk is full."""
 
     def opened(*arguments: Any, **options: Any) -> Any:
         rules = [Rule("space", nth=nth, once=False, error=errno.ENOSPC)]

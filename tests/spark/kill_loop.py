@@ -1,10 +1,10 @@
 """`python -m tests.spark.kill_loop DIRECTORY`: SIGKILL of processes that load and restore, by seed and count.
 
 Kinds of rounds: `load` (Spark's Python tasks write a load), `restore` (they restore a backup), `processes` (worker
-processes of a native restore), and with `-executors` the same of Spark's Java executors, whose Python tasks are held at
-times until after the job, and of verification. Each round kills some of them at random moments, often more than the job
-survives. Then either everything is there, or nothing is and no file is left; and a job that was given up is done again,
-in peace, and comes to its end. Exit code 1 at the first broken promise, with its round.
+processes of a native restore). With `-executors` Spark's Java executors are killed, in loads, restores and
+verification; their Python tasks are sometimes held until after the job. Each round kills some of them at random
+moments, often more than the job survives. Then either everything is there, or nothing is and no file is left. An
+aborted job is done again without kills, and succeeds. Exit code 1 at the first broken promise, with its round.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Loop:
         except tm.LoadRefused:
             if bad < 0:
                 raise
-            report.refused += failed is None  # of one given up the second try is
+            report.refused += failed is None  # not if only the second try, after an abort, is refused
         self._proved(db)
         self._swept(kind, report)
 
@@ -193,8 +193,8 @@ class Loop:
             raise Violation(f"the table has {found} as count and sum, not {want}")
 
     def _swept(self, kind: str, report: KillReport) -> None:
-        """No file is left in the directory of loads; of tasks that outlived their executor, and were ended behind the
-        job's end, only what a sweep of the job removes (docs/load.md, section 3).
+        """No file is left in the directory of loads. Tasks that outlived their executor, and were ended after the job,
+        may leave only files that a sweep of the job removes (docs/load.md, section 3).
         """
         loads = self._directory / "loads"
         left = files_below(loads)
@@ -211,7 +211,7 @@ class Loop:
 
     # --- restores --------------------------------------------------------------------------------
     def _made_source(self) -> Path:
-        """A store that was closed behind a full backup, an incremental one and archived log."""
+        """A closed store with a full backup, an incremental one and archived log."""
         if self._source is None:
             self._source = self._directory / "source"
             with tm.open(self._source, **ROOM) as db:

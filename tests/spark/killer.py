@@ -14,7 +14,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 def is_spark_task(process: psutil.Process) -> bool:
     """Whether it is a Python process of Spark's tasks: forked from the daemon of tasks. Planners and committers have
-    daemons of their own, and nobody starts them again.
+    daemons of their own, which are not restarted.
     """
     command = process.cmdline()
     parent = process.parent()

@@ -1,5 +1,7 @@
-"""Row changes out of the files of a binlog, without Spark: epochs, pieces and rows are those of `db.changes`, whoever
-has the store open; what is torn, damaged, purged or missing is never taken for the end.
+"""Row changes from the files of a binlog, without Spark.
+
+Epochs, pieces and rows are those of `db.changes`, whichever process has the store open. A torn, damaged, purged or
+missing file is never taken for the end.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def files_in(tmp_path: Path) -> list[str]:
 def test_messages_that_are_committed_are_the_load(db: tm.Database, job: LoadJob, tmp_path: Path) -> None:
     writer = sent(load.LoadWriter(job))
     messages = [sent(writer.write(iter([batch(start, 50), batch(start + 50, 50)]))) for start in (0, 100, 200)]
-    writer.write(iter([batch(100, 100)]))  # a speculative twin whose message nobody got
+    writer.write(iter([batch(100, 100)]))  # a speculative twin whose message is lost
     sent(writer).commit([*messages, None])
     sent(writer).commit(messages)
     sent(writer).abort(messages)  # by a committer that was not told of its success

@@ -128,7 +128,7 @@ class Beside:
         assert found[0] == found[1], f"{found[0]!r:.2000} and {found[1]!r:.2000}"
 
     def block(self, one: Any, other: Any, calls: int, depth: int = 0) -> None:
-        """Some calls, some of them in savepoints that are given up or not."""
+        """Some calls, a few of them in savepoints, of which some are rolled back."""
         for _ in range(calls):
             if depth < 2 and self.rng.random() < 0.08:
                 self.within_savepoints(one, other, depth)

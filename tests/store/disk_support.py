@@ -1,4 +1,4 @@
-"""A store with one table on disk behind 25 frames, beside a dict that says what must be in it."""
+"""A store with one table on disk and 25 frames, and a dict that says what must be in it."""
 
 from __future__ import annotations
 

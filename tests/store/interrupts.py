@@ -48,7 +48,7 @@ def fail_at(
         if any(each in frame.f_code.co_filename for each in _OUTSIDE):
             return  # a disk in memory is no code of the store's
         if event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return  # it may be the closing of a generator given up, where Python swallows what is raised
+            return  # it may close an abandoned generator, where Python swallows what is raised
         point.count += 1
         if point.count == nth:
             what = f" after {argument.__name__}" if event == "c_return" else ""

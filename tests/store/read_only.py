@@ -63,7 +63,7 @@ def make_states() -> tuple[dict[str, bytes], dict[int, Any]]:
 
 
 def make_writer() -> Any:
-    """A store with 100 rows in its local checkpoint and more behind it."""
+    """A store with 100 rows in its local checkpoint and more after it."""
     db = open_memory()
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 100, 0.0)

@@ -21,7 +21,9 @@ WIDE: dict[str, Any] = {"redo_log": "32 MiB", "data_memory": "32 MiB"}
 
 
 class LedLatch:
-    """The latch of a store; once `is_due`, whoever releases it next finds that another thread has led the log."""
+    """The latch of a store. Once `is_due`, the next thread that releases it finds that another thread
+    has led the log.
+    """
 
     def __init__(self, store: Any) -> None:
         self.store = store

@@ -83,8 +83,8 @@ def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_th
 
 
 def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_local_checkpoint() -> None:
-    """NDB error 1501, UNDO log full: only a local checkpoint frees it. The transaction that finds it full is refused
-    and nobody else; what aborted transactions were promised comes back; a local checkpoint frees the rest.
+    """NDB error 1501, UNDO log full: only a local checkpoint frees it. Only the transaction that finds it full is
+    refused. Space reserved by aborted transactions is returned; a local checkpoint frees the rest.
     """
     store = DiskStore(undo_log="1 MiB", transaction_memory="1 MiB")
     store.db.create_table("test.plain", [tm.Column("id", tm.Int64)], "id")
@@ -374,9 +374,9 @@ def test_disk_insert_that_finds_no_room_inside_a_batch_on_one_key_rolls_all_of_i
 
 
 def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_overwritten() -> None:
-    # The data files are synced when the next batch comes, for until then the double-write file has what they may lose.
-    # A process that was killed leaves its last batch so. The next one took the data files for synced: its first batch
-    # went over the copies, and a power loss then tore pages that nobody could mend.
+    # The data files are synced when the next batch comes; until then the double-write file has every page they may
+    # lose. A killed process leaves its last batch unsynced. Story: the next process took the data files for synced. Its
+    # first batch overwrote the copies, and a power loss then tore pages that could not be repaired.
     store = DiskStore()
     store.load(range(40), 1, size=2_500)
 

@@ -52,7 +52,9 @@ def readable(db: Any, keys: Any) -> dict[int, Any]:
 
 
 def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_no_others() -> None:
-    """F62: a page not changed since the local checkpoint. Opening succeeds; who needs it is told file and place."""
+    """F62: a page not changed since the local checkpoint. Opening succeeds; a call that needs the page fails with its
+    file and place.
+    """
     store = stored()
     files = damaged(store, 5)
     db: Any = open_memory(files, **DISK)
@@ -83,8 +85,8 @@ def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_no_others() -> 
 
 
 def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_on() -> None:
-    """F40: a failed read changed nothing, so one bad sector must not end everybody's work. Once it can be read again,
-    it is.
+    """F40: a failed read changed nothing, so one bad sector must not end all work. Once it can be read again, it is
+    read.
     """
     store = stored()
     plan = Plan([Rule("pread", DATA, once=False, error=errno.EIO)])
@@ -237,7 +239,7 @@ def test_full_tablespace_refuses_until_it_has_another_file() -> None:
 
 
 def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
-    """Who finds every frame pinned is told so after waiting, is rolled back, and may try again."""
+    """A transaction that finds every frame pinned fails after a wait, is rolled back, and may be retried."""
     store = stored()
     db: Any = open_memory(store.files, **DISK)
     disk = db.parts.store.disk
@@ -349,7 +351,7 @@ def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> No
 
 
 def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_filtered_epoch() -> None:
-    """U3: UNDO records of restorable epochs are left out; no restart goes back behind them, none does so wrongly."""
+    """U3: UNDO records of restorable epochs are left out; no restart goes back past them, none does so wrongly."""
     for undo_filter in (False, True):
         store = DiskStore(undo_filter=undo_filter)
         store.load(range(30), 1)
@@ -375,7 +377,7 @@ def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_fil
 
 
 def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
-    """A store whose UNDO buffer is full but for what is kept back for marks, and its UNDO log."""
+    """A store whose UNDO buffer is full except for the space reserved for marks, and its UNDO log."""
     store = DiskStore(**keywords)
     store.load(range(60), size=1_200)
     undo = store.db.parts.store.disk.undo

@@ -60,7 +60,7 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(
     print(f"seed {seed}")
     rng = random.Random(seed)
     db, files = written()
-    if end == "checkpoint":  # whose log begins after what it has of the rows: what is committed beside it
+    if end == "checkpoint":  # its log begins after its rows: a row is committed while it is made
         db.checkpoint(lambda *_: (db["test.account"].write((1_000, "a", 1.0, None)), db.parts.store.log.flush()))
     else:
         db.parts.store.log.flush()

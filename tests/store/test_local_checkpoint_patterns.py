@@ -1,7 +1,7 @@
 """NDB's testLcp: ten patterns of operations on one row, at four moments, at every position of the scan.
 
-What a local checkpoint holds must be exactly the state at the end of its epoch (restart through that epoch shows it),
-and with the log behind it the state at the crash. Crossing the scan at slot granularity finds boundary errors that lose
+What a local checkpoint holds must be exactly the state at the end of its epoch (a restart through that epoch shows it),
+and with the log after it the state at the crash. Crossing the scan at slot granularity finds boundary errors that lose
 or double one row.
 """
 

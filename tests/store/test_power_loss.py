@@ -60,7 +60,7 @@ class _HookRaw(RawWrapper):
 
 
 class HookFiles(WrappedFiles):
-    """Files with a hook before every change, and one that is told of each change: operation, name, bytes written."""
+    """Files with a hook before every change, and one that receives each change: operation, name, bytes written."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Read-only opening: exact rows of a local checkpoint, nothing written, nobody disturbed; what is refused."""
+"""Read-only opening: exact rows of a local checkpoint, nothing written, no other process disturbed; what is refused."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_refresh_after_a_restart_through_an_older_epoch_follows_it_back() -> Non
         assert len(view[NAME]) == 10
 
 
-# --- nothing written, nobody disturbed --------------------------------------------------------------
+# --- nothing written, no other process disturbed ------------------------------------------------------
 def test_attaching_reading_refreshing_closing_change_no_byte(history: History) -> None:
     files = MemoryFiles.from_snapshot(history.contents)
     before, changes = files.snapshot(), files.disk.changes

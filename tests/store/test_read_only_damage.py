@@ -1,4 +1,4 @@
-"""Read-only opening of damaged stores, and of stores whose writer retires what is being read."""
+"""Read-only opening of damaged stores, and of stores whose writer retires files that are being read."""
 
 from __future__ import annotations
 

@@ -148,8 +148,9 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
 
 
 def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
-    """Story: undoing down to "no operation" ended the transaction in shared memory, so that what it did afterwards
-    could not be rolled back: the row below stayed, locked by nobody. Found by the stateful test."""
+    """Story: undoing down to "no operation" ended the transaction in shared memory, so that its later changes could not
+    be rolled back: the row inserted below stayed, without a lock. Found by the stateful test.
+    """
     db = open_memory()
     account = make_account(db)
     txn = db.transaction()
@@ -164,7 +165,7 @@ def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
 
 
 def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
-    """Story: a mutant whose scans took any text for no lock was seen by no test."""
+    """Story: a mutant whose scans took any text for "no lock" was seen by no test."""
     db = open_memory()
     make_account(db).insert((1, "a", 0.0, None))
     with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="lock must be None, 'shared' or 'exclusive'"):

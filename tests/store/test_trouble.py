@@ -433,7 +433,7 @@ def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> 
 def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
     error: type[tm.StoreFailed], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each takeover had an ERROR in the log of who was left out, for threads that ended as they were told."""
+    """Story: each takeover had an ERROR in the log of the removed node, for threads that ended as requested."""
     caplog.set_level(logging.INFO, "tidemark")
     db = account_store(background=True)
     db.parts.store.fail(error("this is the end"))

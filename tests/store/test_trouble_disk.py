@@ -181,7 +181,7 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
         seen["follower"] = True
 
     def hang() -> None:
-        # The leader is inside its sync. Readers go on; a second commit waits behind it and is not acknowledged.
+        # The leader is inside its sync. Readers go on; a second commit waits for the leader and is not acknowledged.
         seen["row"] = db[NAME].get(3)
         with db.transaction() as txn:
             txn.update(NAME, 5, {"balance": -1.0})

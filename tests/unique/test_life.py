@@ -136,7 +136,7 @@ def test_build_refuses_two_rows_with_one_key_and_leaves_no_index() -> None:
         db.create_index(NAME, "by_n", "n", unique=True)
     assert caught.value.index == "by_n" and caught.value.key == 49
     assert [each["name"] for each in db.indexes(NAME)] == ["by_email"]
-    db[NAME].update(51, {"n": 49})  # nobody is refused any more
+    db[NAME].update(51, {"n": 49})  # no value is refused any more
     check_arena(db)
 
 

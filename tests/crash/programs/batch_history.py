@@ -1,9 +1,9 @@
 """The built-in program whose commits share a sync: batches of many groups, across files and laps of the log.
 
-What `history` (or `disk_history`) does, and: each commit ends its group, as in a node group whose commits wait for no
-disk, and many of them are written by one sync; or several threads commit while one of them waits for the disk, and
-share the next sync. Rows are long, so that batches lie in two files, and the log goes round. Threads commit in a fixed
-order, so that a seed gives the same work.
+As `history` (or `disk_history`), with batches made in two ways. Either each commit ends its group, as in a node group
+whose commits do not wait for the disk, and one sync writes many groups; or several threads commit while one of them
+waits for the disk, and share the next sync. Rows are long, so that batches span two files and the log wraps. Threads
+commit in a fixed order, so that a seed gives the same work.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SHORT_STEPS = 5
 
 
 class Turns:
-    """The partner of the log (`engine/log/partner.py`): nobody else has the groups, but each commit ends its own.
+    """The partner of the log (`engine/log/partner.py`): no other node has the groups, but each commit ends its own.
 
-    While `is_held` is set, who has written a batch stays at its place until it is cleared.
+    While `is_held` is set, the thread that has written a batch stays at its place until it is cleared.
     """
 
     def __init__(self) -> None:

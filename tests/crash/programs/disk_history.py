@@ -1,9 +1,9 @@
 """The built-in program of one thread over tables with disk columns, by a cache of 25 pages (docs/internals/disk.md).
 
-What `history` does, and: texts of up to four pages, values that keep their length and values that do not, transactions
-that touch more pages than a slice of a commit pins, tablespaces of two page sizes made and given data files in the
-course of the run, one of them dropped and made again, growth by extents, GCIs in between, some of them right behind
-commits that keep every length, so that the filter of the UNDO log has something to leave out.
+As `history`, with texts of up to four pages, values that keep their length and values that do not, and transactions
+that touch more pages than a slice of a commit pins. Tablespaces of two page sizes are made and get data files during
+the run; one of them is dropped and made again. Fragments grow by extents. GCIs end in between, some right after commits
+that keep every length, so that the filter of the UNDO log has something to leave out.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class History:
             txn.insert(name, rows[key])
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 txn.write(name, self.row(key))

@@ -1,8 +1,8 @@
 """The built-in program over tables whose columns and names change, also within transactions and local checkpoints.
 
-What `history` does, and: columns are added, dropped and renamed, defaults changed, texts made longer, tables renamed;
-between the calls of open transactions, and between the fragments of a local checkpoint. One table has a var part from
-the beginning, the other gets side pages. The state that is promised has column names and defaults beside the rows.
+As `history`, and columns are added, dropped and renamed, defaults changed, texts made longer, tables renamed, between
+the calls of open transactions and between the fragments of a local checkpoint. One table has a var part from the
+beginning, the other gets side pages. The promised state has column names and defaults besides the rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class SchemaHistory(History):
         return line
 
     def alter(self, name: str, pending: Model) -> Model:
-        """One change of a table's columns or name; returns `pending`, rows nobody else sees yet, as they are then."""
+        """Make one change of a table's columns or name. Return `pending`, the uncommitted rows, as they
+        are after it.
+        """
         call, columns, row_after = self._change(name)
         to = name
         if call is None:
@@ -207,7 +209,7 @@ class SchemaHistory(History):
             txn.insert(name, given)
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 txn.write(name, self.row_of(name, key))

@@ -1,12 +1,13 @@
 """The built-in program of writers and a changer: rows change while indexes, partitions and tables come and go.
 
 Every writer owns the keys that leave its number when divided by THREADS, so that it knows what its rows must be, and
-counts its transactions in a row of its own. Small transactions, batches, commits in slices, savepoints and transactions
-that are given up; one thread does what `stress_actions` lists.
+counts its transactions in a row of its own. There are small transactions, batches, commits in slices, savepoints and
+transactions that are rolled back; one thread does what `stress_actions` lists.
 
-Ledger lines, each with all that `stress_verify` must know of it: "shown STATE", "rows CHANGE", "shape CHANGE". A
-dropped range takes rows with it: lines of rows say how many drops had ended before the transaction began, and lines of
-drops which transactions had ended before the drop began. Between the two a row may have been written to either range.
+Ledger lines, each with all that `stress_verify` must know about it: "shown STATE", "rows CHANGE", "shape CHANGE". A
+dropped range takes its rows with it. Lines of rows therefore say how many drops had ended before the transaction began,
+and lines of drops say which transactions had ended before the drop began. Between the two, a row may have been written
+to either range.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Writer(Worker):
     def transaction(self) -> None:
         """Changes of one kind or another, and the count of transactions with them."""
         sequence = self.acknowledged + 1
-        # No stamp twice: what an attempt that was given up has left would be seen.
+        # A stamp is never used twice: otherwise rows left by an attempt that was rolled back would go unnoticed.
         self.stamp = sequence * STAMPS_EACH + self.done % (STAMPS_EACH // STAMPS_ATTEMPT) * STAMPS_ATTEMPT
         held = dict(self.held)
         drops = self.stress.changer.drops_done  # before the first change
@@ -125,7 +126,7 @@ class Writer(Worker):
             txn.update(PROGRESS, self.number, {"sequence": sequence})
             line = self.line(sequence, drops, held)
             self.stress.ledger.begin(line)
-        # First known to the changer: what it begins now comes behind this transaction.
+        # Tell the changer first: whatever it begins now comes after this transaction.
         self.acknowledged = sequence
         self.stress.ledger.acknowledge(line)
         self.held = held
@@ -146,7 +147,7 @@ class Writer(Worker):
         return self.stamp
 
     def change(self, txn: Any, held: Held) -> None:
-        """One call for one row, or several in a savepoint that is given up."""
+        """One call for one row, or several in a savepoint that is rolled back."""
         key, draw = self.key(), self.rng.random()
         if draw < 0.15:
             self.undone(txn, dict(held))
@@ -167,7 +168,7 @@ class Writer(Worker):
             txn.delete(MAIN, key)
 
     def undone(self, txn: Any, held: Held) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 for _ in range(self.rng.randrange(1, 4)):
@@ -319,7 +320,7 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1
 
 
 def disk_work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
-    """The program with disk columns, behind a cache of a hundred pages."""
+    """The program with disk columns, with a cache of a hundred pages."""
     db = open_store(**DISK_OPTIONS)
     prepare(db, "disk", ledger)
     Stress(db, seed, ledger, transactions).run()

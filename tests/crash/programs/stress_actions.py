@@ -140,7 +140,7 @@ def _forget_index(changer: Changer, name: str) -> bool:
 
 
 def add_range(changer: Changer) -> bool:
-    """A range behind the last one."""
+    """A range after the last one."""
     after = copy.deepcopy(changer.shape)
     if len(after["partitions"]) >= RANGES_MAX:
         return False
@@ -228,7 +228,7 @@ def rename_or_widen_column(changer: Changer) -> bool:
 
 
 def verify_beside_writers(changer: Changer) -> bool:
-    """`check` finds nothing wrong while everybody works."""
+    """`check` finds nothing wrong while all threads work."""
     found = changer.db.check()["problems"]
     if found:
         raise Violation(f"check beside the writers: {found[0]}")

@@ -201,8 +201,8 @@ def index_problems(db: Any, table: str) -> list[str]:
 def _unique_problems(
     db: Any, table: str, index: dict[str, Any], rows: Sequence[tuple[Any, ...]], places: Sequence[int], is_kept: bool
 ) -> list[str]:
-    """Every row whose key has no NULL is found by its key, and no others are. is_kept: there may be entries of others
-    that nothing finds any more.
+    """Every row whose key has no NULL is found by its key, and no other rows are. is_kept: the index may also keep
+    entries of other rows that no search finds any more.
     """
     keys = [tuple(row[place] for place in places) for row in rows]
     there = [(key, row) for key, row in zip(keys, rows, strict=True) if None not in key]

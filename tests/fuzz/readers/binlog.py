@@ -43,7 +43,7 @@ from tidemark.replication.wire.messages import Position as SourcePosition
 
 FILE = "binlog.000001"
 ORIGIN = Origin(FILE, b.FIRST_POSITION)
-# In files of which the type of each event is not known, the bytes behind its header that hold its numbers.
+# For files whose event types are not known: the number of bytes after an event's header that hold its numbers.
 _FIXED_BYTES = 14
 # What servers send besides what the store writes; code and metadata.
 _STRANGE_TYPES = (

@@ -81,7 +81,7 @@ def raises(data: bytes) -> None:
 
 
 def recurses(data: bytes) -> None:
-    """Goes as deep as it is told."""
+    """Recurse as deep as the input says."""
     if TRIGGER in _body(data):
         recurses(data)
 

@@ -76,7 +76,7 @@ RING_FILE = 32 << 10  # of the rings of logs that inputs are the first file of
 # --- one small store, and what is kept of it ----------------------------------------------------------
 @dataclass(frozen=True)
 class Kept:
-    """A closed store with a local checkpoint and changes behind it; its UUID, table and newest checkpoint."""
+    """A closed store with a local checkpoint and changes after it; its UUID, table and newest checkpoint."""
 
     contents: dict[str, bytes]
     store: bytes
