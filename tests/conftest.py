@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes are given whole files in an order by what they take, and tests are marked by what they take
-    and need (tests/durations.py).
+    """With several processes, whole files are distributed in the order of their durations, and tests are marked by
+    their duration and needs (tests/durations.py).
     """
     known = durations.read()
     places = durations.order(known)

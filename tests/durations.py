@@ -1,10 +1,10 @@
-"""How long tests take and what they need: which are quick enough for every change, in which order files are run, and
-which functions start processes or use sockets.
+"""How long tests take and what they need: which are quick enough for every change, the order of files, and which
+functions start processes or use sockets.
 
-`make durations` runs all tests and writes `durations.json` anew: of each file its seconds and how many of them were
-computed, by the test or by processes it started; of each function that is slow the seconds of one of its cases; the
-functions that start processes, and those that use sockets. What is not in there is quick and needs neither. No outcome
-depends on it.
+`make durations` runs all tests and writes `durations.json` anew. It has, for each file, its seconds and how many of
+them were computed, by the test or by processes it started; for each slow function, the seconds of one of its cases; the
+functions that start processes, and those that use sockets. A test that is not in it is quick and needs neither. No
+outcome depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 FILE = Path(__file__).with_name("durations.json")
-# `make test-fast` leaves out functions of which a case takes longer.
+# `make test-fast` leaves out functions with a case that takes longer.
 SLOW_SECONDS = 0.1
 
 Durations = dict[str, dict[str, Any]]
@@ -77,7 +77,7 @@ def collected_from(root: Path, number: int, count: int) -> list[str]:
 
 
 def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iterator[str]:
-    """Names of the marks of a function, by what is known of its file."""
+    """Names of the marks of a function, by the records of its file."""
     if function in known.get(SLOW, {}):
         yield "slow"
     yield from (need for need in NEEDS if function in known.get(need, ()))
@@ -127,7 +127,7 @@ def _now() -> tuple[float, float]:
 
 
 def main(folder: Path) -> None:
-    """Write `durations.json` from what was noted."""
+    """Write `durations.json` from the recorded durations."""
     cases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     computed: dict[str, float] = defaultdict(float)
     needs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

@@ -16,7 +16,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run a 
 
 
 def write_secret(path: Path, content: bytes) -> Path:
-    """A file for this user alone, as commands want those of secrets."""
+    """A file for this user alone, as commands require for secrets."""
     path.touch(0o600)
     path.chmod(0o600)
     path.write_bytes(content)

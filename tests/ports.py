@@ -1,5 +1,5 @@
-"""Ports for servers that tests start: below those the system gives to outgoing connections, one of which took a port
-between its being found free and its server's beginning.
+"""Ports for servers that tests start. They lie below those that the system gives to outgoing connections: such a
+connection once took a port after it was found free and before its server began.
 """
 
 from __future__ import annotations

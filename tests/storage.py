@@ -16,7 +16,7 @@ import pytest
 from tidemark.database import Database
 
 STORAGES = ["memory", "disk"]
-# For a test of such a module that is about what tables in memory alone have.
+# For a test of such a module that only concerns tables in memory.
 memory_only = pytest.mark.parametrize("storage", ["memory"], indirect=True, scope="module")
 TABLESPACE: dict[str, Any] = {"size": "256 KiB", "page_size": "4 KiB", "extent": "64 KiB"}
 

@@ -185,7 +185,7 @@ class Stage:
 
 
 def compared(name: str, operator: str, value: Any) -> Leaf:
-    """A comparison in the order of an index, in which NULL stands first."""
+    """A comparison in the order of an index, in which NULL comes first."""
     if operator == "=":
         return None, (f"{name} is null", []) if value is None else (f"{name} = ?", [Bound(name, value)])
     if value is None:
@@ -307,7 +307,7 @@ def ask_in_order(stage: Stage, options: dict[str, Any], names: tuple[str, ...], 
     limit = stage.r.choice([None, stage.r.randint(0, 40)])
     more = f"order by {order}" + ("" if limit is None else f" limit {limit}")
     found = list(stage.table.scan(list(names), limit=limit, **options))
-    # Among equal keys no order is promised, so the keys are compared, each as DuckDB has it.
+    # The order among equal keys is undefined, so the keys are compared, each as DuckDB has it.
     keys = [tuple(for_sqlite(name, value) for name, value in zip(names, row, strict=True)) for row in found]
     query = f"select {', '.join(names)} from t where {sql} {more}"
     for connection, form in ((stage.lite, for_sqlite), (stage.duck, for_duckdb)):

@@ -1,8 +1,8 @@
 """Kernels as plain Python: a plugin of pytest, `-p tests.audit.interpreted`, by `make interpreted`.
 
-Compiled, a kernel reads past the end of an array in silence. Here each index past an end is an IndexError, each
-argument is compared with the kernel's signature, and each word stored is one that fits. A lock stands where a compiled
-kernel holds the GIL. The sums of a checksum are made by numpy at once, or a store would take minutes.
+A compiled kernel silently reads past the end of an array. Here each index past an end is an IndexError, each argument
+is compared with the kernel's signature, and each stored word must fit. A lock replaces the GIL that a compiled kernel
+holds. Numpy computes the sums of a checksum at once, because a store would take minutes otherwise.
 """
 
 from __future__ import annotations

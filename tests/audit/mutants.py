@@ -1,8 +1,9 @@
 """Mutants of the rooms that promises rest on: `python -m tests.audit.mutants wire --share 10`; `make mutants` for all.
 
-The cases of a room run once, and each line learns which of them run it. A mutant is the program with one change of one
-function (`changes.py`); it runs the cases that reach the changed line, quickest first, until one fails. One that passes
-them all has survived: a test is missing, or the change means nothing. Lines that no case reaches are counted apart.
+The cases of a room run once, to record for each line which of them run it. A mutant is the program with one change of
+one function (`changes.py`). It runs the cases that reach the changed line, quickest first, until one fails. A mutant
+that passes them all has survived: a test is missing, or the change means nothing. Lines that no case reaches are
+counted apart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.audit.changes import Change, changes
 from tests.audit.rooms import ROOMS, Room
 from tidemark.engine.jit import kernel as kernels
 
-# Cases of one mutant, by what they take in the program: a line that everything runs is not given everything.
+# Limit for the cases of one mutant, by their time in the program: a line that every case runs is not tried with all.
 CASES_SECONDS = 40.0
 UNREACHED = "reached by no case"
 

@@ -21,7 +21,7 @@ from tests import waiting
 from tests.audit.changes import Change
 
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "--no-header", "--tb=line")
-# What a case is waited for beyond its time in the program: a mutant that stands still is seen.
+# How long a case may take beyond its time in the unchanged program: a mutant that hangs is noticed.
 PATIENCE_SECONDS = 20.0
 POLLS = 100  # of a wait that is to end: five seconds
 UNPLANTABLE = 86
@@ -49,7 +49,7 @@ def _codes(code: CodeType) -> dict[str, list[CodeType]]:
 
 
 def _functions_at(module: Any, name: str) -> list[Any]:
-    """The functions that stand at a qualified name, out of what wraps them."""
+    """The functions at a qualified name, without their wrappers."""
     holder = module
     *classes, last = name.split(".")
     for each in classes:

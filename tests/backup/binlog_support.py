@@ -28,7 +28,7 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 
 def new_site(files: Any = None, **options: Any) -> Any:
-    """A store with a binlog that says of every change what it did."""
+    """A store whose binlog records the full effect of every change."""
     return open_site(files, **{**ROOM, "log_empty_update": True, **options})
 
 

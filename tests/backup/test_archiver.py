@@ -201,8 +201,9 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("shown", ["failed sync", "growth"])
 def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -> None:
-    """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read its
-    header and its size, went on after it, and the log was cut: what the segment lacked was lost to the archive."""
+    """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read the
+    segment's header and its size, went on after it, and the log was cut: the archive lost what the segment lacked.
+    """
     db, place = made(), MemoryFiles()
     take(db, place)
     archiver = archiver_of(db, lambda: MemoryFiles(place.disk))

@@ -119,7 +119,9 @@ def test_time_takes_the_last_epoch_begun_by_then() -> None:
 
 
 def test_large_epochs_pass_through_small_logs() -> None:
-    """A spooled transaction, and more of disk columns than the UNDO log has; local checkpoints come in between."""
+    """A spooled transaction, and more rows of disk columns than fit the UNDO log; the restore makes local checkpoints
+    on its way.
+    """
     db, place = new_site(data_memory="48 MiB", redo_log="32 MiB", undo_log="32 MiB"), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(60)), tm.Column("d", tm.Binary(80), storage="disk")]
     db.create_table("test.t", columns, "id", tm.HashPartition(2))

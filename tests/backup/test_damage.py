@@ -24,7 +24,7 @@ Contents = dict[str, bytes]
 
 
 class PowerOff(Exception):
-    """The power goes now."""
+    """Power is lost at this point."""
 
 
 def filled() -> Any:
@@ -96,7 +96,7 @@ def test_every_missing_or_cut_file_is_found_and_no_restore_uses_it(place: tuple[
             del contents[name]
             if harmed is not None:
                 contents[name] = harmed
-            # A backup or segment that is missing whole is none: what is there is sound, and reaches less far.
+            # Without a whole backup or segment the rest is still sound, but reaches less far.
             is_less = harmed is None and name.endswith(("manifest", ".redo"))
             files = MemoryFiles.from_snapshot(contents)
             assert bool(verify(files).problems) != is_less, name
@@ -199,7 +199,7 @@ def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(pl
 
 @pytest.mark.soak
 def test_power_lost_at_each_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
-    """Every call, under every way a crash may leave what was not synced."""
+    """Every call, under every way a crash may leave unsynced data."""
     options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
     rng = random.Random(17)
     print("seed 17")

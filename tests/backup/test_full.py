@@ -1,4 +1,6 @@
-"""A full backup beside writers is the snapshot of its epoch; a restore is the store, down to ROWIDs and authors."""
+"""A full backup taken while others write is the snapshot of its epoch; a restore is the store, down to ROWIDs and
+authors.
+"""
 
 from __future__ import annotations
 

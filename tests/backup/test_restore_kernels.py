@@ -222,7 +222,7 @@ def test_changes_collected_and_gathered_are_those_of_the_group_by_fragment(seed:
         kind, size = rng.choice([1, 2, 3, 4, 7, 9, 10]), rng.randrange(4, 20)
         table, fragment = rng.randrange(1, 4), rng.randrange(3)
         words = [kind | size << 16, table | fragment << 32 | 9 << 44, *(rng.getrandbits(60) for _ in range(size - 2))]
-        if kind == 1:  # a transaction's own words; what it has follows as records
+        if kind == 1:  # a transaction's own words; its rows follow as records
             words = words[:4]
         elif kind in (2, 3, 4):
             wanted.append((table | fragment << 32, [77, *words]))
@@ -286,7 +286,7 @@ def test_records_of_one_epoch_after_the_other_are_taken_without_it(seed: int) ->
 
 @given(st.integers(0, 1 << 40))
 def test_words_that_are_no_changes_or_entries_are_refused_or_harmless(seed: int) -> None:
-    """Whatever stands in a file, kernels end, and write nothing outside their arrays."""
+    """Whatever a file contains, kernels end, and write nothing outside their arrays."""
     rng = random.Random(seed)
     history = History(rng)
     shape = history.array()

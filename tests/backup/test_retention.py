@@ -1,4 +1,4 @@
-"""Retention breaks no chain, whatever it keeps, and a crash of it leaves no backup that lacks a file."""
+"""Retention breaks no chain, whatever it keeps, and a crash in it leaves no backup that lacks a file."""
 
 from __future__ import annotations
 

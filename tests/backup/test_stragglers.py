@@ -50,7 +50,7 @@ class Runner:
 
 
 def restored(place: Path, path: Path, runner: Runner) -> None:
-    """Restore, and what is in the store then."""
+    """Restore; return the content of the store."""
     assert tm.restore(place, path, runner=runner, processes=2, **SMALL)["rows"] == ROWS
     assert runner.kinds == ["split", "fragments"]
     assert not attempts(path)
@@ -90,8 +90,8 @@ def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_task_that_takes_its_file_back_while_files_are_swept_does_not_fail_the_restore(
     place: Path, tmp_path: Path, vanishing: list[str]
 ) -> None:
-    """Story: an executor was lost, its task done again elsewhere, and the first attempt, still alive, found the split
-    files gone and removed its own file, which the restore had just listed: `FileMissing` ended a restore that was
+    """Story: an executor was lost, and its task done again by another one. The first attempt, still alive, found the
+    split files gone and removed its own file, which the restore had just listed: `FileMissing` ended a restore that was
     complete.
     """
 

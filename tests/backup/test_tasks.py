@@ -404,7 +404,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         assert left(path) == []
         failing += 1
     assert failing > 2
-    # What is not empty is no restore's to empty, and what is complete stays.
+    # A restore never empties a directory it did not begin with empty, and a complete store stays.
     before = sorted(left(path))
     with pytest.raises(tm.Rejected, match="not empty"):
         restore(tmp_path / "place", path, **ROOM)

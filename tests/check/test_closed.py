@@ -153,8 +153,8 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
 
 
 def test_torn_control_file_behind_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
-    """Story: a power loss tore a control file; the next local checkpoint was made, and the power was lost again before
-    what it replaces was removed. `check` called the store damaged.
+    """Story: a power loss tore a control file. The next local checkpoint was made, and power was lost again before the
+    torn one it replaces was removed. `check` called the store damaged.
     """
     told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     kept: dict[Path, bytes] = {}

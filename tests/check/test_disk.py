@@ -115,7 +115,7 @@ def test_random_history_is_found_sound_after_every_part(seed: int) -> None:
 
 # --- planted in memory ----------------------------------------------------------------------------
 class Plant:
-    """An open store, and where things of it lie."""
+    """An open store, and the places of its pages and records."""
 
     def __init__(self) -> None:
         self.db = filled()
@@ -266,7 +266,7 @@ def harm_position(plant: Plant) -> None:
 
 
 def harm_disk(plant: Plant) -> None:
-    """What was written is not what is there: a write that was lost."""
+    """The disk does not hold what was written: a lost write."""
     plant.db.checkpoint()
     page = plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS
     plant.store.disk.hold([page])

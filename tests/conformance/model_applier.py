@@ -125,7 +125,7 @@ class Applier:
             site.status[server_id] = number
             self.mre.see(server_id, number)
             if site.case.is_circular:
-                # The immediate source's position goes out under the own id, so that it reaches the source.
+                # The immediate source's position is sent under the own server id, so that it reaches the source.
                 site.open.status.append((server_id, number, site.server_id if server_id == source_id else source_id))
         self._commit(run)
 
@@ -207,7 +207,9 @@ class OnePass:
             site.open.replicated_rows += site.setups[event.table].binlog.is_logged
 
     def _reflect(self, event: Event, old: ModelRow | None) -> None:
-        """An epoch transaction is one transaction: of a row it logs what it was before and what it is in the end."""
+        """An epoch transaction is one transaction: for each row it logs the image before it and the
+        image at its end.
+        """
         place = (event.table, event.key)
         first = self.reflected[place][0] if place in self.reflected else old
         self._unsay(event)

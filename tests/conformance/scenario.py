@@ -63,7 +63,9 @@ class Site(Protocol):
         """(exceptions table, row by column name) of every row."""
 
     def counters(self) -> Mapping[str, int]:
-        """Counts since the start, and what else the applier tells, by the names of `replication/settings/status.py`."""
+        """Counts since the start, and the other status of the applier, by the names of
+        `replication/settings/status.py`.
+        """
 
     def applier_error(self) -> str | None:
         """Class of the error the applier has stopped with."""
@@ -181,7 +183,7 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
 
 
 def parse_scenario(case: Mapping[str, Any]) -> Scenario:
-    """Raises: CaseInvalid, KeyError for what is left out."""
+    """Raises: CaseInvalid, KeyError for missing fields."""
     sites = {name: _site(case, name, case.get("initial_rows", {}).get(name, {})) for name in case["sites"]}
     tables = {each["name"] for each in case["tables"]}
     for number, step in enumerate(case["steps"], 1):
@@ -222,7 +224,7 @@ def play(scenario: Scenario, adapter: Adapter) -> list[str]:
 
 
 def check(scenario: Scenario, sites: Mapping[str, Site], name: str, expected: Mapping[str, Any]) -> list[str]:
-    """Compare a site with what is expected of it."""
+    """Compare a site with its expected state."""
     site = sites[name]
     wrong = []
     for table, rows in expected.get("rows", {}).items():

@@ -1,7 +1,7 @@
 """Sites that are real stores, over files in memory, each with the binlog it makes of its own REDO log.
 
-What users and the applier commit at one site reaches the other the way it does for users: REDO log, follower, binlog
-files, reader, applier. Nothing is noted beside the store.
+Commits of users and of the applier at one site reach the other as in production: REDO log, follower, binlog files,
+reader, applier. No state is kept outside the store.
 """
 
 from __future__ import annotations

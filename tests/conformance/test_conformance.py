@@ -1,4 +1,4 @@
-"""Every case passes; the runner notices what is wrong; and rules no case covers, played on the model."""
+"""Every case passes; the runner notices what is wrong; the model plays rules that no case covers."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tests.crash.view_defects import VIEW_DEFECTS
 from tests.planting import plant, without_the_face
 
 with without_the_face():
-    from tidemark.engine.base.errors import Error  # nothing else: what is loaded before cannot be changed
+    from tidemark.engine.base.errors import Error  # nothing else: modules loaded before cannot be changed
 
 COMPILED = ("_kernels", "_layout")
 MISSED = 1
@@ -218,7 +218,7 @@ def simulate_views(seeds: int) -> None:
 
 def schedule(arguments: Sequence[str]) -> None:
     """Lives whose threads take turns, until one is a finding; their output is not printed."""
-    os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
+    os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # no module of the program is loaded yet
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
         from tests.simulation.threads.lives import NO_WORD, main
@@ -284,7 +284,7 @@ def batches() -> None:
 
 
 def floor() -> None:
-    """Flipped bits in what was told to be durable."""
+    """Flipped bits in data that was reported durable."""
     from tests.store import test_durable_floor as tests
 
     for end in ("sync", "close", "checkpoint", "advance_gci"):
@@ -388,7 +388,7 @@ def full_tablespace() -> None:
 
 
 def pool() -> None:
-    """Pages, blocks and cells beside a model."""
+    """Pages, blocks and cells against a model."""
     from tests.engine import test_pool as tests
 
     tests.test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(1)

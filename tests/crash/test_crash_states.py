@@ -36,7 +36,7 @@ def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
     assert report.distinct > 20
     assert report.kills > 6
     assert report.second_restarts > 6
-    # Its log is not written round; that of tests/store/test_power_loss.py is.
+    # Its log does not wrap; that of tests/store/test_power_loss.py does.
     assert missing(report.places, FAULTS) == {"F10": ["group over one of an earlier lap, not durable"]}
 
 
@@ -54,7 +54,7 @@ def test_promise_before_the_commit_is_seen() -> None:
         history.History(open_store, seed, Hasty(ledger)).run(6)
 
     class Hasty(Ledger):
-        """Promises what has only begun."""
+        """Promises a step that has only begun."""
 
         def __init__(self, ledger: Ledger) -> None:
             super().__init__()

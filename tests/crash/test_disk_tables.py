@@ -1,4 +1,4 @@
-"""Crashes of stores with disk columns, a cache of 25 pages, an UNDO log that goes round."""
+"""Crashes of stores with disk columns, a cache of 25 pages, an UNDO log that wraps."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_disk_full_for_good_under_a_commit_in_slices_ends_in_an_error() -> None:
 
 
 def test_name_of_a_retired_local_checkpoint_that_came_back_is_no_damage() -> None:
-    """A power loss kept the unlinking of its files and lost that of its name: two newer ones stand in, and yet `check`
-    called the store damaged.
+    """Story: a power loss kept the unlinking of a local checkpoint's data files and lost the unlinking of its control
+    file. Two newer ones replace it, and yet `check` called the store damaged.
     """
     disk = MemoryFiles()
     db = open_simulated(OrderMonitor(disk))
@@ -87,7 +87,7 @@ PER_PAGE = 4  # rows of `fill`
 
 
 def fill(db: Any, keys: Iterable[int]) -> None:
-    """Rows of which four fill a page, in transactions of their own."""
+    """Rows in transactions of their own; four of them fill a page."""
     for key in keys:
         db["app.t"].insert((key, "note" * 200))
 
@@ -97,7 +97,7 @@ def open_lost(disk: MemoryFiles, **options: Any) -> Any:
 
 
 def make_table(db: Any, size: str) -> None:
-    """An empty table, of which a local checkpoint tells."""
+    """An empty table that a local checkpoint has recorded."""
     db.create_tablespace("main", size, page_size="4 KiB", extent="32 KiB")
     db.create_table("app.t", COLD, primary_key="id", partition=tm.HashPartition(1), tablespace="main")
     for _ in range(2):
@@ -116,10 +116,10 @@ def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
 
 
 def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
-    """Story: commits filled pages, which went to disk, and were lost with the power. Their extents were free after the
-    restart; one of them was given to the same fragment again, a local checkpoint had it, and rows went to its next
-    page. The power was lost between their UNDO records and the page: the restart took the page as it stood, which was
-    as the lost run had left it, and counted its free words by that. Its pieces belonged to no row.
+    """Story: commits filled pages, which went to disk, and were lost with the power. After the restart their extents
+    were free. One was given to the same fragment again, a local checkpoint had it, and rows went to its next page.
+    Power was lost after their UNDO records were written and before the page was. The restart took the page as the lost
+    run had left it, and counted its free words by that. The pieces on it belonged to no row.
     """
     disk = MemoryFiles()
     db = open_lost(disk, durability="epoch")
@@ -137,10 +137,10 @@ def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
 
 
 def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> None:
-    """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows
-    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost
-    between their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store
-    could not be opened any more.
+    """Story: a data file grew, and power was lost before the sync: its size was there, its zeros were not. Rows went to
+    a page of the new extent, a local checkpoint had it, and rows went to the next page. Power was lost after their UNDO
+    records were written and before the page was. The restart read the page to undo them: it had no checksum, and the
+    store could not be opened any more.
     """
     disk = MemoryFiles()
     plan = Plan()
@@ -241,8 +241,8 @@ def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
 
 
 def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -> None:
-    """What a restart had made was counted twice like any other record, so a log that was full when the store went down
-    had no room left for the mark of a local checkpoint, which alone could have freed it.
+    """Story: records made by a restart were counted twice like any other record. A log that was full when the store
+    went down had no space left for the mark of a local checkpoint, which alone could have freed it.
     """
     left, _ = full_store()
     db = open_simulated(OrderMonitor(left.kill()), **LARGE)
@@ -253,8 +253,9 @@ def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -
 
 
 def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None:
-    """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when
-    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken.
+    """Story: a large commit is applied to the next pages that are in memory, whatever these are in memory for. A page
+    of a dropped table was still there after its extent had gone to a new table, and was taken for a page of the new
+    table: InvariantBroken.
     """
     assert record(disk_history.long_work, 2)
 

@@ -82,7 +82,7 @@ class Session:
 
 
 class Store(RuleBasedStateMachine):
-    """The store on a disk in memory, the model beside it."""
+    """The store on a disk in memory, and the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,14 +105,15 @@ class Store(RuleBasedStateMachine):
         return found
 
     def is_locked(self, number: int, key: int, is_shared: bool = False) -> bool:
-        """Whether the other transaction's lock stands in the way."""
+        """Whether another transaction's lock is in the way."""
         other = self.sessions[1 - number]
         return other is not None and (key in other.exclusive or (not is_shared and key in other.shared))
 
     def attempt(
         self, number: int, touched: list[int], call: Callable[[Any], Any], is_shared: bool = False, size: int = 0
     ) -> bool:
-        """Call; a lock in the way must end the transaction, or `size` bytes more than it may have, and nothing else.
+        """Call. A lock in the way, or `size` bytes that exceed the transaction's limit, must end the transaction;
+        nothing else may.
 
         True if the call went through.
         """

@@ -1,4 +1,4 @@
-"""Writers beside a changer of the schema, power losses and kills in the middle: index, table and ledger agree."""
+"""Writers and a changer of the schema at once, power losses and kills in the middle: index, table and ledger agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_kills_under_writers_and_schema_changes_lose_nothing(tmp_path: Path) -> 
 def worked(
     path: Path, seed: int, transactions: int, is_enough: Callable[[stress.Stress], bool] = lambda life: True
 ) -> tuple[stress.Stress, Ledger]:
-    """A life of the program that comes to its end, and what it told. It goes on until `is_enough` says so, too."""
+    """Run a life of the program until it is over and `is_enough` is true; return the program and its ledger."""
     made: list[stress.Stress] = []
     ledger = Ledger()
 
@@ -58,8 +58,8 @@ def worked(
 
 
 def whole_life(path: Path, seed: int) -> int:
-    """A life with each kind of change, ranges dropped, and transactions beside them: it goes on until it has seen them.
-    Its store is opened again and verified. How many rows' lines were acknowledged.
+    """Run a life until it has seen each kind of change, dropped ranges, and transactions during them. Open its store
+    again and verify it. Return how many lines of rows were acknowledged.
     """
     wanted = {action.__name__ for action, _ in stress_actions.ACTIONS}
 
@@ -185,7 +185,7 @@ def ledger_of(*lines: str, under_way: str = "") -> Ledger:
     ("seen", "drops", "verdict"),
     [
         (5, 0, False),  # it had ended before the drop began
-        (4, 0, None),  # beside it
+        (4, 0, None),  # at the same time
         (4, 1, True),  # begun when the drop had ended
     ],
 )

@@ -88,8 +88,10 @@ def test_each_page_torn_in_its_place_is_written_again_from_its_copy(torn: int) -
 
 @pytest.mark.parametrize("is_failed", [False, True], ids=["killed", "failed sync"])
 def test_pages_of_the_last_batch_are_durable_before_their_copies_go(is_failed: bool) -> None:
-    """Story: a process died before the pages of its last batch were synced, or their sync failed. The next one was
-    shown whole pages, and its first batch went over their copies: a loss of power left torn pages without a copy."""
+    """Story: a process died before the pages of its last batch were synced, or their sync failed. The next process read
+    whole pages from the cache of the system, and its first batch overwrote their copies: a power loss left torn pages
+    without a copy.
+    """
     trace = two_rounds()
     last = max(event.number for event in trace.events if event.operation == "pwrite" and event.name == "space/2.data")
     files = trace.replay(last, new_disk())

@@ -1,4 +1,4 @@
-"""Replacement in the page cache, step by step beside its twin: LIRS and LRU, pins, loads that fail, batches."""
+"""Replacement in the page cache, step by step with its twin: LIRS and LRU, pins, loads that fail, batches."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def documented() -> Iterator[tuple[str, Any]]:
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods of a class with their names, those of its bases included."""
+    """Public methods of a class with their names, including those of its bases."""
     for name in dir(kind):
         owners = [each for each in kind.__mro__ if name in vars(each)]
         member = vars(owners[0])[name]

@@ -1,6 +1,6 @@
-"""A walk over the whole arena of a live store: every word has one owner, and every structure says what it holds.
+"""A walk over the whole arena of a live store: every word has one owner, and every structure's counts are right.
 
-Written from the layout alone, in plain Python: it shares no code with the kernels it checks, but for the constants.
+Written from the layout alone, in plain Python: it shares no code with the kernels it checks, except the constants.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ArenaCheck:
             else:
                 self.table(dropped)
         DiskArenaCheck(self).run(self.fragments)
-        # A restart takes pages from both ends; what lies between was never used.
+        # A restart takes pages from both ends; the pages between were never used.
         self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
 
     def everything_owned(self, end: int, begin: int) -> None:

@@ -62,7 +62,7 @@ class DiskArenaCheck:
         assert self.word(a.S_VERSION_HEAD) - self.word(a.S_VERSION_TAIL) <= self.word(a.S_VERSION_RING_WORDS)
 
     def region(self) -> None:
-        """Version store, caches and the UNDO log, then what was never taken."""
+        """Version store, caches and the UNDO log, then the memory that was never taken."""
         arena = self.check.store.arena
         begin = arena.pages_end
         undo = self.word(a.S_UNDO)

@@ -173,8 +173,9 @@ def test_dropped_tables_and_refused_ones_give_all_their_memory_back() -> None:
 
 
 def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
-    """Story: a restart with two loaders takes pages from both ends of the arena; only those of the lower end were
-    counted, and with enough of the others free again the number went below zero."""
+    """Story: a restart with two loaders takes pages from both ends of the arena. Only those of the lower end were
+    counted, and with enough of the others free again the number became negative.
+    """
     world = World("var", 1)
     world.db[world.name].insert_many([(number, "x" * 900) for number in range(6_000)])
     world.db.checkpoint()

@@ -1,4 +1,4 @@
-"""Growth of a hash index that goes wrong in the middle: entries of tags chosen so, and memory that is refused."""
+"""Growth of a hash index that fails in the middle: entries with tags chosen for it, and memory that is refused."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def test_more_keys_of_one_tag_than_fit_are_refused_and_the_others_stay() -> None
 
 
 def growing(count: int) -> list[int]:
-    """Tags of which some dozens are alike, so that overflow lists are in use while segments grow."""
+    """Tags in groups of a few dozen equal ones, so that overflow lists are in use while segments grow."""
     rng = np.random.default_rng(5)
     some = rng.integers(0, 1 << a.TAG_BITS, size=count).tolist()
     return [9_999 if number % 7 == 0 and number < 7 * 40 else tag for number, tag in enumerate(some)]
 
 
 def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
-    """Story: as of the segment above, with a memory that is full: a list that overflowed while entries were placed anew
-    took the others along. And what had been made of a segment, or of the first directory, was never given back.
+    """Story: as for the segment above, with full memory. A list that overflowed while entries were placed anew lost the
+    other entries too. And the memory of a half-made segment, or of the first directory, was never returned.
     """
     tags = growing(9_000)
     index = Index()

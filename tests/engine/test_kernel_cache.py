@@ -111,7 +111,7 @@ def test_nothing_is_unpickled_that_this_user_did_not_keep(
         assert "does not match its seal" in message
         assert run(cache) == ([first[0], "1"], "")
     else:
-        # It stays as it is: what was compiled is not put among files of others.
+        # It stays as it is: compiled code is not written next to files of other users.
         assert message.count("cannot be kept") == 1 and path.read_bytes() == bomb
 
 

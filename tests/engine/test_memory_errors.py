@@ -1,7 +1,8 @@
 """MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that goes on or says it failed.
 
-Python raises MemoryError where it makes an object, so nearly everywhere. A profile function raises it at each call and
-each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real ones.
+Python raises MemoryError wherever it makes an object, so nearly everywhere. A profile function raises it at each call
+and each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real
+ones.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
             cause = None if error is None else type(error.__cause__).__name__
             found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
             del error
-            table.write((0, name, 1.0, long))  # it goes on
+            table.write((0, name, 1.0, long))  # the store goes on
     return found
 
 
@@ -216,8 +217,8 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
 
 
 def refusals(work: Callable[[str], object], most: int) -> Iterator[tuple[Point, str, str]]:
-    """`work` with a MemoryError at up to so many of its points, each time for a name of its own: point, name, and what
-    to say of it. What comes out is typed; it does so at least once.
+    """Run `work` with a MemoryError at up to `most` of its points, each time with a new name; yield point, name, and a
+    description. Every error that comes out is typed, and at least one does.
     """
     points = fail_at(-1, lambda: work("first"), MemoryError).count
     refused = 0
@@ -297,7 +298,7 @@ def test_memory_error_in_the_write_of_the_log_is_a_failed_store(
         txn.delete(NAME, 7)
         txn.commit(False)
     monkeypatch.setattr(log, "write", Short(log.write, 1))
-    # A sync or a snapshot told its caller to ask for the outcome of a transaction that there was not.
+    # Story: a sync or a snapshot advised its caller to ask for the outcome of a transaction that did not exist.
     with pytest.raises(tm.CommitOnFailedStore if call == "insert" else tm.StoreFailed) as caught:
         {"insert": lambda: db[NAME].insert((100, "a", 1.0, None)), "sync": db.sync, "snapshot": db.snapshot}[call]()
     assert call != "insert" or caught.value.evidence["txid"] > 0

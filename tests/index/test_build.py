@@ -63,7 +63,7 @@ def test_bulk_build_fills_leaves_to_fifteen_sixteenths() -> None:
 
 @pytest.mark.parametrize("shape", ["one word", "three values", "long"])
 def test_online_build_with_commits_between_its_slices_equals_twin(shape: str) -> None:
-    """Behind the build's position commits maintain the tree, ahead of it they need not; both may be done twice."""
+    """Commits must maintain the tree before the build's position, and need not after it; both may be done twice."""
     stage, random = make(shape, 3_000, 14, SMALL, fragments=2)
     places = mark_all(stage)
     every = list(stage.model)
@@ -80,7 +80,7 @@ def test_online_build_with_commits_between_its_slices_equals_twin(shape: str) ->
 
 
 def has_entry(stage: Stage, place: int) -> bool:
-    """By delete and insert, which are tested elsewhere."""
+    """By delete and insert, which have tests of their own."""
     if not stage.index.delete([place]):
         return False
     stage.index.promise(1)

@@ -44,7 +44,7 @@ def alone(table: Any, names: list[str]) -> bool:
 
 
 def stored(columns: list[Any], row: Any, names: list[str]) -> list[Any]:
-    """Values by their column's order, which tells apart all that differ in anything but padding."""
+    """Values by their column's order, which distinguishes all values that differ in more than padding."""
     kinds = {column.name: column for column in columns}
     return [order_of(kinds[name], row[name] if isinstance(row, dict) else getattr(row, name)) for name in names]
 

@@ -1,4 +1,4 @@
-"""Indexes built, dropped and interrupted while others work; partitions and tables that go meanwhile."""
+"""Indexes built, dropped and interrupted while others work; partitions and tables that are dropped meanwhile."""
 
 from __future__ import annotations
 

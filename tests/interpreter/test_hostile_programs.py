@@ -51,7 +51,7 @@ class Guarded:
 
 
 def run_guarded(program: Program, batch: Batch) -> int:
-    """Run a program where it can do no harm unseen; its status."""
+    """Run a program where stray writes are noticed; return its status."""
     count = len(batch.rows)
     parameters = np.resize(batch.parameters, p.PARAMETERS_MAX * count)
     given = [
@@ -154,7 +154,7 @@ TABLE = TableDefinition(
 
 
 def rounds(definition: TableDefinition, count: int | None, adds: bool = False) -> Program:
-    """A program that goes round so often and accepts the row; None: for ever. adds: 1 to an accumulator each time."""
+    """A program that loops so often and accepts the row; None: for ever. adds: 1 to an accumulator each time."""
     asm = Assembler(definition)
     asm.load_const(0, count or 1)
     asm.load_const(1, 1)

@@ -57,7 +57,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
         of_index = [each.id for each in db[NAME].scan(index="by_n", lower=(7,), upper=(8,))]
         assert sorted(of_index) == sorted(key for key in want if key % 100 == 7)
         assert db[NAME].get("1234@example.com", index="by_email").id == 1_234
-    # Rows go on living: changed, deleted, inserted beside.
+    # The rows live on: they are changed and deleted, and others inserted.
     db[NAME].update(1_234, {"text": "changed", "cold": b"other"})
     db[NAME].delete(1_235)
     db[NAME].insert(row(5_000))
@@ -109,7 +109,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     ]
     made = rows(290, 400)  # 10 keys exist
     made[200] = (10_000, "3@example.com", 1, None, None)  # this email, too
-    made += [made[350], made[351]]  # and two rows stand twice
+    made += [made[350], made[351]]  # and two rows occur twice
     job = published(db, made, parts=3)
     with pytest.raises(tm.LoadRefused) as refused:
         db.adopt(job)
@@ -141,7 +141,7 @@ def test_adopted_twice_it_is_there_once() -> None:
     job = published(db, rows(0, 100))
     first = db.adopt(job)
     with pytest.raises(tm.FileMissing):
-        db.adopt(job)  # in the store's own folder nothing is left of it
+        db.adopt(job)  # no file of it is left in the store's own folder
     assert len(found(db)) == first.rows == 100
 
 

@@ -45,7 +45,7 @@ def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.Lo
 
 
 class PowerOff(Exception):
-    """The power goes now."""
+    """Power is lost at this point."""
 
 
 def off() -> None:

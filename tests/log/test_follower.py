@@ -415,8 +415,9 @@ def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inse
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
 def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_between(memory: str) -> None:
-    """The record of an absent row names the first place of its fragment. It stood between the changes of the row that
-    is there, which were not joined: the insert was told, and of the delete nothing. (Simulation, seed 11820.)
+    """Story: the record of an absent row names the first place of its fragment. It stood between the changes of the row
+    that is there, so these were not joined: the follower reported the insert, and not the delete. (Simulation, seed
+    11820.)
     """
     files = MemoryFiles()
     db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")

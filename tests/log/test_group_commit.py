@@ -44,7 +44,7 @@ def test_sixteen_threads_each_acknowledged_commit_is_in_a_power_loss_image() -> 
     assert not missing
     everything = [word for group in read(log.after_power_loss(), log.geometry) for word in records(group)]
     assert sorted(everything) == sorted(n * 1_000 + step + 1 for n in range(16) for step in range(commits))
-    for number in range(16):  # one thread's commits stand in the order it made them
+    for number in range(16):  # one thread's commits are in the order it made them
         own = [word for word in everything if word // 1_000 == number]
         assert own == sorted(own)
     assert log.redo.groups_written <= 16 * commits
@@ -198,7 +198,7 @@ def test_failed_sync_after_reopening_acknowledged_commits_stand_and_the_failed_o
         except CommitOnFailedStore:
             assert db.status()["store"]["state"] == "failed"
         images = [memory.kill()]
-        if personality != "late":  # a disk that calls a sync done which was not has lost what it promised (F27)
+        if personality != "late":  # a disk that reports an unfinished sync as done has lost what it promised (F27)
             images.append(memory.image(lambda piece: False))
         for image in images:
             again = open_memory(image)

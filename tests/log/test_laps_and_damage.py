@@ -1,4 +1,6 @@
-"""The ring of files goes round and is read again: old laps stay unread, damage is told from a tail (F29, F52-F55)."""
+"""The ring of files wraps and is read again: old laps stay unread, damage is distinguished from a tail
+(F29, F52-F55).
+"""
 
 from __future__ import annotations
 
@@ -203,9 +205,9 @@ def test_store_with_its_last_group_damaged_opens_without_it(store: Any) -> None:
 def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed_and_a_tail_elsewhere(
     store: Any,
 ) -> None:
-    """F55. Story: only a bare log was shown the first of its groups in the place of others; no store was opened on a
-    write that had gone astray, and none on one that its own place lacks. Nothing but its header says that such a group
-    is the wrong one: its checksum is right.
+    """F55. Story: only a bare log was tested with its first group in the place of others. No store was opened on a
+    misdirected write, and none on one that is missing at its own place. Only its header shows that such a group is the
+    wrong one: its checksum is right.
     """
     contents, rows, end = store
     first, second = "redo/0000.redo", "redo/0001.redo"

@@ -43,8 +43,9 @@ def test_batch_whose_sync_failed_is_firmed_up_whole() -> None:
 
 @pytest.mark.parametrize("before", [2, 3, 4])
 def test_batch_in_two_files_killed_before_its_sync_is_firmed_up_whole(before: int) -> None:
-    """Story: as above, with a process that was killed: a sync of the file of the last group wrote nothing of the batch
-    that lay in the file before."""
+    """Story: as above, with a process that was killed. A sync of the last group's file did not write the part of the
+    batch in the file before.
+    """
     syncs = [0]
 
     def at_sync() -> None:

@@ -1,4 +1,4 @@
-"""The one function that decides what of the log may be cut, and `status` that tells what holds it (D14)."""
+"""The one function that decides how much of the log may be cut, and `status`, which names what holds it (D14)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_last_thousand_openings_are_told_of_and_no_others(caplog: pytest.LogCapt
 
 
 def test_last_id_of_an_opening_is_followed_by_none() -> None:
-    """Story: the counter went over into the ids of the next opening, which would have been given twice."""
+    """Story: the counter ran into the ids of the next opening, which would have been used twice."""
     db = open_memory()
     db.create_table("test.account", ACCOUNT, primary_key="id")
     end = txids_from(db.parts.store.txid_limit()).stop

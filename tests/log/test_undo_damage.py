@@ -121,7 +121,7 @@ def test_torn_last_group_is_a_tail_and_is_written_over_for_good(kept: int) -> No
 
 
 def test_group_of_an_older_opening_behind_a_newer_one_is_no_successor() -> None:
-    """A disk that lost what it had called durable: two openings wrote groups of the same sequence and place."""
+    """A disk that lost data it had reported durable: two openings wrote groups of the same sequence and place."""
     undo, made, _ = of_groups(3)
     before = undo.after_power_loss().snapshot()
     position = reader_position(MemoryFiles.from_snapshot(before), undo.geometry)

@@ -1,4 +1,4 @@
-"""The life of an UNDO log: what was made is read backward, over many laps, filtered or not, through any power loss."""
+"""The life of an UNDO log: its records are read backward, over many laps, filtered or not, through any power loss."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Life:
             self.check(self.undo.memory.crash(self.rng, policy))
 
     def check(self, image: MemoryFiles) -> list[Made]:
-        """Everything durable that could not be filtered is read; what is read was made. The records, oldest first."""
+        """Every durable record that could not be filtered is read, and every record read was made. Return the records,
+        oldest first.
+        """
         undo = self.undo
         needed = self.mark[0] if self.mark_lsn else 0
         _, found = read(image, undo.geometry, *self.tail, needed)
@@ -115,7 +117,7 @@ class Life:
             undo.log.set_mark(place[1])
 
     def restart(self) -> None:
-        """A power loss, and the log goes on."""
+        """Lose power, and go on with the log."""
         old = self.undo
         image = old.memory.crash(self.rng, CRASH_POLICIES[self.rng.randrange(len(CRASH_POLICIES))])
         found = self.check(image)
@@ -155,7 +157,9 @@ def test_any_life_with_power_losses_keeps_every_durable_record(seed: int, is_fil
 
 @pytest.mark.parametrize("seed", range(10))
 def test_promised_records_never_reach_the_tail_whatever_the_groups(seed: int) -> None:
-    """Every promise is used, each transaction is flushed by itself, nothing is filtered: the worst padding there is."""
+    """Every reservation is used, each transaction is flushed by itself, nothing is filtered: the worst padding there
+    is.
+    """
     print(f"seed {seed}")
     rng = random.Random(seed)
     undo = Undo(geometry_of(1 << 16, 3), 700)
@@ -201,7 +205,7 @@ def test_mark_is_refused_when_marks_alone_have_filled_the_log_and_the_tail_stays
 
     undo = Undo(geometry_of(1 << 16, 3), 700)
     while undo.promise(100):
-        pass  # everything that may be promised is, for ever
+        pass  # everything that may be reserved is, for ever
     with pytest.raises(StorageFull):
         for lcp_id in range(1_000):
             undo.log.flush_through(undo.mark(lcp_id, 1).lsn)

@@ -19,9 +19,9 @@ from tidemark.engine.memory.arena_layout import LIVE, LOCK_MASK, STATE_MASK, STA
 
 
 class Found(NamedTuple):
-    """What one page tells."""
+    """The findings of one page."""
 
-    faults: list[tuple[int, int]]  # what is wrong, ROWID the piece tells
+    faults: list[tuple[int, int]]  # what is wrong, ROWID in the piece
     proved: set[int]  # ROWIDs of rows with a valid first piece
     chunks: list[tuple[int, int]]  # reference and ROWID of each
     chains: list[int]  # ROWIDs of chained parts

@@ -31,7 +31,7 @@ def disk_start(images, offset, fixed_words, has_var, disk_fixed_words, disk_has_
     at = offset + fixed_words
     if at > len(images):
         return None
-    # A disk part has no count of columns, and two words at least: whatever else stands here is a var part.
+    # A disk part has no count of columns, and two words at least: any other header belongs to a var part.
     header = images[at] if at < len(images) else 0
     if has_var or (header >> 32) % 2**12 or header % 2**32 == 1:
         words = var_words(at)

@@ -74,7 +74,7 @@ def parse(mem: Any, fragment: int, words: Any) -> Items:
 
 
 def check_scan(slots: Slots, items: Items, since: int, start: int, stop: int, with_empty: bool) -> None:
-    """Every changed row is there, every changed empty slot in a range if they are asked for, and no row in one."""
+    """Every changed row is there, every changed empty slot is in a range if these are wanted, and no row is in one."""
     changed = [(at, *row) for at, row in sorted(slots.rows.items()) if start <= at < stop and is_changed(row[0], since)]
     assert items.rows == changed
     if not with_empty:

@@ -12,7 +12,7 @@ NO_VALUES = [1 | 1 << 56]
 
 
 class DoesNotFit(Exception):
-    """A change meets what it was not made for."""
+    """A change meets a row it does not fit."""
 
 
 @dataclass(frozen=True)

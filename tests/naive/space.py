@@ -1,4 +1,4 @@
-"""Reservation of disk pages, the obvious way: everything is a list and is counted anew each time it is asked for."""
+"""Reservation of disk pages, the obvious way: everything is a list and is counted anew at each call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Page:
-    """A page: words not used, words promised, and whether it is dirty."""
+    """A page: words not used, words reserved, and whether it is dirty."""
 
     number: int
     free: int

@@ -1,4 +1,4 @@
-"""Partitions of open stores: rows in and out, partitions that come and go, and what a restart makes of it."""
+"""Partitions of open stores: rows in and out, partitions that come and go, and the store after a restart."""
 
 from __future__ import annotations
 

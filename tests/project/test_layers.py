@@ -79,7 +79,7 @@ def test_links_of_documents_lead_somewhere() -> None:
 
 
 def test_documents_have_no_phrase_of_the_list() -> None:
-    """docs/style.md shows such phrases in its pairs."""
+    """docs/style.md quotes such phrases in its pairs."""
     documents = [each for each in DOCUMENTS if each.name != "style.md"]
     assert [line for each in documents for line in rules.check_document_phrases(each, ROOT)] == []
 

@@ -54,7 +54,7 @@ def test_any_damage_of_the_catalog_is_found_and_mended_and_kills_no_process(dire
 
 
 def test_lmdb_itself_would_serve_the_flipped_bit(directory: Path) -> None:
-    # Why the digest stands before LMDB: without it this table would have another name.
+    # Why the digest precedes LMDB: without it this table would have another name.
     path = directory / DATA_NAME
     path.write_bytes(path.read_bytes().replace(b"test.other", b"test.othes"))
     with lmdb.open(str(directory / FOLDER), readonly=True, lock=False) as environment, environment.begin() as view:

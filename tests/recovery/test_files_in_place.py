@@ -27,7 +27,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 pytestmark = pytest.mark.usefixtures("storage")
 
 NAME = "test.account"
-NEEDED = ("redo/", "undo/", "space/")  # files whose content stands nowhere else
+NEEDED = ("redo/", "undo/", "space/")  # files whose content exists nowhere else
 
 
 @pytest.fixture(scope="module")

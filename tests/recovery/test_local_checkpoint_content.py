@@ -38,7 +38,7 @@ def test_entries_missing_from_an_intact_file_of_the_newest_are_counted(history: 
     survives(history, {**history.contents, full: changed}, fallbacks=1)
 
 
-@memory_only  # long values in memory, of which a block holds few
+@memory_only  # long values in memory, few of which fit a block
 def test_copies_file_without_its_first_block_is_counted() -> None:
     files = MemoryFiles()
     db = open_memory(files, checkpoint_memory="8 MiB", redo_log="16 MiB", transaction_memory="8 MiB")

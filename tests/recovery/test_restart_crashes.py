@@ -122,7 +122,7 @@ def test_disk_full_while_a_store_is_made_is_storage_full_and_it_can_be_made_late
         else:
             assert not files.fired
             break
-        try:  # what was made is a whole store or none
+        try:  # the files are a whole store or none
             assert open_memory(memory.kill(), create=False).tables() == []
         except tm.FileMissing:
             unmade += 1

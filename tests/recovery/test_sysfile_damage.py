@@ -108,7 +108,7 @@ def without_newest(contents: Contents) -> Contents:
 
 
 class Watched(DiskHistory):
-    """After every promise the store is restarted from its files without the newest copy of the sysfile."""
+    """After every promise, restart the store from its files without the newest copy of the sysfile."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(self.opened, seed, Ledger())
@@ -134,9 +134,9 @@ class Watched(DiskHistory):
 
 @memory_only  # the program has tables over both
 def test_newest_copy_lost_after_any_promise_takes_nothing_back() -> None:
-    """The newest copy alone told of the UNDO log that the first tablespace is made with: without it, the log had a
-    tablespace and the sysfile no UNDO log. It alone told of the incarnation of an opening, too: the next one gave its
-    ids of transactions again.
+    """Story: the newest copy alone recorded the UNDO log that is made with the first tablespace. Without it, the log
+    had a tablespace and the sysfile no UNDO log. It alone recorded the incarnation of an opening, too: the next opening
+    used its ids of transactions again.
     """
     watched = Watched(3)
     watched.run(40)
@@ -247,7 +247,7 @@ def test_copies_of_an_earlier_day_open_with_all_rows(history: History) -> None:
 
 
 def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
-    # The only thing that tells a lost end of the log from a tail is the sysfile.
+    # Only the sysfile distinguishes a lost end of the log from a tail.
     contents = log_only.copy()
     log = contents["redo/0000.redo"]
     last = max(at for at in range(0, len(log), 4_096) if log[at + 8 : at + 10] == b"GT")

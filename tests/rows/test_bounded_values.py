@@ -165,7 +165,7 @@ def run(case: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_made_short_compare_as_they_did(seed: int) -> None:
-    """`comparable` changes no answer: values beside what columns hold are ordered as they are."""
+    """`comparable` changes no answer: values outside a column's range keep their order with those inside."""
     from tidemark.engine.base.decimals import COMPARED_DIGITS, comparable
 
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Definitions of tables whose columns change: what they say, what is refused, and that older ones are still read."""
+"""Definitions of tables whose columns change: their content, what is refused, and that older ones are still read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_definition_after_any_change_comes_back_equal_from_json() -> None:
 
 
 def test_defaults_are_equal_if_their_bytes_are() -> None:
-    """NaN is not equal to itself: two nodes with one table were told that its definitions differ."""
+    """Story: NaN is not equal to itself, so two nodes with one table received the error that its definitions differ."""
     definition = with_column(plain(), tm.Column("a", tm.Float32, default=float("nan")))
     again = TableDefinition.from_json(definition.to_json())
     assert again == definition and hash(again) == hash(definition) and again.to_json() == definition.to_json()

@@ -212,8 +212,8 @@ def test_row_given_as_a_tuple_is_taken_in_the_order_there_was_when_the_call_bega
 
 
 def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`update_many` locked its rows, a partition went with some of them, and the fewer rows it then read were taken for
-    rows with broken lengths: PageDamaged on a sound store.
+    """Story: `update_many` locked its rows, a partition was dropped with some of them, and the fewer rows it then read
+    were taken for rows with broken lengths: PageDamaged on a sound store.
     """
     db = open_memory(redo_log="16 MiB")
     ranges = tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)])

@@ -16,7 +16,7 @@ ACCOUNTS = 300
 TOTAL = 100 * ACCOUNTS
 WRITERS, READERS = 2, 2
 MOVES = 500  # of each writer, at least
-LOOKS = 3  # of each reader beside moves, at least
+LOOKS = 3  # of each reader, at least, while rows move
 # Committed while a snapshot is open: at least, and at most. Far more would not fit into its memory.
 BESIDE_MIN, BESIDE_MAX = 20, 1_000
 PATIENCE_SECONDS = 120
@@ -126,7 +126,7 @@ class Bank:
 def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
     """Story: writers made their moves and ended. On a busy machine they had ended before a reader had opened its first
     snapshot, so no version was kept. Now writers go on until readers have looked, and a snapshot stays open until moves
-    have been committed beside it.
+    have been committed during it.
     """
     print("seeds 1 to 4")
     bank = Bank()

@@ -1,4 +1,4 @@
-"""Random work on a table beside open snapshots, each with a copy of the dict of its epoch."""
+"""Random work on a table during open snapshots, each with a copy of the dict of its epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PADS = 6
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers come back to Python every few rows, so that writers get in between."""
+    """Readers return to Python every few rows, so that writers run in between."""
     for name, value in {"SCAN_BATCH_ROWS": 23, "CALL_SLOTS": 40, "CALL_ROWS": 11}.items():
         monkeypatch.setattr(snapshot_reads, name, value)
     monkeypatch.setattr(snapshot_reads.DiskRows, "rows", 9)
@@ -35,7 +35,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Taken:
-    """A snapshot, and what it must show."""
+    """A snapshot, and the rows it must show."""
 
     snapshot: Any
     rows: dict[int, tuple[Any, ...]]

@@ -1,6 +1,6 @@
-"""A disk that is full, seen by the processes of Spark's tasks: no room at a planned call, or a real limit of file size.
+"""A full disk for the processes of Spark's tasks: out of space at a planned call, or a real limit of file size.
 
-What stands here travels to executors by value: they need not find the tests.
+Functions of this module travel to executors by value: executors need not find the tests.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Loop:
         return Killer(most, is_restore_worker if kind == "processes" else is_spark_task, self._rng, wait_s_max)
 
     def _under_kills(self, kind: str, report: KillReport, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
-        """What the work gives beside a killer, and what it ended with if kills explain that."""
+        """The result of the work during kills, and its error if kills explain it."""
         killer = self._killer(kind)
         result = failed = None
         try:
@@ -310,7 +310,7 @@ def own_spark_home(directory: Path) -> Path:
 
 
 def cluster_session(directory: Path) -> Any:
-    """Spark with executors that are processes of their own. directory: what they write goes there."""
+    """Spark with executors that are processes of their own. directory: for their files."""
     from tests.spark.conftest import SETTINGS
 
     os.environ["SPARK_HOME"] = str(own_spark_home(directory))

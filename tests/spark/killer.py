@@ -82,9 +82,10 @@ class Killer:
 
 
 class ExecutorKiller(Killer):
-    """Kills Java processes of executors. The Python processes of their tasks are no children of Java's death: their
-    daemon ends them when it finds its input closed. Half the time they are stopped before, and go on when others do
-    their work already, or have done it: stragglers, as those of an executor that is cut off from the network.
+    """Kills Java processes of executors. The Python processes of their tasks do not die with Java: their daemon ends
+    them when it finds its input closed. Half the time they are stopped before, and continue when other processes are
+    doing their work already, or have done it. They are then stragglers, like those of an executor that is cut off from
+    the network.
     """
 
     def __init__(self, most: int, rng: random.Random, wait_s_max: float) -> None:

@@ -1,4 +1,4 @@
-"""What takes a stream, and oracles that tell what it must have given."""
+"""Sinks of a stream, and oracles for the rows it must have given."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ STARTS_MAX = 5
 
 
 def run_query(writer: Any) -> None:
-    """Start a query and await its end, again if Spark ended it because its planner had not connected.
+    """Start a query and await its end; start it again if Spark ended it because its planner had not connected.
 
-    Spark waits ten seconds for the Python process that plans a stream to connect, whatever the machine does, and ends
-    the query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
+    Spark waits ten seconds for the Python process that plans a stream to connect, whatever the load, and then ends the
+    query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
     took longer, and one run of all tests failed by it. Another failed in spite of five starts: then the imports took
-    four times what they do with the command of `tests/spark/conftest.py`. More than a few such ends in a row are a
-    fault.
+    four times as long as with the command of `tests/spark/conftest.py`. More than a few such ends in a row are a fault.
     """
     from pyspark.errors import StreamingQueryException
 

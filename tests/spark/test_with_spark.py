@@ -1,6 +1,6 @@
-"""What needs a running Spark: the data source by its name, types through its Java, tasks that are killed.
+"""Tests that need a running Spark: the data source by its name, types through its Java, tasks that are killed.
 
-All tests of one Spark stand here: files are given to processes, and each process would start a Java of its own.
+They are all in one file: files are distributed to processes, and each process would start a Java of its own.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def test_local_checkpoint_is_read_beside_its_owner_and_pinned(spark: Any, db: tm
 
 
 def test_condition_of_a_read_goes_with_its_dataframe(spark: Any, db: tm.Database, tmp_path: Path) -> None:
-    """Not through Spark's pushFilters, of which 4.1.4 and 4.3.0 made wrong answers: what was pushed for one query of a
-    DataFrame was in force for the next, and for the other side of a union.
+    """Not through Spark's pushFilters, with which 4.1.4 and 4.3.0 gave wrong answers: a filter pushed for one query of
+    a DataFrame stayed in force for the next, and for the other side of a union.
     """
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     db["numbers"].insert_many([(key, f"n{key}", key if key % 3 else None) for key in range(2_000)])
@@ -255,7 +255,7 @@ def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_i
             db.adopt(job)
     assert refused >= (3 if len(calls) == 3 else 5)  # both files made, and written in one call each
     db.adopt(job)
-    # Room comes back before the next attempt: one task in two is tried again, and nothing is seen of it.
+    # Space is back before the next attempt: one task in two is tried again, and the caller does not notice.
     job = db.plan_load("numbers", tmp_path / "load")
     more = spark.range(20_000, 20_100, 1, 2).selectExpr("id", "'late' n", "cast(0 as decimal(20,0)) k")
     writer = more.write.format("full disk").mode("append").option("job", job.to_json())
@@ -419,7 +419,7 @@ def test_changes_of_every_type_reach_spark_as_they_are(spark: Any, source: tm.Da
 def test_tasks_killed_in_the_middle_of_a_stream_are_done_again_while_its_store_is_written(
     spark: Any, source: tm.Database, tmp_path: Path
 ) -> None:
-    """Story: as the load, a short stream may end before a task of it was met."""
+    """Story: as for the load, a short stream may end before one of its tasks is killed."""
     with source.transaction() as txn:
         txn.insert_many("numbers", [(key, f"n{key}", key) for key in range(100_000)])
     epoch = closed(source)
@@ -473,8 +473,8 @@ def test_what_a_stream_cannot_have_ends_it_with_its_own_error(spark: Any, source
 
 
 def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.Database, tmp_path: Path) -> None:
-    """An oracle that knows nothing of stores reads both Parquet files, the one the load is made of and the one the
-    table was written to, by this process and by Spark.
+    """An oracle without knowledge of stores reads both Parquet files, the source of the load and the export of the
+    table, by this process and by Spark.
     """
     from tidemark.cli.user_files import write_rows
     from tidemark.demo import data

@@ -56,7 +56,7 @@ def test_messages_that_are_committed_are_the_load(db: tm.Database, job: LoadJob,
     writer.write(iter([batch(100, 100)]))  # a speculative twin whose message is lost
     sent(writer).commit([*messages, None])
     sent(writer).commit(messages)
-    sent(writer).abort(messages)  # by a committer that was not told of its success
+    sent(writer).abort(messages)  # by a committer that never received its success
     db.adopt(job)
     assert rows_of(db, "numbers") == [(key, "n", key) for key in range(300)]
     assert files_in(tmp_path) == []

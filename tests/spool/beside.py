@@ -44,7 +44,7 @@ def columns(kind: str) -> list[tm.Column]:
 
 
 class Beside:
-    """Both stores, and what is drawn for them from one seed."""
+    """Both stores, and the random draws for them from one seed."""
 
     def __init__(self, seed: int, kind: str, is_indexed: bool) -> None:
         self.rng = random.Random(seed)
@@ -82,7 +82,7 @@ class Beside:
         return (key, *[self.value(column.name) for column in self.columns[1:]])
 
     def draw(self) -> Callable[[Any], Any]:
-        """One call on a transaction; what it returns, both must return."""
+        """Make one call on both transactions; both must return the same."""
         rng, names = self.rng, [column.name for column in self.columns[1:]]
         key = rng.randrange(KEYS)
         keys = rng.sample(range(KEYS), 40)

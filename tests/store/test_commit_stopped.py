@@ -1,5 +1,6 @@
-"""An invariant that breaks once the log has the records of a commit: nothing of it is written, or the class of the
-error says that the outcome is unknown. Another thread leads the log at the worst moment: as soon as the latch is free.
+"""An invariant that breaks once the log has the records of a commit: either none of them is written, or the class of
+the error says that the outcome is unknown. Another thread leads the log at the worst moment: as soon as the latch is
+free.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
 def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the records lay in the filling group when the latch was released; another thread led and made them
-    durable, and the caller heard `InvariantBroken`, which says that the store stopped before anything happened.
+    """Story: the records lay in the filling group when the latch was released. Another thread led and made them
+    durable, and the caller got `InvariantBroken`, which says that the store stopped before anything happened.
     """
     files = MemoryFiles()
     db = _store(files, kind)

@@ -100,7 +100,7 @@ def test_restart_through_an_epoch_knows_the_filter_by_either_copy_of_the_sysfile
 
 
 def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> None:
-    """The floor it writes first must not itself forbid what it is the floor of."""
+    """The floor that it writes first must not itself forbid the restart point it is the floor of."""
     contents, moments = history()
     first = outcomes(contents, moments).index("exact")
     epoch, rows = moments[first]

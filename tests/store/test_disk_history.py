@@ -192,8 +192,8 @@ def test_data_files_added_again_and_again_are_there_after_a_kill() -> None:
 
 
 def test_undo_log_goes_round_its_ring_many_times_with_a_crash_at_every_turn() -> None:
-    """NDB: the head of the UNDO log exactly at the end of a file. The ring goes round; wherever its head stands, a
-    restart finds it (the exact end of a file: `test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first`).
+    """NDB: the head of the UNDO log exactly at the end of a file. The ring wraps; wherever its head is, a restart finds
+    it (the exact end of a file: `test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first`).
     """
     rng = random.Random(2)
     store = DiskStore(undo_log="1 MiB", undo_filter=False)

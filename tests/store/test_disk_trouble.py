@@ -21,7 +21,7 @@ DATA = "space/1.data"
 
 
 def stored(**options: Any) -> DiskStore:
-    """A store of 60 rows, two to a page, in two local checkpoints, closed: `files` is what it left."""
+    """A store of 60 rows, two to a page, in two local checkpoints, closed; `files` are its files."""
     store = DiskStore(**options)
     store.load(range(60), 1, size=1_500)
     store.db.checkpoint()
@@ -32,7 +32,7 @@ def stored(**options: Any) -> DiskStore:
 
 
 def damaged(store: DiskStore, page: int, offset: int = 1_000) -> MemoryFiles:
-    """The store's files with a byte of one page turned over, and no copy of it in the double-write file."""
+    """The store's files with one byte of one page changed, and no copy of the page in the double-write file."""
     contents = dict(store.files.snapshot())
     data = bytearray(contents[DATA])
     data[page * PAGE_BYTES + offset] ^= 0x40
@@ -276,7 +276,9 @@ def readable_in_memory(db: Any, keys: Any) -> set[int]:
 
 
 def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
-    """Each thread owns keys and a model; others read them meanwhile and never see a row that was not written so."""
+    """Each thread owns keys and a model; other threads read them meanwhile and never see a row that was
+    not written so.
+    """
     store = DiskStore(lock_timeout_ms=2_000, redo_log="16 MiB", undo_log="16 MiB", data_memory="32 MiB")
     store.load(range(160), 0, size=900)
     models: list[dict[int, tuple[Any, ...]]] = [{} for _ in range(8)]
@@ -388,8 +390,9 @@ def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
 
 
 def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> None:
-    # A table made or dropped leaves a mark of 6 words in the UNDO buffer, of which 64 are kept back for marks. Nobody
-    # flushed for them: the eleventh change with a full buffer was InvariantBroken, and the store was dead.
+    # Story: a table made or dropped leaves a mark of 6 words in the UNDO buffer, which reserves 64 words for marks.
+    # These changes did not flush it: the eleventh change with a full buffer was InvariantBroken, and the store was
+    # dead.
     store, undo = filled_undo()
     flushes = undo.counters()["flushes"]
     columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.Int64, storage="disk")]

@@ -1,4 +1,4 @@
-"""What was told to be durable is not taken for a torn tail when a bit of it flips (F52, F54)."""
+"""Data that was reported durable is not taken for a torn tail when one of its bits flips (F52, F54)."""
 
 from __future__ import annotations
 

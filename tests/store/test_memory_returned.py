@@ -1,4 +1,4 @@
-"""A store's memory goes with the last reference to it: nothing waits for the collector of cycles."""
+"""A store's memory is freed with the last reference to it, without the collector of cycles."""
 
 from __future__ import annotations
 

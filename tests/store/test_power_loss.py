@@ -146,7 +146,9 @@ class Watched:
         self.acked = self.under_way
 
     def fill_log(self, db: tm.Database) -> None:
-        """So far that what follows comes to the end of its files and goes on over its oldest groups (F10)."""
+        """Fill the logs so far that the next changes reach the end of their files and overwrite their oldest groups
+        (F10).
+        """
         self.is_watching = False
         for _ in range(2):
             db.checkpoint()  # all before it may be cut
@@ -167,7 +169,7 @@ def random_changes(rng: random.Random) -> dict[int, Any]:
 
 
 def run_history(seed: int, steps: int, every: int) -> Watched:
-    """A random history with local checkpoints and reopenings; returns what was judged."""
+    """A random history with local checkpoints and reopenings; return the verdicts."""
     watched = Watched(seed, every)
     options = {"redo_log": "1 MiB", "data_memory": "4 MiB", "transaction_memory": "256 KiB"}
 

@@ -1,4 +1,4 @@
-"""A reader that refreshes beside a writer that changes rows and makes local checkpoints all the time."""
+"""A reader that refreshes while a writer changes rows and makes local checkpoints all the time."""
 
 from __future__ import annotations
 

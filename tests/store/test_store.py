@@ -1,4 +1,4 @@
-"""The store end to end on simulated files: what was acknowledged is there after a crash, and nothing else."""
+"""The store end to end on simulated files: acknowledged changes are there after a crash, and no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_reopen_after_kill_keeps_every_acknowledged_row() -> None:
 
 @memory_only
 def test_as_many_places_of_transactions_are_kept_as_are_worth_it() -> None:
-    db = open_memory(redo_log="16 MiB")  # each transaction has a promise of it
+    db = open_memory(redo_log="16 MiB")  # each transaction has reserved its share
     open_at_once = [db.transaction() for _ in range(SPARE_PLACES + 9)]
     for txn in open_at_once:
         txn.rollback()
@@ -193,8 +193,9 @@ def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
 
 
 def test_shared_lock_comes_back_when_what_made_it_exclusive_is_undone() -> None:
-    """Story: a shared lock made way for the exclusive one of a delete; when a savepoint took the delete back, no lock
-    was left, though it was promised to the transaction's end. Found by the stateful test."""
+    """Story: the exclusive lock of a delete replaced a shared lock. When a savepoint took the delete back, no lock was
+    left, though the shared one was promised to the transaction's end. Found by the stateful test.
+    """
     db = open_memory(lock_timeout_ms=0)
     account = make_account(db)
     account.insert((1, "a", 0.0, None))

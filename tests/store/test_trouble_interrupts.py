@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of a call: done whole or not at all, locks and promises free, the store goes on (F117)."""
+"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store goes on (F117)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
 def test_interrupt_between_the_hold_of_an_epoch_and_the_log_lets_the_epoch_close(
     start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: a mutant rolled such a commit back and held its epoch for ever, so that no local checkpoint could begin;
+    """Story: a mutant rolled such a commit back and kept its epoch for ever, so that no local checkpoint could begin;
     no test saw it.
     """
 

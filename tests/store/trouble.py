@@ -1,4 +1,6 @@
-"""Proof that a refused call left a store as it was: rows, hidden columns, locks, promises; now and after a crash."""
+"""Proof that a refused call left a store as it was: rows, hidden columns, locks, reservations; now and
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def _disk_promises(store: Any) -> dict[str, Any]:
 
 @contextmanager
 def nothing_happens(db: Any, error: type[tm.Error], reopen: bool = True, **options: Any) -> Iterator[Any]:
-    """The block must raise exactly this class and leave rows and promises as they were, here and after a crash."""
+    """The block must raise exactly this class and leave rows and reservations as they were, here and after a crash."""
     before, promised, head = dump(db), promises(db), db.parts.store.log.head_lsn
     caught: list[tm.Error] = []
     try:

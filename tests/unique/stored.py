@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class Uniques:
-    """Random work on one table; `rows` is what is committed, by primary key."""
+    """Random work on one table; `rows` is the committed content, by primary key."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
         self.rng = random.Random(seed)
@@ -126,7 +126,7 @@ class Uniques:
             assert said is not None and error.index in self.unique, (said, error)
 
     def change(self, txn: Any, rows: Rows) -> None:
-        """One call of any kind; what it does to the table, it does to `rows`."""
+        """One call of any kind, made on the table and on `rows`."""
         rng, draw = self.rng, self.rng.random()
         key = rng.randrange(self.keys)
         if draw < 0.2:

@@ -159,7 +159,7 @@ def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_i
             txn.insert(NAME, (fresh + 5_000, f"e{calls}", 0))
             txn.update(NAME, 1_900 - calls, {"email": f"moved{calls}"})
         if calls < 10:
-            txn = db.transaction()  # meets a key that is there, and goes
+            txn = db.transaction()  # meets an existing key, and is discarded
             txn.insert(NAME, (77_777, f"e{rng.randrange(1_000, 1_800)}", 0))
             txn.rollback()
         if breaks and calls == 3:

@@ -97,7 +97,7 @@ class _Teller(threading.Thread):
             self.failed = error
 
     def found(self) -> None:
-        """What the restart has shown is promised from now on."""
+        """From now on, the state shown by the restart is promised."""
         self.ledger.acknowledge(f"paid {self.number} {self.sequence - 1}")
         if self.number == 0:
             self.scratch = [name for name in self.db.tables() if name.startswith(SCRATCH)]

@@ -44,10 +44,10 @@ class Turns:
         self.has_closed = threading.Event()
 
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Nobody wants the files."""
+        """No other node wants the files."""
 
     def send(self, group: Group) -> None:
-        """Nobody wants the group."""
+        """No other node wants the group."""
 
     def share(self, sequence: int) -> None:
         """Nobody lacks it."""

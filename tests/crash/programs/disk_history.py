@@ -68,7 +68,7 @@ class DiskHistory(History):
             self.schema_change(lambda: self.db.drop_tablespace("side"))
 
     def commit(self) -> None:
-        """One transaction of any kind, or one of which a filtered UNDO log need not say anything."""
+        """One transaction of any kind, or one that a filtered UNDO log may leave out."""
         if self.rng.random() >= QUIET_SHARE:
             super().commit()
             return
@@ -117,7 +117,7 @@ class DiskHistory(History):
         return (key, "o" * self.rng.randrange(20), self.rng.random(), note, label, self.rng.randrange(1 << 20))
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         if draw < 0.3 and key in rows:
@@ -167,7 +167,7 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk: what is filtered too early would be lost."""
+    """The program with commits that do not wait for the disk: records filtered too early would be lost."""
     DiskHistory(open_store, seed, ledger, LCP_EVERY, "epoch").run(40)
 
 
@@ -192,14 +192,14 @@ def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program for power loops, which goes on with the store as the loss before has left it. Commits do not wait for
-    the disk: pages of what is lost are on the disk, and rows of the next life are to lie there.
+    """The program for power loops: it goes on with the store that the previous loss has left. Commits do not wait for
+    the disk: the disk has pages of lost commits, where rows of the next life are to lie.
     """
     open_small = functools.partial(open_store, **SIMULATED)
     DiskHistory(open_small, seed, ledger, LIVES_LCP_EVERY, "epoch").run(LIVES_STEPS)
 
 
 def lives_verify(db: Any, ledger: Ledger) -> list[str]:
-    """`whole_state`, and what `check` says: a piece of a disk row that no row leads to shows in no scan."""
+    """`whole_state`, and the result of `check`: a piece of a disk row that no row leads to shows in no scan."""
     found: list[str] = whole_state(db, ledger) or db.check()["problems"]
     return found

@@ -175,7 +175,7 @@ class History:
         return (key, "o" * self.rng.randrange(20), self.rng.random(), note)
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         if draw < 0.3:

@@ -104,7 +104,9 @@ def _unique_problem(db: Any, index: dict[str, Any], rows: Any) -> str:
 
 
 def verify(db: Any, ledger: Ledger) -> list[str]:
-    """The store is in the state acknowledged last or in one under way, and each index leads to what its table has."""
+    """The store is in the state acknowledged last or in one under way, and each index leads to the rows
+    of its table.
+    """
     bounds = [(each["name"], each["upper"]) for each in db.partitions(MAIN)] if MAIN in db else []
     listed = db.indexes(MAIN) if MAIN in db else []
     indexes = {each["name"]: each["columns"] for each in listed}

@@ -40,7 +40,7 @@ class LoadHistory(History):
             super().commit()
 
     def commit_load(self) -> None:
-        """One load. What it leaves of space for keys is made by deleting those of older ones."""
+        """One load. If too few keys are free, rows of older loads are deleted instead."""
         rows = self.model[MAIN]
         free = [key for key in range(2 * self.keys) if key not in rows]
         count = self.rng.randrange(*LOADED)

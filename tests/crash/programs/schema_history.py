@@ -69,7 +69,7 @@ class SchemaHistory(History):
         self.db.create_table(name, self.schema[name], primary_key="id", partition=self.partition(name))
 
     def begin(self, after: Model) -> str:
-        """A change is under way; its line tells the columns, too."""
+        """A change is under way; its line has the columns, too."""
         line = digest_of({**{name: rows.values() for name, rows in after.items()}, SCHEMA: shown(self.schema)})
         self.ledger.begin(line)
         return line
@@ -178,7 +178,7 @@ class SchemaHistory(History):
         self.done(after, line, self.waits_for_disk)
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         columns = self.schema[name]

@@ -57,7 +57,7 @@ OPTIONS: dict[str, Any] = {
 DISK_OPTIONS: dict[str, Any] = {**OPTIONS, "page_buffer": "256 KiB", "undo_log": "4 MiB", "page_flush_rate": 0}
 DISK_SPACE = {"size": "128 KiB", "page_size": "4 KiB", "extent": "32 KiB"}
 FIRST_RANGES = 4
-# Threads change places often, so that kernels of one fall between those of another.
+# Threads switch often, so that kernels of one run between those of another.
 SWITCH_SECONDS = 0.000_05
 # Some transactions stay open for a while between their changes, so that ranges go while they look at them.
 PAUSE_SHARE = 0.05
@@ -65,7 +65,7 @@ PAUSE_SECONDS = 0.02
 
 
 class _GivenUp(Exception):
-    """A transaction its writer did not want in the end."""
+    """Raised by a writer to roll its own transaction back."""
 
 
 class Writer(Worker):
@@ -198,7 +198,7 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """A thread that reads: every row is whole, whatever goes on, and an index gives its rows in order."""
+    """A thread that reads: every row is whole, whatever other threads do, and an index gives its rows in order."""
 
     pause_seconds = 0.005
 
@@ -226,7 +226,7 @@ class Reader(Worker):
 
 
 class Keeper(Worker):
-    """A thread that makes local checkpoints: beside writers and changes of the schema, and so that the log has room."""
+    """A thread that makes local checkpoints, during writes and changes of the schema, also to keep space in the log."""
 
     pause_seconds = 0.1
 
@@ -243,7 +243,7 @@ Others = Callable[["Stress"], Sequence[Worker]]
 
 
 def reader_and_keeper(stress: Stress) -> Sequence[Worker]:
-    """The threads there are beside writers and the changer, unless a caller has others."""
+    """The default threads besides writers and the changer."""
     return Reader(stress), Keeper(stress)
 
 
@@ -292,8 +292,8 @@ class Stress:
 def prepare(
     db: Any, storage: Literal["memory", "disk"], ledger: Ledger, fill: Callable[[Any], None] = lambda db: None
 ) -> None:
-    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on. fill: what a
-    caller wants to be there at the start.
+    """Make the tables that an earlier attempt has not made; their content counts as shown from now on. fill: adds the
+    rows that a caller wants at the start.
     """
     if storage == "disk" and "main" not in db.tablespaces():
         db.create_tablespace("main", **DISK_SPACE)

@@ -42,7 +42,7 @@ class Acknowledging(Protocol):
 
 
 class Changer(Worker):
-    """The thread that changes the schema and verifies the store beside its users."""
+    """The thread that changes the schema and verifies the store while others use it."""
 
     def __init__(self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event) -> None:
         super().__init__("changer", seed, is_over)
@@ -128,7 +128,7 @@ def give_up_a_build(changer: Changer) -> bool:
 
 
 class _Stopped(Exception):
-    """A caller does not want the index any more."""
+    """A caller no longer wants the index."""
 
 
 def _forget_index(changer: Changer, name: str) -> bool:
@@ -197,7 +197,7 @@ def rename_table(changer: Changer) -> bool:
 
 
 def add_or_drop_column(changer: Changer) -> bool:
-    """A column whose default every row has at once, in whose place comes another one some day; or one of them goes."""
+    """Add a column whose default every row has at once, replace one by another, or drop one."""
     after = copy.deepcopy(changer.shape)
     columns = after["columns"]
     if len(columns) >= COLUMNS_MAX or (columns and changer.rng.random() < 0.4):

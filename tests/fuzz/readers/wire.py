@@ -292,7 +292,7 @@ _HEADS = inside(packed_tree(0), lambda data: data[4 : 4 + _head_size(data)], _wi
 
 
 def _decode(data: bytes) -> object:
-    return encode(decode(bytearray(data)))  # what is taken can be sent on
+    return encode(decode(bytearray(data)))  # what is accepted can be sent on
 
 
 READERS = (
