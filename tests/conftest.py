@@ -20,7 +20,7 @@ settings.register_profile(
 )
 settings.load_profile("tidemark")
 
-# Until all is imported nothing is garbage, and looking for it takes a third of the time.
+# Until everything is imported there is no garbage, and the search for it takes a third of the time.
 gc.disable()
 
 
@@ -61,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all they import stay: a full collection of garbage needs a second for them, each time."""
+    """Thousands of tests and all their imports stay in memory: a full collection of garbage takes a second for them,
+    each time.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -45,9 +45,9 @@ def read() -> Durations:
 def order(known: Durations) -> dict[str, float]:
     """A place between 0 and 1 for each file, by which they are given to the processes that run tests.
 
-    Files that wait, for servers and other processes, and files that compute are two queues that are used up at one
-    pace: else the longest, which wait, would come first together and leave the cores idle. In each the longest come
-    first, or one of them would be run alone at the end.
+    Files that wait, for servers and other processes, and files that compute are two queues, used up at the same pace.
+    Otherwise the longest files, which wait, would all come first and leave the cores idle. In each queue the longest
+    come first, or one of them would run alone at the end.
     """
     all_seconds = sum(each[WHOLE][0] for each in known.values())
     all_computed = sum(each[WHOLE][1] for each in known.values())
@@ -86,7 +86,7 @@ def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iter
 
 
 class Noting:
-    """Writes what each case takes and needs, a line for each: of this process if several run tests."""
+    """Writes the duration and the needs of each case, a line for each: those of this process if several run tests."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)

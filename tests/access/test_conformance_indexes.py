@@ -296,7 +296,7 @@ def ask_rows(stage: Stage, options: dict[str, Any], sql: str, values: list[Any])
 
 
 def padded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row as it comes back: bytes of fixed length are filled up."""
+    """A row as it is read back: bytes of fixed length are padded."""
     at = NAMES.index("fixed")
     return row if row[at] is None else (*row[:at], row[at].ljust(8, b"\0"), *row[at + 1 :])
 
@@ -350,7 +350,7 @@ def test_generated_queries_by_every_index_are_answered_alike_by_three(
 ) -> None:
     ways: dict[str, int] = {}
     for number in range(QUERIES):
-        if number == QUERIES // 4:  # three quarters take any index their condition bounds, however small the table
+        if number == QUERIES // 4:  # three quarters take any index that their condition bounds, however small the table
             for name in ("RANGE_COST", "INDEXED_ROW_COST", "ONLY_ROW_COST", "DISK_ROW_COST"):
                 monkeypatch.setattr(choice, name, 0)
         if number % 10 == 9:

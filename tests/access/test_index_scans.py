@@ -223,7 +223,7 @@ def kept(request: Any) -> Iterator[str]:
 def test_index_scans_with_all_there_is_are_what_the_rows_say(
     kept: str, seed: int, is_forced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_forced:  # whatever index a condition bounds is taken, however small the table
+    if is_forced:  # any index that a condition bounds is taken, however small the table
         monkeypatch.setattr(choice, "RANGE_COST", 0)
         monkeypatch.setattr(choice, "INDEXED_ROW_COST", 0)
         monkeypatch.setattr(choice, "ONLY_ROW_COST", 0)

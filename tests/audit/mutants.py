@@ -32,7 +32,7 @@ UNREACHED = "reached by no case"
 
 
 def prepare(room: Room) -> None:
-    """Have in this process all that the children need."""
+    """Load everything that the children need into this process."""
     kernels.import_all()
     kernels.compile_declared()
     code = pytest.main(["--collect-only", "-qq", *planted.OPTIONS[2:], *room.tests])
@@ -55,7 +55,7 @@ def record(room: Room, folder: Path) -> tuple[lines.Lines, dict[str, float]]:
 
 
 def chosen(cases: list[str], seconds: dict[str, float]) -> list[str]:
-    """The quickest first, as many as a mutant is given."""
+    """The quickest first, as many as the time of a mutant allows."""
     found: list[str] = []
     total = 0.0
     for case in sorted(cases, key=lambda each: (seconds[each], each)):
@@ -109,7 +109,7 @@ def run(room: Room, share: int, seed: int, jobs: int) -> Counter[str]:
 
 
 def main() -> None:
-    """One room, in a process of its own: what its tests import is not another's."""
+    """Test one room in a process of its own: the imports of its tests do not affect another room."""
     parser = argparse.ArgumentParser(prog="python -m tests.audit.mutants", description=__doc__)
     parser.add_argument("room", choices=[each.name for each in ROOMS])
     parser.add_argument("--share", type=int, default=10, help="one mutant of so many")

@@ -150,7 +150,7 @@ def test_log_waits_for_a_place_that_is_gone_and_commits_go_on_until_it_is_full()
     is_there[0] = True
     want = content(db)
     for _ in range(3):
-        db.checkpoint()  # the place is back: what waited is archived, and the log cut
+        db.checkpoint()  # the place is back: the waiting segments are archived, and the log is cut
     assert archiver.status()["is_attached"]
     db["test.t"].insert((20_000, b"y"))
     db.sync()

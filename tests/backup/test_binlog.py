@@ -147,7 +147,7 @@ def test_large_epochs_pass_through_small_logs() -> None:
 
 
 def test_epoch_larger_than_any_log_is_several_transactions() -> None:
-    """Of disk columns more than the UNDO log has in one epoch, which the source had room for."""
+    """More rows of disk columns in one epoch than the UNDO log holds; the source had space for them."""
     db, place = new_site(data_memory="48 MiB", redo_log="32 MiB", undo_log="32 MiB"), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("d", tm.Binary(80), storage="disk")]
     db.create_table("test.t", columns, "id", tm.HashPartition(2))
@@ -162,7 +162,7 @@ def test_epoch_larger_than_any_log_is_several_transactions() -> None:
     small = {"data_memory": "48 MiB", "redo_log": "2 MiB", "undo_log": "4 MiB"}
     found = content_of(restored(place, db, **small), **small)["test.t"]
     assert [row[:2] for row in found] == [row[:2] for row in want]
-    # Local checkpoints within the epoch close it: what follows is of the next ones.
+    # Local checkpoints within the epoch close it: later changes belong to the next ones.
     assert min(row[2] for row in found) >= want[0][2]
     db.close()
 

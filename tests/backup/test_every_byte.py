@@ -33,7 +33,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
 DISK = "test.d"
-LARGE = 4_000  # bytes; of larger files a restore is shown so many
+LARGE = 4_000  # bytes; of larger files a restore is tested with so many
 Contents = dict[str, bytes]
 Check = Callable[[MemoryFiles], bool]
 
@@ -109,7 +109,7 @@ def levels_of(task: RestoreTask) -> set[str]:
 
 
 class Captured:
-    """The tasks of a restore, and the directory of the new store as it was when each kind was to be carried out."""
+    """The tasks of a restore, and the directory of the new store as it was before each kind was carried out."""
 
     def __init__(self, contents: Contents, number: int | None = None) -> None:
         self.tasks: dict[str, list[RestoreTask]] = {}
@@ -156,9 +156,9 @@ class Captured:
 def sweep(
     contents: Contents, checks: dict[str, Check], most: int | None, rng: random.Random, is_whole: bool = True
 ) -> Counter[str]:
-    """Change bytes of each file in two ways, one bit and the next value; how many changes each kind of file had.
+    """Change bytes of each file in two ways, one bit and the next value; return how many changes each kind of file had.
 
-    is_whole: all bytes of large files, too, if it is to be all.
+    is_whole: all bytes of large files, too, in a run that takes all of them.
     """
     files = MemoryFiles.from_snapshot(contents)
     swept: Counter[str] = Counter()

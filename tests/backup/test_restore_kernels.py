@@ -55,7 +55,7 @@ class History:
             for _ in range(rng.randrange(12)):
                 rowid = self.rowid()
                 self.rows[rowid] = self.row(rowid, rng.randrange(before + 1, epoch + 1), version)
-            # A row that is older and of an older version stays as it was: its var part is not there yet.
+            # An older row of an older version stays as it was: its var part does not exist yet.
             self.files.append([row for _, row in sorted(self.rows.items()) if row.epoch > before])
             before = epoch
         self.base = dict(self.rows)
@@ -84,7 +84,7 @@ class History:
         return naive.key_of(row, self.shape)[0] if row is not None and self.rng.random() < 0.95 else next(self.keys)
 
     def change(self, epoch: int, fit: float) -> naive.Change:
-        """A change that fits with this probability, else perhaps."""
+        """A change that fits with this probability, and otherwise may or may not fit."""
         rng, rowid = self.rng, self.rowid()
         version = rng.choice([each for each in (3, 6) if each >= max([0, *(v for _, v in self.levels)])])
         kind = rng.choice([naive.INSERT, naive.UPDATE, naive.UPDATE, naive.DELETE])

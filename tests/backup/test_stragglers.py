@@ -68,7 +68,7 @@ def files_below(path: Path) -> list[str]:
 
 @pytest.fixture
 def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of files that go away as soon as they were listed."""
+    """Names of files that are removed as soon as they have been listed."""
     from tidemark.engine.files.directory import PosixFiles
 
     names: list[str] = []
@@ -137,7 +137,7 @@ def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_w
     assert kept
     for name, content in kept.items():
         (tmp_path / "copy" / name).write_bytes(content)
-    # Beside anything else they are left alone.
+    # If there are other files, they are left alone.
     (tmp_path / "copy" / "notes").write_text("mine")
     with pytest.raises(tm.Rejected, match="not empty"):
         tm.restore(place, tmp_path / "copy", **SMALL)
@@ -149,14 +149,14 @@ def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_w
 def test_task_that_ends_behind_the_sweep_leaves_no_file_in_the_store(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: an attempt ended between the sweep of attempts and the end of the restore, saw that it was under way, and
-    its file stayed in the new store.
+    """Story: an attempt ended between the sweep of attempts and the end of the restore. It saw that the restore was
+    under way, and its file stayed in the new store.
     """
     last: list[RestoreTask] = []
     real = Restore.compare
 
     def compare(restore: Restore, rows: Any) -> int:
-        # It needs no split file any more: it has read them.
+        # It needs no split file any more: it has read all of them.
         late = [part | {"sections": []} for part in last[-1].work]
         restore_fragment(RestoreTask(**{**last[-1].__dict__, "work": late}))
         assert attempts(tmp_path / "copy")

@@ -39,7 +39,7 @@ SHAPES = {
 
 
 def indexed(files: MemoryFiles) -> dict[str, list[Any]]:
-    """What each index of a store says, in its order; and the numbers the next tables get."""
+    """The entries of each index of a store, in its order; and the numbers the next tables get."""
     db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
     try:
         found: dict[str, list[Any]] = {"numbers": [db.parts.store.next_table_id]}
@@ -57,7 +57,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
     seed: int, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")
-    # Sections come in many pieces, of many split files.
+    # Sections consist of many pieces, from many split files.
     monkeypatch.setattr(split_room, "POOL_WORDS", 3_000)
     store, place, rng = Watched(seed, False, SHAPES[shape]), MemoryFiles(), random.Random(seed)
     archive = archived(store.db, place)
@@ -142,7 +142,7 @@ def test_tasks_done_twice_and_given_up_leave_one_file_of_each_fragment(
             first = run_task(task, place, target, ManualClock(200 + number))
             assert late.rows == first.rows and late != first
             yield TaskReport.from_json(first.to_json())
-            yield late  # a straggler: the first counts
+            yield late  # a straggler: the first attempt counts
 
     prepared(backed_up[0], runner, files).run()
     assert set(kinds) == {SPLIT, FRAGMENTS}
@@ -398,7 +398,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         except tm.StorageFull as error:
             assert error.evidence["place"] == str(path) and str(path) in str(error)
         assert left(path) == []
-        # A straggler finds nothing to do.
+        # A straggler finds no work.
         with pytest.raises(tm.Rejected, match="does not run in that directory"):
             restore_fragment(late[-1])
         assert left(path) == []
@@ -471,8 +471,8 @@ def test_restore_on_a_disk_that_is_full_or_broken_leaves_nothing_or_the_mark(
 def test_restore_that_ends_as_it_takes_its_mark_away_leaves_nothing_or_the_whole_store(
     backed_up: tuple[dict[str, bytes], Tables], is_gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restore without memory for the removal of its mark took itself for over: the files stayed, with the mark, and
-    could neither be opened nor restored over.
+    """Story: a restore that had no memory for the removal of its mark took itself for finished. The files stayed, with
+    the mark, and could neither be opened nor restored over.
     """
     place, files = MemoryFiles.from_snapshot(backed_up[0]), MemoryFiles()
     restoring = Restore(place, make_plan(place), files, Options.from_keywords({**SMALL, **ROOM}), ManualClock())

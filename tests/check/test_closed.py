@@ -88,7 +88,7 @@ def harm_copies_short(store: Path) -> str:
 
 
 def harm_log(store: Path) -> str:
-    # Behind the older checkpoint kept, far before the end.
+    # After the older checkpoint kept, far before the end.
     reports = json.loads(CliRunner().invoke(commands, ["info", str(store), "--json"]).output)
     start = min(int(each["start_lsn"]) for each in reports["local_checkpoints"])
     path = store / "redo" / "0000.redo"

@@ -58,8 +58,8 @@ def test_open_transaction_with_every_kind_of_change_is_sound() -> None:
 
 
 def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look at the open epoch and the look at a slice of rows, the epoch closed and a row was committed in
-    the next one: "its epoch is in the future", said `check` of a sound store.
+    """Story: `check` looked at the open epoch, and then at a slice of rows. Between the two the epoch closed and a row
+    was committed in the next one: "its epoch is in the future", said `check` of a sound store.
     """
     db = filled()
     check_rows = check.check_rows
@@ -210,7 +210,7 @@ def test_flipped_bits_anywhere_in_a_row_never_crash_the_check() -> None:
 
 
 def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> None:
-    """Story: a full log was waited for five seconds, in which a busy machine may make no local checkpoint."""
+    """Story: a full log was waited for only five seconds, in which a busy machine may make no local checkpoint."""
     options: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "16 MiB", "lock_timeout_ms": 200_000}
     with tm.open(tmp_path / "store", durability="epoch", **options) as db:
         account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))

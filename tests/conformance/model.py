@@ -231,7 +231,7 @@ def _part(row: ModelRow | None, names: tuple[str, ...] | None) -> Values | None:
 
 
 def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values | None:
-    """A new row from the columns an event brings; None if one is missing that there must be."""
+    """A new row from the columns of an event; None if a required one is missing."""
     if any(
         not column.nullable and not column.has_default and column.name not in given for column in definition.columns
     ):

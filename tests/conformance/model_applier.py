@@ -1,4 +1,4 @@
-"""The applier of the reference model: one epoch transaction after the other, in as many passes as it takes."""
+"""The applier of the reference model: one epoch transaction after the other, in as many passes as needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OTHER = "OTHER"
 _KINDS = {"WRITE_ROW": Kind.WRITE, "UPDATE_ROW": Kind.UPDATE, "DELETE_ROW": Kind.DELETE}
 
 
-# Whether the row that is there lets the event pass.
+# Whether the existing row lets the event pass.
 Judge = Callable[["OnePass", "Event", "ModelRow", Check], bool]
 
 
@@ -220,7 +220,7 @@ class OnePass:
         self.reflected[place] = (first, events[-1] if len(events) > count else None)
 
     def _unsay(self, event: Event) -> None:
-        """What was logged of the row in this pass is replaced by what follows."""
+        """The events logged for the row in this pass are replaced by later ones."""
         said = self.reflected.pop((event.table, event.key), (None, None))[1]
         if said is not None:
             self.site.open.events = [each for each in self.site.open.events if each is not said]

@@ -372,7 +372,9 @@ def counts(site: Site) -> dict[str, int]:
 
 
 def differences(case: dict[str, Any], adapter: Any) -> list[str]:
-    """Play a scenario step by step on the model and on other sites; what differs first, and how it ends."""
+    """Play a scenario step by step on the model and on other sites; return the first difference, and the
+    final state.
+    """
     scenario = parse_scenario(case)
     model, others = model_sites(scenario.sites), adapter(scenario.sites)
     try:

@@ -15,7 +15,7 @@ from tests.conformance.store_site import store_sites
 from tests.conformance.vectors import run_vectors
 from tidemark.engine.base.errors import Error
 
-# What scenarios can be played on.
+# Kinds of sites that scenarios can be played on.
 ADAPTERS: Mapping[str, Adapter] = {
     "model": model_sites,
     "model-programs": program_sites,
@@ -23,7 +23,7 @@ ADAPTERS: Mapping[str, Adapter] = {
 }
 BOTH = ("model", "store")
 FORMAT = 1
-# What a file that is not as its README says can lead to.
+# Errors that a file can cause that is not as its README says.
 NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 

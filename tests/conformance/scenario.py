@@ -203,7 +203,7 @@ def parse_scenario(case: Mapping[str, Any]) -> Scenario:
 
 
 def play(scenario: Scenario, adapter: Adapter) -> list[str]:
-    """Run the steps; returns what did not come out as expected, empty if everything did."""
+    """Run the steps; return what differs from the expectations, empty if nothing does."""
     sites = adapter(scenario.sites)
     wrong: list[str] = []
     for number, step in enumerate(scenario.steps, 1):
@@ -259,7 +259,7 @@ def _check_counters(found: Mapping[str, int], expected: Mapping[str, Any]) -> li
 
 
 def _check_exceptions(site: Site, expected: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every expected row has one of its own, and none is left over."""
+    """Every expected row has a match of its own, and no other row is left."""
     left = site.exceptions()
     wrong = []
     # Expected rows with more detail choose first.

@@ -171,7 +171,7 @@ def _plain(key: Key) -> Any:
 
 
 def store_sites(cases: Mapping[str, SiteCase], options: ApplierOptions | None = None) -> Mapping[str, StoreSite]:
-    """The adapter. What is there before a scenario begins does not travel."""
+    """The adapter. The content from before a scenario is not replicated."""
     sites = {name: StoreSite(case, options) for name, case in cases.items()}
     for name, site in sites.items():
         site.fill(next((other.server_id for key, other in sites.items() if key != name), 0))

@@ -58,7 +58,9 @@ def test_anomaly_at_some_calls_over_disk_tables_has_a_right_outcome(anomaly: str
 
 
 def test_disk_full_for_good_under_a_commit_in_slices_ends_in_an_error() -> None:
-    """A page the next slice needed room of could not be written; the commit tried again for ever, holding the epoch."""
+    """Story: a page could not be written, and the next slice needed its frame. The commit tried again for ever, holding
+    the epoch.
+    """
     report = anomaly_loop(disk_history.short_work, whole_state, "disk-full-for-good", 11, 69)
     assert report.points >= 2
 
@@ -187,8 +189,8 @@ def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> N
 
 def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced() -> None:
     """Story: while pages were being written to a data file, a transaction needed an extent and the file was synced for
-    its growth. The pages counted as synced by that, and the double-write file was written over: a power loss might have
-    torn them for good.
+    its growth. This sync made the pages count as synced, and the double-write file was overwritten: a power loss might
+    have torn them for good.
     """
     disk, plan = MemoryFiles(), Plan()
     db = open_simulated(FaultFiles(OrderMonitor(disk), plan))
@@ -262,8 +264,8 @@ def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None
 
 @pytest.mark.parametrize("program", DISK_PROGRAMS)
 def test_program_of_the_enumeration_does_what_the_enumeration_is_for(program: str) -> None:
-    """More pages than the cache has, local checkpoints, and UNDO records left out wherever there is a filter: else the
-    enumeration shows less than it says.
+    """More pages than the cache has, local checkpoints, and UNDO records left out wherever there is a filter: otherwise
+    the enumeration covers less than it claims.
     """
     figures: dict[str, int] = {}
     record(resolve(program), 1, figures)

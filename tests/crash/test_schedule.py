@@ -145,8 +145,8 @@ with taking_turns(turns):
 
 
 def test_thread_that_only_sleeps_lets_those_go_on_that_were_stopped() -> None:
-    """A reader of a store without tables slept and did nothing else, while all others were stopped for some points.
-    A sleep was no point: none passed, and two lives of a long run had no end.
+    """Story: a reader of a store without tables only slept, while all other threads were stopped for some points. A
+    sleep was not a point: none passed, and two lives of a long run had no end.
     """
     done = program("""
 turns = Turns(1, end)

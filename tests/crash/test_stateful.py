@@ -142,7 +142,7 @@ class Store(RuleBasedStateMachine):
     @rule(number=numbers, row=rows)
     def insert(self, number: int, row: Row) -> None:
         session = self.session(number)
-        # A row others only share is there to stay: its duplicate need not wait.
+        # A row that others only share exists for certain: its duplicate need not wait.
         if session.seen(row[0]) is None or self.is_locked(number, row[0], is_shared=True):
             if self.attempt(number, [row[0]], lambda txn: txn.insert(TABLE, row), size=size_of([row])):
                 session.put(row[0], row)

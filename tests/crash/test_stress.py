@@ -23,7 +23,7 @@ WORKS = pytest.mark.parametrize("work", [stress.work, stress.disk_work], ids=["m
 
 @WORKS
 def test_power_losses_under_writers_and_schema_changes_lose_nothing(work: Work) -> None:
-    """How much is done before a loss follows from the seed, not from the machine: a busy one was once too slow."""
+    """The seed decides how much is done before a loss, not the machine: a busy one was once too slow."""
     report = power_loop(work, stress_verify.verify, losses=4, seed=21, calls_max=600, lines_max=120)
     assert report.losses == 4
     assert report.acknowledged >= report.awaited > 100

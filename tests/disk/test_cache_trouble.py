@@ -94,7 +94,7 @@ def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation
     with pytest.raises(error):
         stage.cache.flush()
     assert files.failure.first is not None
-    # Once its copy is durable the page counts as written; the sync of its place is what failed then.
+    # Once its copy is durable the page counts as written; only the sync of its place failed.
     assert stage.counter("waiting") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
     with pytest.raises(error):
         stage.cache.hold([page(2)])
@@ -202,7 +202,7 @@ def test_read_error_and_short_or_missing_file_leave_no_pin() -> None:
 
 
 def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> None:
-    """Adjacent pages are read in one call; the failure of one must not be laid at the door of the first."""
+    """Adjacent pages are read in one call; the failure of one must not be reported for the first."""
     bad = 3 * PAGE_BYTES
 
     class BadSector(MemoryFiles):
@@ -246,8 +246,8 @@ def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(cal
 
 
 def test_signal_at_any_point_of_copying_out_and_writing_loses_no_page() -> None:
-    """A signal between the copying of pages and the word that they may go left them neither dirty nor clean: no local
-    checkpoint would have written them again.
+    """Story: a signal after pages had been copied, and before they were marked as evictable, left them neither dirty
+    nor clean: no local checkpoint would have written them again.
     """
     nth = 0
     while True:
@@ -302,8 +302,9 @@ def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
 def test_read_ahead_that_fails_in_any_way_keeps_no_thread_waiting(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and dropping
-    a tablespace waited for it without end."""
+    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and dropping a
+    tablespace waited for it without end.
+    """
 
     def fail() -> None:
         raise error

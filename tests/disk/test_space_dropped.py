@@ -32,8 +32,8 @@ def assert_sound(db: Database, **expected: int) -> None:
 
 
 def test_tablespace_dropped_with_dirty_pages_in_memory_leaves_the_store_usable() -> None:
-    # Its dirty pages stayed in the cache. The next one to clean it, a commit in another table, found no data file for
-    # them and failed the store.
+    # Story: its dirty pages stayed in the cache. The next thread to clean it, a commit in another table, found no data
+    # file for them and failed the store.
     files = MemoryFiles()
     db = open_memory(files)
     db.create_tablespace("a", 1, **SIZES)

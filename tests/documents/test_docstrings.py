@@ -24,7 +24,7 @@ from tidemark.replication.settings.options import divided
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "docs" / "site" / "hooks.py"
-# Of the protocol by which a MemoryError becomes an error of Tidemark, not for callers.
+# Part of the protocol by which a MemoryError becomes an error of Tidemark, not for callers.
 INTERNAL = {"out_of_memory"}
 SECRET = b"sixteen bytes or more"
 OF_NODE: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "undo_log": "2 MiB"}
@@ -255,7 +255,7 @@ def test_example_prints_what_its_docstring_says(name: str, tmp_path: Path, monke
 
 
 def lacks(name: str, text: str, of_class: str) -> list[str]:
-    """What a docstring lacks. A method may be in the example of its class, and its class may say what all calls
+    """What a docstring lacks. A method's example may be in its class, and the class may list errors that all calls
     raise.
     """
     method = name.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The shape of a hash index, read from the arena by its layout: what a probe costs at most, how far it has grown."""
+"""The shape of a hash index, read from the arena by its layout: the most a probe may cost, and its growth so far."""
 
 from __future__ import annotations
 

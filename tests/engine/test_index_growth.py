@@ -21,7 +21,9 @@ from tidemark.engine.rows.primary_kernels import index_insert
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def add_entries(mem, fragment, tags, first, stop):
-    """Add entries [first, stop), each leading to the ROWID of its number; how many came before one was refused."""
+    """Add entries [first, stop), each leading to the ROWID of its number; return how many came before
+    one was refused.
+    """
     for i in range(first, stop):
         if index_insert(mem, fragment, tags[i], i) != OK:
             return i - first
@@ -39,7 +41,7 @@ class Index:
         self.count = 0
 
     def add(self, tags: list[int]) -> int:
-        """How many were added. Rowids go on from those before."""
+        """Return how many were added. ROWIDs continue those of earlier calls."""
         words = np.zeros(self.count + len(tags), dtype=np.int64)
         words[self.count :] = tags
         done = int(add_entries(self.arena.mem, self.fragment, words, self.count, words.size))
@@ -47,7 +49,7 @@ class Index:
         return done
 
     def entries(self) -> Counter[int]:
-        """How many entries of each tag there are, once the structure was found to be sound."""
+        """Check that the structure is sound; return how many entries each tag has."""
         found: dict[Any, int] = {}
         ArenaCheck(self.db.parts.store).hash_of(self.fragment, found, is_many=True)
         return Counter(found.values())
@@ -57,8 +59,8 @@ class Index:
 
 
 def test_segment_whose_entries_all_go_to_one_half_keeps_them_all() -> None:
-    """Story: both halves of a segment that was split got the blocks of half its entries. With all of them in one half
-    the overflow list was full before they were placed, and 829 of 3,872 keys were no more.
+    """Story: both halves of a split segment got the blocks for half its entries. When all entries went to one half, its
+    overflow list was full before they were placed, and 829 of 3,872 keys were lost.
     """
     index = Index()
     tags = [high << a.INDEX_DEPTH_MAX | 5 for high in range(1 << a.TAG_BITS - a.INDEX_DEPTH_MAX)]

@@ -23,7 +23,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def impatient() -> Iterator[Stage]:
-    """No wait is ever granted: a lock in the way is LockTimeout at once."""
+    """Waits are never granted: a lock in the way is LockTimeout at once."""
     made = Stage(0)
     yield made
     made.close()
@@ -243,8 +243,9 @@ def test_savepoint_that_is_undone_wakes_who_waited_for_its_locks(stage: Stage) -
 
 
 def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient: Stage) -> None:
-    """Story: the upgrade gave the shared lock up for the exclusive one, and undoing the savepoint freed that: the row
-    was open to writers although its reader had not ended."""
+    """Story: the upgrade replaced the shared lock by the exclusive one, and undoing the savepoint freed that: the row
+    was open to writers although its reader had not ended.
+    """
     reader = impatient.actor()
     reader.read(1, "shared")
 

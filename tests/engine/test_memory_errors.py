@@ -31,7 +31,7 @@ from tests.store.trouble import promises
 from tidemark.engine.txn import transaction, transactions
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
-# On the way into these nothing has begun yet, or an error is under way already, that the caller gets as it is.
+# On the way into these, no work has begun yet, or an error is under way already, which the caller gets unchanged.
 ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
 # On the way into this pages stay pinned.
 LETTING_GO = "in release"
@@ -62,8 +62,8 @@ def chosen(points: int, most: int) -> range:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dict[str, bytes], case: Case) -> None:
-    """Story: a MemoryError came out of calls as it was. Behind the one step of a commit its user could only take the
-    transaction for rolled back; in the middle of a rollback the rows stayed locked.
+    """Story: a MemoryError left calls unchanged. After the decisive step of a commit, its caller could only take the
+    transaction for rolled back. In the middle of a rollback the rows stayed locked.
     """
     db = fresh(start)
     before = state_of(db)
@@ -162,7 +162,9 @@ def test_process_without_address_space_gets_typed_errors_and_loses_nothing(tmp_p
 def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_that_counts(
     start: dict[str, bytes],
 ) -> None:
-    """Until it writes, a restart that fails has changed no byte; then it has said only that it was there."""
+    """Until its first write, a failing restart has changed no byte; after it, only the record of the opening has
+    changed.
+    """
     expected = state_of(open_memory(MemoryFiles.from_snapshot(start), **OPTIONS))
     opened = MemoryFiles.from_snapshot(start)
     points = fail_at(-1, lambda: open_memory(opened, **OPTIONS), MemoryError).count
@@ -274,7 +276,7 @@ def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_op
 
 
 class Short:
-    """A function that has no memory the first so many times."""
+    """A function that has no memory for its first calls."""
 
     def __init__(self, work: Callable[..., Any], times: int) -> None:
         self._work = work
@@ -312,7 +314,7 @@ def test_memory_error_in_the_write_of_the_log_is_a_failed_store(
 def test_memory_error_in_a_rollback_is_tried_again_once(
     start: dict[str, bytes], times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the rows of a transaction that met it in the middle of its rollback stayed locked."""
+    """Story: a transaction met a MemoryError in the middle of its rollback, and its rows stayed locked."""
     db = fresh(start)
     before = state_of(db)
     txn = db.transaction()

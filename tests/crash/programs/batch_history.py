@@ -59,7 +59,7 @@ class Turns:
             self.may_go_on.wait()
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Somebody has committed, and will wait for the epoch."""
+        """A thread has committed, and will wait for the epoch."""
         self.has_closed.set()
 
 
@@ -152,7 +152,7 @@ class BatchHistory(History):
             self.turns.has_closed.set()
 
     def make_room(self) -> None:
-        """Local checkpoints, until what threads commit has room."""
+        """Make local checkpoints until the log has space for the commits of threads."""
         for _ in range(2):
             log = self.db.status()["log"]
             if (log["head_lsn"] - log["tail_lsn"]) * 2 > log["capacity_bytes"]:
@@ -174,7 +174,7 @@ class DiskBatchHistory(BatchHistory, DiskHistory):
         return DiskHistory.row(self, key)
 
     def make_room(self) -> None:
-        """Local checkpoints, until what threads commit has room in both logs."""
+        """Make local checkpoints until both logs have space for the commits of threads."""
         super().make_room()
         for _ in range(2):
             undo = self.db.status()["disk"]["undo"]

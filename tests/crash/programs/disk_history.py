@@ -105,7 +105,9 @@ class DiskHistory(History):
             self.gci()
 
     def gci(self) -> None:
-        """What time does otherwise: the epochs of all commits so far become restorable, their UNDO records needless."""
+        """Do the work of timers: the epochs of all commits so far become restorable, and their UNDO
+        records needless.
+        """
         self.db.advance_gci()
         self.promised()
 
@@ -177,7 +179,7 @@ def unfiltered_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program until the UNDO log has gone round, full at times."""
+    """The program until the UNDO log has wrapped, full at times."""
     DiskHistory(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
 
 

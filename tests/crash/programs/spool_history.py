@@ -18,7 +18,7 @@ from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 MEMORY = "64 KiB"
 LIMIT = "1 MiB"
-# Long notes on pages: what a few large transactions change between two local checkpoints has to find room in it.
+# Long notes on pages: the changes of a few large transactions between two local checkpoints must fit in it.
 UNDO_LOG = "4 MiB"
 NOTE_BYTES = 5_000
 CHANGES = (20, 45)  # calls of a large transaction

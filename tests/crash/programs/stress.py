@@ -59,7 +59,7 @@ DISK_SPACE = {"size": "128 KiB", "page_size": "4 KiB", "extent": "32 KiB"}
 FIRST_RANGES = 4
 # Threads switch often, so that kernels of one run between those of another.
 SWITCH_SECONDS = 0.000_05
-# Some transactions stay open for a while between their changes, so that ranges go while they look at them.
+# Some transactions stay open for a while between their changes, so that ranges are dropped while they read them.
 PAUSE_SHARE = 0.05
 PAUSE_SECONDS = 0.02
 
@@ -82,8 +82,8 @@ class Writer(Worker):
         self.stamp = 0
 
     def read_again(self) -> None:
-        """What this thread's rows are: at the start, and when a dropped range has taken some."""
-        self.drops_known = self.stress.changer.drops_done  # what a drop under way takes may be seen yet
+        """This thread's rows: at the start, and after a dropped range has taken some."""
+        self.drops_known = self.stress.changer.drops_done  # rows of a range being dropped may still be visible
         own = [row for row in self.stress.db[MAIN].scan() if row.id % THREADS == self.number]
         self.held = {row.id: stamps_of(row) for row in own}
 
@@ -142,7 +142,7 @@ class Writer(Worker):
         return self.rng.randrange(self.stress.changer.low, self.stress.changer.high) // THREADS * THREADS + self.number
 
     def next_stamp(self) -> int:
-        """One no row of this thread's has had."""
+        """A key that no row of this thread has had."""
         self.stamp += 1
         return self.stamp
 
@@ -303,7 +303,7 @@ def prepare(
     if PROGRESS not in db:
         db.create_table(PROGRESS, [Column("thread", Int32), Column("sequence", Int64)], primary_key="thread")
     if len(db[PROGRESS]) == 0:
-        # Two local checkpoints first: from then on a damaged one is never the store's fault.
+        # Two local checkpoints first: with them, a damaged one is never the store's fault.
         for _ in range(2):
             db.checkpoint()
         fill(db)

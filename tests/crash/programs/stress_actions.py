@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tests.crash.programs.stress_verify import Shape
 
 RANGES_MAX = 6
-WINDOW_RANGES = 4  # keys are written in the last ranges only, so that there are not ever more of them
+WINDOW_RANGES = 4  # keys are written in the last ranges only, so that their number does not grow for ever
 SCRATCH_MAX = 3
 SCRATCH_ROWS = 300
 SCRATCH_INDEX = "by_turn"
 COLUMNS_MAX = 4  # of those that come and go, at a time
 COLUMNS_EVER = 900  # of a table, those dropped included: it may have 1,024
-# What a change may end with that did not happen: others held locks or the log too long.
+# Errors of a change that did not happen: others held locks or the log too long.
 REFUSED = (LockTimeout, RedoOverloaded)
 
 
@@ -70,7 +70,7 @@ class Changer(Worker):
         self.low = max(0, self.high - WINDOW_RANGES * WIDTH)
 
     def change(self, after: Shape, call: Callable[[], object], dropped: tuple[int, int] | None = None) -> bool:
-        """Make a change and say so; dropped: the range of keys whose rows go with it."""
+        """Make a change and log it; dropped: the range of keys whose rows are dropped with it."""
         self.steps += 1
         if dropped is not None:
             self.drops_begun += 1
@@ -80,7 +80,7 @@ class Changer(Worker):
         try:
             call()
         except REFUSED:
-            # It has not happened: the shape of before, as the change that follows.
+            # It has not happened: log the old shape as the next change.
             self.refused += 1
             self.steps += 1
             line = f"shape {json.dumps([self.steps, self.shape, None, self.drops_begun, seen])}"

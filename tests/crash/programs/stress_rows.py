@@ -1,7 +1,7 @@
 """Rows of the stress program: which table, which columns, and what a row with given stamps must hold.
 
 A row has two stamps, one for each half of its columns; everything else in it follows from its key and them. So a row
-says by itself whether it is whole, and a ledger line needs two numbers for what a transaction left of a row.
+alone shows whether it is whole, and a ledger line needs two numbers for a changed row.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def _unique_problems(
 
 
 def leftovers(db: Any) -> list[str]:
-    """What is kept though every thread that used the store has ended: dropped memory, pins, transactions, locks."""
+    """Resources still held after every thread of the store has ended: dropped memory, pins, transactions, locks."""
     store = db.parts.store
     # A local checkpoint holds a pin, and the binlog writes the rows of its own tables in transactions.
     rows_turn = nullcontext() if db.binlog is None else db.binlog.rows.turn
