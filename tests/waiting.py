@@ -1,4 +1,4 @@
-"""Waiting for what must come to be, never for time to pass."""
+"""Waits for a condition, never for time to pass."""
 
 from __future__ import annotations
 

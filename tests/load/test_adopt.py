@@ -1,4 +1,4 @@
-"""A load that is adopted is there as if every row had been inserted, at once; one that is refused leaves nothing."""
+"""An adopted load looks as if every row had been inserted, at once; a refused one leaves nothing."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
         for f in db[NAME].table.fragments
     ]
     assert all(now - then in (0, 1) for now, then in zip(after, pages, strict=True))
-    # What is in the way can go, and the same load be adopted.
+    # The rows in the way can be deleted, and the same load adopted.
     assert load.abort(job, published=True, place=own_place(db))
     assert leaves(db) == []
     db[NAME].delete_many(list(range(290, 300)))
@@ -163,7 +163,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         assert (again.is_repeated, again.rows, again.txid) == (True, 1_000, first.txid)
         assert list((tmp_path / "jobs").iterdir()) == []
         assert len(db["t"]) == 1_000
-        # A mark of a transaction that never came to its end changes nothing.
+        # The mark of a transaction that never ended changes nothing.
         other = db.plan_load("t", tmp_path / "jobs")
         load.publish(other, load.write_parts(other, 0, [pa.record_batch({"id": pa.array(range(2_000, 2_500))})]))
         with db.transaction() as txn:

@@ -36,7 +36,7 @@ def test_crash_states_of_loads_show_what_was_promised() -> None:
 
 @pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])
 def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.LoadHistory]) -> None:
-    """Else the enumeration shows less than it says."""
+    """Otherwise the enumeration covers less than it claims."""
     ledger, disk = Ledger(), MemoryFiles()
     run = history(lambda **options: open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options), 4, ledger)
     run.run(80)
@@ -58,7 +58,7 @@ def job_of(db: Any) -> load.LoadJob:
 
 
 def steps(files: Any, job: load.LoadJob) -> load.LoadManifest:
-    """A load as it comes about, in a place of its own."""
+    """A load, step by step, in a place of its own."""
     place = Directory(files)
     begin(job, place)
     reports = load.write_parts(job, 0, [batch(rows(0, 40))], 0, place)
@@ -84,7 +84,7 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
         published_now = any(leaf.endswith(".published") for leaf in left.leaves(job.name))
         outcomes[published_now] += 1
         if published_now:
-            # Whoever comes later finds a manifest, and every file it names whole.
+            # Every later process finds a manifest, and every file it names whole.
             manifest = load.publish(job, [], left)
             assert manifest.rows == 80
             store = new_store()

@@ -96,7 +96,7 @@ def test_blocks_of_any_rows_are_listed_and_any_changed_word_is_refused_as_the_tw
     out = np.zeros((stop + 1) * LR_WORDS, dtype=np.int64)
     status = survey_block(other.words(1), other.hash_header, block, start, stop, 0, 200, out, KEY)
     assert status == ST_PARTITION
-    # Pages are added to every record, and to nothing else.
+    # Pages are charged to every record, and to nothing else.
     moved = block.copy()
     assert add_pages(moved, start, stop, 9) == OK
     changed = np.flatnonzero(moved != block)

@@ -1,4 +1,4 @@
-"""Groups written by one sync: a crash leaves any of them, and only a whole beginning counts (ADR 0016)."""
+"""Groups written by one sync: a crash may leave any of them, and only those before the first gap count (ADR 0016)."""
 
 from __future__ import annotations
 

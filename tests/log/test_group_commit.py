@@ -121,8 +121,9 @@ def test_leader_interrupted_anywhere_leaves_a_log_that_others_lead() -> None:
 
 
 def test_signal_behind_the_publishing_of_a_group_does_not_write_its_buffer_again() -> None:
-    """Story: a leader that was interrupted wrote its group again, though it had been published and its buffer given to
-    the next records: a durable group was overwritten by bytes of another."""
+    """Story: an interrupted leader wrote its group again, though the group had been published and its buffer reused for
+    the next records: a durable group was overwritten by bytes of another.
+    """
     log = Log()
 
     class Taken(list[Any]):

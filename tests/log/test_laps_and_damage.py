@@ -28,7 +28,9 @@ Contents = dict[str, bytes]
 
 
 def test_files_of_a_new_log_are_closed_once_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: a mutant left them open, and no test saw it; each store made would have cost its process descriptors."""
+    """Story: a mutant left the files open, and no test saw it; each store made would have cost its
+    process descriptors.
+    """
     files, left = MemoryFiles(), []
     made, closed = files.create, files.close
     monkeypatch.setattr(files, "create", lambda *given: left.append(made(*given)) or left[-1])
@@ -290,7 +292,7 @@ def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store:
     ("field", "shift"), [("store_low", 1), ("store_high", 1), ("sequence", 1), ("lsn", GROUP_ALIGN_BYTES), ("kind", 1)]
 )
 def test_group_that_says_it_is_another_one_is_not_taken_though_its_seal_is_right(field: str, shift: int) -> None:
-    """The mutants that compare no store id and no LSN survived: no group was damaged but by flipped bits."""
+    """Story: mutants that compare no store id and no LSN survived: groups were damaged by flipped bits only."""
     log = Log(file_bytes=1 << 15)
     log.write(1)
     lsn, sequence = log.redo.head_lsn, log.redo.sequence

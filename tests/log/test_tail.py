@@ -108,7 +108,8 @@ def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
 
 def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     """Story: ids of transactions are incarnation << 40 | counter. The opening after 8,388,607 others would have made
-    negative ones, without a word."""
+    negative ones, without an error.
+    """
     files = MemoryFiles()
     db = open_memory(files)
     db.create_table("test.account", ACCOUNT, primary_key="id")

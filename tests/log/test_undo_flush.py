@@ -70,7 +70,7 @@ def test_records_that_are_not_written_yet_count_as_used() -> None:
 
 
 def append(undo: Undo, value: int, words: int) -> int:
-    """As a commit does: room before the latch, looked at again under it. The LSN."""
+    """As a commit does: make space before taking the latch, check again under it. Return the LSN."""
     import numpy as np
 
     from tidemark.engine.disk.undo_kernels import append_undo

@@ -17,7 +17,7 @@ from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 
 
 class Life:
-    """A log, what a local checkpoint has said durably about it, and the checks after a power loss."""
+    """A log, the facts a local checkpoint has durably recorded about it, and the checks after a power loss."""
 
     def __init__(self, seed: int, is_filtering: bool, buffer_words: int) -> None:
         self.rng = random.Random(seed)
@@ -86,7 +86,7 @@ class Life:
             self.restart()
 
     def transaction(self) -> None:
-        """Promise, then commit; refused, it waits for a local checkpoint."""
+        """Reserve, then commit; if refused, wait for a local checkpoint."""
         undo, rng = self.undo, self.rng
         pieces = [rng.randrange(1, 60) for _ in range(rng.randrange(1, 25))]
         if not all(undo.promise(5 + size) for size in pieces):
@@ -101,7 +101,9 @@ class Life:
         undo.end(TRANSACTION)
 
     def local_checkpoint(self) -> None:
-        """Mark, durable; now and then it is abandoned; complete, the older one's mark is the tail."""
+        """Make a mark durable. Sometimes the local checkpoint is abandoned; if complete, the older one's mark is the
+        tail.
+        """
         undo = self.undo
         mark = undo.mark(1, self.epoch)
         if self.rng.random() < 0.5:
@@ -260,8 +262,9 @@ def filtered_only(undo: Undo, count: int) -> None:
 
 
 def test_filtered_records_are_not_written_and_their_lsns_are_not_given_again() -> None:
-    """Story: after a run that wrote no group the next one gave the same LSNs again. A page on disk with the LSN of a
-    filtered record would have been undone by a new record that never reached it."""
+    """Story: after a run that wrote no group the next run used the same LSNs again. A page on disk with the LSN of a
+    filtered record would have been undone by a new record that never reached it.
+    """
     undo = Undo()
     undo.restorable = 1
     filtered_only(undo, 20)

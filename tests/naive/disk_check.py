@@ -1,4 +1,6 @@
-"""What verification of disk columns must find, worked out page by page and row by row from the layout alone."""
+"""The expected findings of a verification of disk columns, derived page by page and row by row from the
+layout alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of node restart are to find, worked out from the layout alone, slot by slot."""
+"""The expected results of the kernels of node restart, derived from the layout alone, slot by slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault catalogue is whole: each of its entries says what covers it, and nothing is put off.
+"""The fault catalogue is complete: each of its entries says what covers it, and none is postponed.
 
 Story: two dozen entries said that their tests come later, long after the rooms were built; some had tests by then that
 no entry named.

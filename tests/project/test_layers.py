@@ -1,4 +1,4 @@
-"""The house keeps its rules, and each rule fires on a planted violation."""
+"""The code keeps its rules, and each rule fires on a planted violation."""
 
 from __future__ import annotations
 

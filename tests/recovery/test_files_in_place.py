@@ -1,5 +1,6 @@
-"""Files cut, missing, replaced, copied at a bad moment; and what surrounds a store: clock, limits, signals, exceptions
-of the user's code (F71 to F76, F81, F82, F104, F118, F119)."""
+"""Files cut, missing, replaced, copied at a bad moment; and the surroundings of a store: clock, limits, signals,
+exceptions of the user's code (F71 to F76, F81, F82, F104, F118, F119).
+"""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_any_one_file_of_another_store_is_foreign_if_it_is_read_and_else_harms_n
 
 
 def test_any_one_file_of_an_earlier_day_is_damage_or_all_rows_are_there() -> None:
-    """F73. Story: only all files of the log together were put back to an earlier day."""
+    """F73. Story: all files of the log were only ever put back to an earlier day together."""
     files = MemoryFiles()
     db = open_memory(files)
     db.create_table(NAME, ACCOUNT, "id")

@@ -107,7 +107,7 @@ BODIES: dict[str, Callable[[dict[str, Any]], None] | bytes] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_intact_control_file_with_an_impossible_body_is_a_damaged_one(history: History, name: str) -> None:
-    # Each used to end the opening with an error of Python's own.
+    # Story: each ended the opening with an error of Python's own.
     newest = f"lcp/control-{history.lcp_ids[1]}"
     changed = with_body(history.contents[newest], BODIES[name])
     assert changed != history.contents[newest]
@@ -173,7 +173,7 @@ KINDS = ["sysfile", "sysfile.1", "control", "data", "copies", "needed group", "l
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unit_of_a_newer_format_is_refused_with_both_versions(history: History, kind: str) -> None:
-    # Only the sysfile was looked at: every other kind was read as if its format were ours.
+    # Story: only the sysfile's format was verified: every other kind was read as if its format were the current one.
     name, at = place_of(history, kind)
     contents = {**history.contents, name: resealed(history.contents[name], at, version=FORMAT_VERSION + 1)}
     error = refused(contents, tm.VersionTooNew)

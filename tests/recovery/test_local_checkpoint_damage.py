@@ -162,7 +162,7 @@ def test_kill_right_after_a_fallback_falls_back_again(history: History) -> None:
 
 @pytest.mark.parametrize("pattern", ["lcp/{newest}-1-3.data", "lcp/{newest}-copies.data", "lcp/control-{newest}"])
 def test_unreadable_file_of_the_newest_checkpoint_the_one_before_is_loaded(history: History, pattern: str) -> None:
-    # A read error used to latch, so that nothing else could be read either (F41).
+    # Story: a read error latched, so that nothing else could be read either (F41).
     name = pattern.format(newest=history.lcp_ids[1])
     memory = MemoryFiles.from_snapshot(history.contents)
     files = FaultFiles(memory, [Rule("pread", name, once=False, error=errno.EIO)])
@@ -236,7 +236,7 @@ def test_restart_through_an_epoch_before_every_checkpoint_says_which_are_possibl
 
 
 def test_row_whose_bit_disagrees_with_its_epoch_is_named_and_ends_the_store() -> None:
-    """It said only that there was one: of a store of millions of rows nothing could be found out."""
+    """Story: the error said only that there was such a row, but not which one of millions."""
     db = open_memory()
     db.create_table("test.t", ACCOUNT, "id", partition=tm.HashPartition(1))
     db["test.t"].insert_many([(number, "o", 1.0, None) for number in range(10)])

@@ -172,7 +172,7 @@ def test_both_copies_damaged_refused_with_checkpoints_and_with_a_log_alone(
 
 
 def test_both_copies_damaged_with_only_data_files_or_a_late_group_beside_them_refused(history: History) -> None:
-    # Only control files, and groups at the very start of a file, used to be looked for: a store without them was made
+    # Story: only control files, and groups at the very start of a file, were looked for. A store without them was made
     # anew over its own data files and log.
     contents = damaged(history.copy(), NAMES, "missing", 1)
     for name in [name for name in contents if "/control-" in name or name.startswith("redo/")]:
@@ -271,7 +271,7 @@ def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
     ids=str,
 )
 def test_intact_copies_with_an_impossible_log_are_damage(history: History, fields: dict[str, int]) -> None:
-    # Used to end in ZeroDivisionError, or in a list of 2**60 names.
+    # Story: this ended in ZeroDivisionError, or in a list of 2**60 names.
     contents = history.copy()
     for name in NAMES:
         contents[name] = resealed(contents[name], **fields)

@@ -147,7 +147,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_value_costs_no_more_time_than_it_has_bytes(case: str) -> None:
     """Story: `scan(where=col("price") > Decimal("1e999999999"))` wrote a number of a thousand million digits and held
-    the GIL for minutes, as a call of 74 bytes too; a row with `Decimal("1e-99999999")` ended the process inside Arrow.
+    the GIL for minutes; a call of 74 bytes over the wire did the same. A row with `Decimal("1e-99999999")` ended the
+    process inside Arrow.
     """
     made = subprocess.run(
         [sys.executable, "-c", f"from tests.rows.test_bounded_values import run; run({case!r})"],

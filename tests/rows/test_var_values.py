@@ -1,4 +1,4 @@
-"""Values of a var part replaced in place: the same bytes as taking it apart and building it again, or nothing."""
+"""Values of a var part replaced in place: the same bytes as decoding it and building it again, or no change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that come while other rooms are at work: snapshots, unique indexes, transactions that spool, batches."""
+"""Columns that are added during other work: snapshots, unique indexes, transactions that spool, batches."""
 
 from __future__ import annotations
 

@@ -320,8 +320,8 @@ def test_snapshot_memory_is_checked_and_named() -> None:
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_partition_dropped_before_a_snapshot_is_not_shown_by_an_index(storage: Literal["memory", "disk"]) -> None:
-    """Story: entries of a dropped partition stay in an index as long as anything looks at its rows, an older snapshot
-    say; a scan of a newer snapshot by the index showed those rows, and broke off in an IndexError for disk columns.
+    """Story: entries of a dropped partition stay in an index as long as any reader needs its rows, for example an older
+    snapshot. A scan of a newer snapshot by the index showed those rows, and ended in an IndexError for disk columns.
     """
     db = open_memory(data_memory="16 MiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64), tm.Column("note", tm.Int64, storage=storage)]

@@ -44,7 +44,7 @@ class Taken:
 
 
 class Watched(Indexed):
-    """Rows are wide, so that pages empty and come back; `between` is called where a reader comes up for air."""
+    """Rows are wide, so that pages empty and are used again; `between` is called when a reader returns to Python."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
         self.rng = random.Random(seed)

@@ -44,7 +44,7 @@ def replaced(room: Any, name: str, made: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def limited(size_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes: the system's own refusal, EFBIG."""
+    """Limit the size of files of this process in bytes: the system itself refuses more, with EFBIG."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -54,7 +54,7 @@ def limited(size_bytes: int) -> Iterator[None]:
 
 
 class FullDiskWriter(LoadWriter):
-    """Writes loads on a disk that is full at the n-th call, or at a file size; for so many attempts of each task."""
+    """Writes loads on a disk that is full at the nth call, or at a file size, for the first attempts of each task."""
 
     def __init__(self, job: Any, nth: int, size_bytes: int, attempts: int) -> None:
         super().__init__(job)

@@ -39,13 +39,13 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column(
 FRAGMENTS = 4
 ROWS = 60_000
 ROWS_MAX = 600_000  # then the store begins anew
-FAILED = (tm.Error, PySparkException, Py4JError)  # what a job ends with whose tasks were killed
+FAILED = (tm.Error, PySparkException, Py4JError)  # errors of a job whose tasks were killed
 KINDS = ("load", "restore", "processes")
 EXECUTOR = "-executors"
 EXECUTOR_KINDS = ("load-executors", "restore-executors", "verify-executors")
-KILLS_MAX = {False: 7, True: 5}  # of one round; of executors fewer, since Java takes seconds to come back
+KILLS_MAX = {False: 7, True: 5}  # in one round; fewer for executors, since Java takes seconds to start again
 WAITS_S = {False: (0.05, 0.3, 0.8), True: (0.1, 0.5, 2.0)}
-VERIFY_TURNS = 3  # else a round is over before the first kill
+VERIFY_TURNS = 3  # otherwise a round is over before the first kill
 ATTEMPTS_NATIVE = 3  # of a task of a native restore
 # Two executors of one core, as processes of their own; a task is tried twice.
 CLUSTER = "local-cluster[2,1,1024]"
@@ -54,7 +54,7 @@ CLUSTER_SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.task.maxFailures": CLUSTER_ATTEMPTS,
-    "spark.deploy.maxExecutorRetries": -1,  # else the tenth executor that ends so takes the session with it
+    "spark.deploy.maxExecutorRetries": -1,  # otherwise the tenth executor that ends so takes the session with it
 }
 
 
@@ -94,7 +94,7 @@ class Loop:
     def round(self, kind: str, report: KillReport) -> None:
         """One round. Raises: Violation."""
         began = time.monotonic()
-        # What one round draws, killers included, is of no influence on the next.
+        # The draws of one round, killers included, have no influence on the next.
         self._rng = random.Random(f"{self._seed} {kind} {report.rounds}")
         work = {"load": self._load, "verify": self._verify}.get(kind.removesuffix(EXECUTOR), self._restore)
         work(kind, report)
@@ -151,7 +151,7 @@ class Loop:
             if db.check()["problems"]:
                 raise Violation(f"the check of the store: {db.check()['problems'][0]}")
             for _ in range(3):
-                db.checkpoint()  # the log is cut, and files that only it named go
+                db.checkpoint()  # the log is cut, and files that only it named are removed
             left = files_below(path / "load")
             if left:
                 raise Violation(f"the store's folder of loads holds {left[:3]}")
@@ -253,7 +253,7 @@ class Loop:
 
     # --- verification and reading ----------------------------------------------------------------
     def _verify(self, kind: str, report: KillReport) -> None:
-        """Verification, comparison and reading on executors, against the same by this process."""
+        """Verification, comparison and reading on executors, compared with the same by this process."""
         source, place, spark = self._made_source(), self._directory / "place", self._spark()
 
         def work() -> list[Any]:
@@ -299,7 +299,7 @@ def kill_loop(
 
 
 def own_spark_home(directory: Path) -> Path:
-    """A directory that Spark takes for its installation: workers of `local-cluster` write below it."""
+    """A directory that Spark uses as its installation: workers of `local-cluster` write below it."""
     import pyspark
 
     home = directory / "spark-home"

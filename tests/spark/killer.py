@@ -1,4 +1,4 @@
-"""SIGKILL of processes that do the work of others, at random moments."""
+"""SIGKILL of processes that work for others, at random moments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_spark_task(process: psutil.Process) -> bool:
 
 
 def is_executor(process: psutil.Process) -> bool:
-    """Whether it is the Java process of an executor, which `local[…]` has not, that has had a task."""
+    """Whether it is the Java process of an executor (`local[…]` has none) that has had a task."""
     return EXECUTOR in process.cmdline() and bool(process.children())
 
 
@@ -116,7 +116,7 @@ class ExecutorKiller(Killer):
         self._held = []
 
     def __exit__(self, *_: object) -> None:
-        """Behind it none of the processes of killed executors is left."""
+        """After it, none of the processes of killed executors is left."""
         super().__exit__()
         self._let_go()
         alive = psutil.wait_procs(self._orphans, ORPHANS_TIMEOUT_S)[1]

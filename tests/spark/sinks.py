@@ -37,7 +37,7 @@ def closed(db: tm.Database) -> int:
 
 
 class Sink:
-    """Takes the batches of a query by their numbers, as a sink does that may be written to again."""
+    """Keeps the batches of a query by their numbers, as a sink that may be written to again."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -52,7 +52,7 @@ class Sink:
             raise RuntimeError("the sink failed")
 
     def run(self, stream: Any) -> None:
-        """To the end there is now."""
+        """Read to the current end."""
         with tidemark.spark.typed_errors():
             run_query(stream.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.place)))
 
@@ -71,7 +71,7 @@ def told_by_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
 
 
 def told_by_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
-    """Of each column of a Parquet file: rows, values, different ones, least, greatest, and a sum of hashes."""
+    """For each column of a Parquet file: rows, values, distinct ones, least, greatest, and a sum of hashes."""
     import duckdb
 
     with duckdb.connect() as oracle:

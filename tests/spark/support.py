@@ -1,4 +1,4 @@
-"""Stores on disk with every type of column, for what Spark reads and writes."""
+"""Stores on disk with every type of column, for Spark to read and write."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:
-    """The same of an open store."""
+    """The same from an open store."""
     return sorted((tuple(row) for row in db[table].scan(columns=columns)), key=lambda row: row[0])
 
 

@@ -1,4 +1,4 @@
-"""What Spark calls to read row changes, without Spark: offsets, tasks, options."""
+"""The calls by which Spark reads row changes, without Spark: offsets, tasks, options."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_batches_of_a_reader_are_the_same_for_the_same_offsets_whichever_reader_
     # Another reader, as after a restart of the query, plans a batch without a prior call for the latest offset.
     other = stream_reader(place)
     assert rows_of_batch(other, middle, end) == second
-    # Spark before 4.2 does not say from where, and knows no limit.
+    # Spark before 4.2 does not pass the start, and knows no limit.
     newest = other.latestOffset()
     assert rows_of_batch(other, end, newest) == [6] and other.latestOffset() == newest
-    # With what there was when it began, whatever comes then.
+    # With the data that existed when it began, whatever is added later.
     other.prepareForTriggerAvailableNow()
     db["numbers"].insert((7, "x"))
     logged(db)

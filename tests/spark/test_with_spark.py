@@ -20,12 +20,12 @@ from tests.spark.sinks import Sink, closed, run_query, told_by_duckdb, told_by_f
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 from tidemark.recovery.load import read_manifest
 
-# pyspark leaves sockets to the garbage collector.
+# pyspark leaves its sockets to the garbage collector.
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 pytestmark = [pytest.mark.spark, *map(pytest.mark.filterwarnings, LEFT)]
 NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
 KILLERS_MAX = 10
-LONG = pytest.mark.timeout(1_200)  # if killers meet no task in the first attempts
+LONG = pytest.mark.timeout(1_200)  # if killers find no task in the first attempts
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """What a test leaves is collected before the next, which may be of another file."""
+    """Garbage of a test is collected before the next test, which may be in another file."""
     yield
     gc.collect()
 
@@ -124,7 +124,7 @@ def loaded(db: tm.Database, job: Any) -> list[tuple[Any, ...]]:
 def test_rows_of_every_type_are_loaded_as_they_are(
     spark: Any, every: tuple[Path, list[tuple[Any, ...]]], tmp_path: Path
 ) -> None:
-    """Out of one store through Spark into another: equal in the end."""
+    """From one store through Spark into another: equal in the end."""
     frame = tidemark.spark.read(spark, every[0], options={"tasks": 2})
     with tm.open(tmp_path / "other", **SMALL) as other:
         other.create_tablespace("main", size="1 MiB", page_size="32 KiB")
@@ -162,8 +162,8 @@ def test_load_that_cannot_be_is_refused_before_any_task(spark: Any, db: tm.Datab
 
 
 def until_killed(killer_of: Callable[[], Killer], work: Callable[[int], Any]) -> Any:
-    """Do the work until a process was killed in it, with the number of the attempt; what the last one gave. On a busy
-    machine the killer may look when the tasks have ended.
+    """Repeat the work, with the number of the attempt, until a process was killed in it; return the result of the last
+    attempt. On a busy machine the killer may look only after the tasks have ended.
     """
     for attempt in range(KILLERS_MAX):
         with killer_of() as killer:
@@ -182,7 +182,7 @@ def working_killed(most: int) -> Killer:
 def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     spark: Any, db: tm.Database, tmp_path: Path
 ) -> None:
-    """Story: the test was to see a kill in a load of twenty seconds, which a busy machine may not give."""
+    """Story: the test had to see a kill in a load of twenty seconds, which a busy machine may not give."""
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
 
@@ -215,7 +215,7 @@ def files_below(path: Path) -> list[str]:
 
 @pytest.fixture
 def full_disk(spark: Any) -> Any:
-    """The room of full disks, its functions travelling by value."""
+    """The module of full disks, its functions travelling by value."""
     from pyspark import cloudpickle
 
     from tests.spark import full_disk as room
@@ -226,7 +226,7 @@ def full_disk(spark: Any) -> Any:
     cloudpickle.unregister_pickle_by_value(room)
 
 
-# Calls that find no room; ordinary runs take two of them, for each job is tried four times over.
+# Calls that find the disk full; ordinary runs take two of them, because each job is tried four times over.
 CALLS = [pytest.param((2, 4, 99), id="some"), pytest.param(range(1, 30), id="all", marks=pytest.mark.soak)]
 
 
@@ -386,7 +386,7 @@ def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
     run(most=1)
     assert len(sink.batches) > 1 and sink.rows == told_by_feed(source, "numbers")
     change(1)
-    # The batch was given out, and the query ends before it has noted that.
+    # The batch was given out, and the query ends before it has recorded that.
     sink.fails_in = len(sink.batches)
     with pytest.raises(Exception, match="the sink failed"):
         run()
@@ -507,8 +507,8 @@ def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
 
 @LONG
 def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    """Story: one round of each kind was to see two kills, and a killer on a busy machine may see none. There are more
-    rounds until it has.
+    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds go on
+    until it has.
     """
     kills = 0
     for attempt in range(KILLERS_MAX):

@@ -1,4 +1,4 @@
-"""Two stores that are given the same calls: in one every transaction of some size spools, in the other none does."""
+"""Two stores that get the same calls: in one every transaction of some size spools, in the other none does."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ORDINARY: dict[str, Any] = {**OPTIONS, "transaction_memory": "16 MiB", "transact
 
 
 def columns(kind: str) -> list[tm.Column]:
-    """fixed: no var part. var: with one, the key among it. disk: with a disk part, chained at times.
-    unique: with a column of values that no two rows share.
+    """fixed: no var part. var: with one, which holds part of the key. disk: with a disk part, chained at times. unique:
+    with a column of distinct values.
     """
     if kind == "unique":
         return [*columns("var"), tm.Column("u", tm.Int64, nullable=True)]

@@ -1,4 +1,4 @@
-"""A spool file that the log refers to is whole, or the store is not opened; nothing is changed then."""
+"""A spool file that the log refers to is whole, or the store is not opened, and no file is changed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_blocks_exchanged_or_of_another_file_are_damage() -> None:
 
 
 def test_block_as_it_was_before_it_was_written_again_is_damage() -> None:
-    """A write that the disk lost although it was synced: seals are right, the digest is not."""
+    """A lost write on a disk that had reported the sync as done: seals are right, the digest is not."""
     files, _, name = spooled_store()
     content = files.snapshot()[name]
     size = int.from_bytes(content[12:16], "little")

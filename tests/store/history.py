@@ -209,7 +209,7 @@ class World:
         self.db.create_table(NAME, self.columns, "id", spread)
 
     def answer(self, step: Step) -> Any:
-        """What the store says: rows sorted by key, counts, or the class and evidence of a refusal."""
+        """The answer of the store: rows sorted by key, counts, or the class and evidence of a refusal."""
         try:
             return getattr(self, f"_{step.call}")(step.data)
         except tm.Rejected as error:

@@ -1,4 +1,4 @@
-"""Views of stores in memory, through disks on which whatever would change them fails."""
+"""Views of stores in memory, through disks on which every call that would change them fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITES = ("create", "pwrite", "truncate", "sync", "make_directory", "rename", "u
 
 
 def attach(files: Any, **options: Any) -> tm.ReadOnlyDatabase:
-    """A view through a disk on which whatever would change it fails."""
+    """A view through a disk on which every call that would change it fails."""
     guarded = FaultFiles(files, [Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     parsed = Options.from_keywords({"data_memory": "16 MiB", **options})
     return tm.ReadOnlyDatabase(guarded, parsed, ManualClock())

@@ -77,8 +77,8 @@ def test_row_of_a_key_told_absent_is_made_behind_the_end_of_the_transaction(kind
 
 
 def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
-    """Story: the longer timeout was given to a name that nothing reads. On a busy machine 200 ms were over before the
-    commit.
+    """Story: the longer timeout was assigned to a name that is never read. On a busy machine 200 ms were over before
+    the commit.
     """
     db, table = store("plain", LONG_MS)
     txn = db.transaction()

@@ -18,7 +18,7 @@ from tidemark.engine.txn.transaction import Transaction
 
 
 class Died(BaseException):
-    """What ends a thread without a word."""
+    """Ends a thread without a message."""
 
 
 @pytest.mark.parametrize("spools", [False, True])

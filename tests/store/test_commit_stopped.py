@@ -127,7 +127,7 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
 
 
 def test_a_schema_change_that_cannot_be_seen_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: what broke in a schema change that was logged left its record to the next leader, and the store alive."""
+    """Story: a schema change that broke after it was logged left its record to the next leader, and the store alive."""
     files = MemoryFiles()
     db = _store(files, "small")
     store = db.parts.store

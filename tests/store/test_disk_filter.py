@@ -45,7 +45,7 @@ def history() -> tuple[dict[str, bytes], Moments]:
 
 
 def outcomes(contents: dict[str, bytes], moments: Moments) -> list[str]:
-    """What a restart through each epoch gives: "refused", or "exact" once the rows were found to be those."""
+    """The result of a restart through each epoch: "refused", or "exact" after its rows were compared."""
     found = []
     for epoch, rows in moments:
         files = MemoryFiles.from_snapshot(contents)

@@ -1,6 +1,6 @@
 """One test for each bug of disk columns and local checkpoints that NDB had and this store could have.
 
-Each begins with the story, and plays what made the bug show: it must not.
+Each begins with the story, and repeats the steps that exposed the bug: it must not appear.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_page_emptied_flushed_and_taken_again_as_an_empty_one_keeps_its_place_in
 
 def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_the_undo_buffer() -> None:
     """NDB bug #16766493: disk columns of 8 KB and more overloaded the UNDO buffer. Rows nearly as large as a page,
-    parallel updates, the smallest UNDO log: every update is done or refused, and never half of it.
+    parallel updates, the smallest UNDO log: every update is made or refused as a whole.
     """
     store = DiskStore(undo_log="1 MiB", lock_timeout_ms=0)
     store.load(range(30), size=2_990)

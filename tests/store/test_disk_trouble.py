@@ -109,7 +109,7 @@ def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_o
 
 @pytest.mark.parametrize("is_needed", [False, True])
 def test_restart_with_a_damaged_page_opens_unless_undo_needs_it(is_needed: bool) -> None:
-    """F61, F62: a damaged page that UNDO or REDO must change is refused by name; nothing that is whole gets worse."""
+    """F61, F62: a damaged page that UNDO or REDO must change is refused by name; no intact page is damaged."""
     store = stored()
     store.db = open_memory(store.files, **DISK)
     if is_needed:
@@ -171,7 +171,9 @@ def test_double_write_file_missing_or_damaged_is_made_again(is_missing: bool) ->
 
 
 def test_failed_write_of_the_undo_log_ends_the_store_and_loses_nothing() -> None:
-    """F35: its files were written when they were made, so even a full disk there is a failure of the disk."""
+    """F35: the files of the UNDO log were written when they were made, so even a full disk there is a failure of the
+    disk.
+    """
     store = stored()
     plan = Plan([Rule("pwrite", "undo/*", nth=2, error=errno.ENOSPC)])
     plan.is_over = True
@@ -315,8 +317,8 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
 
 
 def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> None:
-    # A scan holds up to a quarter of the frames, and held all pages rows had moved to besides: four of them, each
-    # waiting for one frame more, waited for each other until their time was over, or one for itself.
+    # Story: a scan holds up to a quarter of the frames, and also held all pages that rows had moved to. Four scans,
+    # each waiting for one frame more, waited for each other until their timeouts, or one for itself.
     store = DiskStore(data_memory="32 MiB")
     store.load(range(60), size=400)
     before = store.found()
@@ -406,7 +408,7 @@ def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> N
 
 
 def test_local_checkpoint_with_a_full_undo_buffer_makes_room_for_its_mark() -> None:
-    # As above; the marks of checkpoints that a full disk had abandoned added up.
+    # Story: as above; the marks of local checkpoints that a full disk had abandoned added up.
     plan = Plan([Rule("create", "lcp/*", once=False, error=errno.ENOSPC)])
     plan.is_over = True
     memory = MemoryFiles()
@@ -440,8 +442,8 @@ class Pauses:
 
 
 def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the_store() -> None:
-    # Pages larger than 8 KiB make the double-write file longer. With no space for that the thread that writes pages
-    # ahead of need died, and its death failed the store.
+    # Story: pages larger than 8 KiB make the double-write file longer. Without space for that, the thread that writes
+    # pages ahead of need died, and its death failed the store.
     plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
     plan.is_over = True
     memory = MemoryFiles()

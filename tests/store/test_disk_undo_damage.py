@@ -78,7 +78,7 @@ def test_last_undo_group_damaged_or_torn_before_any_page_was_written_is_a_tail_a
 
 @pytest.mark.parametrize("seed", range(4))
 def test_last_undo_group_lost_that_written_pages_need_is_never_silent(seed: int) -> None:
-    """It looks like a tail; but the pages of its records do not fit the log that is left."""
+    """It looks like a tail; but the pages of its records do not fit the rest of the log."""
     rng = random.Random(seed)
     store = DiskStore(undo_filter=False)
     store.load(range(ROWS))
@@ -119,7 +119,7 @@ def test_undo_log_full_before_any_local_checkpoint_is_void_at_every_restart_and_
 
 
 def test_restart_before_any_local_checkpoint_broken_off_anywhere_gives_the_rows() -> None:
-    """U7: the void is declared by both copies of the sysfile before anything is written in its place."""
+    """U7: both copies of the sysfile declare the log void before any byte is written in its place."""
     store = DiskStore(undo_filter=False)
     for turn in range(4):
         store.load(range(turn, ROWS, 3), turn, size=400 + 100 * turn)

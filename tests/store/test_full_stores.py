@@ -96,7 +96,7 @@ def test_rows_can_be_deleted_from_full_memory_and_inserted_again(kind: str, how:
 
 @pytest.mark.parametrize("kind", ["plain", "unique"])
 def test_changes_of_full_memory_are_made_and_undone_again_and_again(kind: str) -> None:
-    """Deletes and updates that need no row more go through for ever; what needs one is refused whole."""
+    """Deletes and updates that need no new row go through for ever; a call that needs one is refused whole."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)

@@ -140,7 +140,7 @@ def test_patterns_committed_before_the_point_are_in_the_checkpoint() -> None:
 
 
 def test_pages_that_vanish_and_return_during_the_scan_lose_nothing() -> None:
-    """NDB's PLCP tests: whole pages are emptied ahead of the scan, given back, and made again with other rows."""
+    """NDB's PLCP tests: whole pages are emptied ahead of the scan, freed, and made again with other rows."""
     files = MemoryFiles()
     db = open_memory(files)
     account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(1))

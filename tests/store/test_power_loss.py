@@ -1,4 +1,6 @@
-"""Power loss at every call that changes the disk: the acknowledged is there whole, and at most the commit under way."""
+"""Power loss at every call that changes the disk: acknowledged commits are there whole, and at most one more, under
+way.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class HookFiles(WrappedFiles):
 
 
 class NotedFiles(MemoryFiles):
-    """Remembers of each piece whether the last image kept it."""
+    """Remembers for each piece whether the last image kept it."""
 
     asked: dict[Piece, bool]
 
@@ -127,7 +129,7 @@ class Watched:
         db = open_memory(image)
         found = rows_of(db) if "test.account" in db else {}
         assert found in (self.acked, self.under_way), f"call {self.calls}, policy {policy}"
-        # Once more, from what this restart has written: the same state (F11, F31).
+        # Once more, from the files of this restart: the same state (F11, F31).
         again = open_memory(image.crash(self.rng, "sectors"))
         assert (rows_of(again) if "test.account" in again else {}) == found
         self.states += 2

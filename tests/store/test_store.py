@@ -173,8 +173,9 @@ def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
 
 
 def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
-    """Story: looking for the row to share took a shared lock of another transaction for an exclusive one, so that the
-    second reader waited for the first. Found by the stateful test."""
+    """Story: the search for the row to share took a shared lock of another transaction for an exclusive one, so that
+    the second reader waited for the first. Found by the stateful test.
+    """
     db = open_memory(lock_timeout_ms=0)
     account = make_account(db)
     account.insert((1, "a", 0.0, None))
@@ -182,7 +183,7 @@ def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
     assert first.get("test.account", 1, lock="shared") == second.get("test.account", 1, lock="shared")
     with pytest.raises(tm.LockTimeout):
         account.delete(1)
-    # The mark of a waiter that gave up kept later readers out.
+    # Story: the mark of a waiter that had timed out kept later readers out.
     with db.transaction() as third:
         assert third.get("test.account", 1, lock="shared") is not None
     first.rollback()
@@ -461,7 +462,9 @@ def test_random_history_against_a_dict_with_crashes() -> None:
 
 
 def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_swept() -> None:
-    """A killed checkpoint's number was given again, its leftover data files made the next one fail with EEXIST."""
+    """Story: a killed checkpoint's number was used again, and its leftover data files made the next one fail with
+    EEXIST.
+    """
     files = MemoryFiles()
     db = open_memory(files)
     make_account(db).insert_many([(number, "a", 1.0, None) for number in range(50)])
@@ -477,7 +480,7 @@ def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_s
 
 
 def test_damaged_newest_control_file_leaves_two_intact_roots_in_the_end() -> None:
-    """A damaged control file was counted as one of the two kept, so the only other root was removed (F58)."""
+    """Story: a damaged control file was counted as one of the two kept, so the only other root was removed (F58)."""
     files = MemoryFiles()
     db = open_memory(files)
     account = make_account(db)

@@ -1,5 +1,5 @@
-"""What surrounds a store for long or all at once: little address space, other processes, thousands of tables, a
-transaction that stays open, a file system that turns read-only, a disk that turns slow (F82, F47, F50, F100, F116).
+"""Long or combined pressure on a store: little address space, other processes, thousands of tables, a transaction that
+stays open, a file system that turns read-only, a disk that turns slow (F82, F47, F50, F100, F116).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 
 def test_opening_with_little_address_space_is_refused_or_opens_and_kills_no_process(tmp_path: Path) -> None:
-    """F82. Story: only a limit that has no room for `data_memory` itself was tried, and only while a store was made."""
+    """F82. Story: only a limit without space for `data_memory` itself was tried, and only while a store was made."""
     place = tmp_path / "store"
     with tm.open(place, **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id")
@@ -126,9 +126,9 @@ def work_in_little_space(answers: Any, place: str) -> None:
 
 
 def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_store_goes_on(tmp_path: Path) -> None:
-    """F82. Story: no store was ever at work when its process could map nothing more.
+    """F82. Story: no store was ever at work when its process could map no more memory.
 
-    The process has the code of all kernels: LLVM ends one that has no room for code it loads (docs/faults.md).
+    The process has the code of all kernels: LLVM ends a process that has no space for code it loads (docs/faults.md).
     """
     answers = FORKS.Queue()
     child = FORKS.Process(target=work_in_little_space, args=(answers, str(tmp_path / "store")))
@@ -137,7 +137,7 @@ def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_stor
     assert child.exitcode == 0
     found = answers.get(timeout=200)
     print(found)
-    # Most calls succeed: what a store needs at work it has taken when it was opened.
+    # Most calls succeed: a store allocates most of the memory for its work when it is opened.
     assert found.pop("limited") and set(found) <= {"", "MemoryExhausted", "MemoryError"}
     with tm.open(tmp_path / "store", **{**SMALL, "data_memory": "64 MiB"}) as db:
         assert {row[2] - key for key, row in rows_of(db).items()} == {7.0}
@@ -276,7 +276,7 @@ FAILED = (tm.IoFailed, tm.SyncFailed, tm.CommitOnFailedStore)
 
 @pytest.mark.parametrize("moment", ["commit", "local checkpoint", "closing an epoch", "schema change"])
 def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_acknowledged(moment: str) -> None:
-    """F47. Story: a read-only file system was met at openings, and of a store at work by a few single writes."""
+    """F47. Story: a read-only file system was tested at openings; in a store at work, only by a few single writes."""
     plan = Plan([Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     plan.is_over = True
     memory = MemoryFiles()
@@ -298,7 +298,8 @@ def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_ackn
     }
     with pytest.raises(tm.Error) as caught:
         calls[moment]()
-    # A local checkpoint that may not make its first file has changed nothing; whatever writes the log has failed.
+    # A local checkpoint that may not make its first file has changed nothing; a failed write of the log fails the
+    # store.
     is_alive = moment == "local checkpoint"
     assert type(caught.value) in ((tm.ReadOnly,) if is_alive else FAILED), repr(caught.value)
     assert "\n" not in str(caught.value)
@@ -326,7 +327,7 @@ CLONE_NEWNS = 0x0002_0000
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
 def test_store_on_a_file_system_that_was_mounted_anew_read_only_is_refused_and_not_changed(tmp_path: Path) -> None:
-    """F47, by the system itself. The mount is one of the child alone, and ends with it."""
+    """F47, by the system itself. The mount belongs to the child alone, and ends with it."""
     place = tmp_path / "mounted" / "store"
     place.parent.mkdir()
 

@@ -49,7 +49,7 @@ def account_store(files: Any = None, **options: Any) -> Any:
 
 
 def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
-    """Everything a user can ask of an open store and of a transaction of it."""
+    """Every call that a user can make on an open store and on a transaction of it."""
     table = db[NAME]
     row = (1_000, "a", 1.0, None)
     return {
@@ -312,7 +312,8 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
 
 def test_transaction_larger_than_the_log_goes_to_a_file_or_is_too_large_at_once() -> None:
     """Story: with transaction_memory above the size of the log, a large transaction filled the log and ended with
-    RedoOverloaded, which `Database.run` tried again for half a minute though no retry could help."""
+    RedoOverloaded, which `Database.run` retried for half a minute, though no retry could succeed.
+    """
     rows = [(number, "a", 1.0, "n" * 1_200) for number in range(1_000)]
     options = {"redo_log": "1 MiB", "transaction_memory": "2 MiB"}
     db = account_store(**options)

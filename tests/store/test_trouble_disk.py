@@ -31,7 +31,7 @@ def history(storage: str) -> History:
 
 
 def faulty(history: History, *rules: Rule) -> tuple[Any, MemoryFiles]:
-    """Files of the store that fail on plan, and the disk below."""
+    """Files of the store that fail as planned, and the disk below."""
     memory = MemoryFiles.from_snapshot(history.contents)
     return FaultFiles(memory, list(rules)), memory
 

@@ -350,7 +350,7 @@ def test_refused_call_inside_a_transaction_leaves_what_it_did_before(db: Any) ->
 
 
 def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> None:
-    # Used to set every column that the rows did not give to its default, silently.
+    # Story: this silently set every column that the rows did not give to its default.
     db = open_memory()
     columns = [
         tm.Column("id", tm.Int64),
@@ -386,7 +386,7 @@ def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> Non
 
 @pytest.mark.parametrize("columns", [["id", "id"], ["price", "id", "price"], [tm.ROWID, "id", tm.ROWID]])
 def test_column_asked_for_twice_is_refused_by_every_way_to_read(db: Any, columns: list[str]) -> None:
-    # A scan of ["id", "id"] was a bare KeyError out of Arrow, or rows with a field "_1".
+    # Story: a scan of ["id", "id"] was a bare KeyError from Arrow, or gave rows with a field "_1".
     table = db[NAME]
     calls = [table.scan, table.to_arrow, table.to_pandas]
     if tm.ROWID not in columns:

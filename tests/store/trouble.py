@@ -28,7 +28,7 @@ def dump(db: Any) -> dict[str, list[Any]]:
 
 
 def promises(db: Any) -> dict[str, Any]:
-    """What operations take and must give back, but for memory that stays on free lists."""
+    """Resources that operations take and must return, except memory that stays on free lists."""
     store = db.parts.store
     let_read_ahead_end(store)
     found = _disk_promises(store) if store.disk is not None and store.disk.is_started else {}
@@ -42,7 +42,7 @@ def promises(db: Any) -> dict[str, Any]:
 
 
 def after_crash(db: Any, **options: Any) -> dict[str, list[Any]]:
-    """What a store opened on the files as they are now shows."""
+    """The content of a store opened on the files as they are now."""
     files: MemoryFiles = db.parts.files
     again = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **options)
     found = dump(again)

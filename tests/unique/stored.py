@@ -39,7 +39,7 @@ def columns(on_disk: bool) -> list[tm.Column]:
 
 
 def key_of(row: Row, name: str) -> Any:
-    """What may be there once only; None if it does not count."""
+    """The value that must be unique; None if the row does not count."""
     places = {"by_email": (1,), "by_pair": (2, 3), "by_float": (4,)}[name]
     key = tuple(row[place] for place in places)
     if None in key:
@@ -48,7 +48,7 @@ def key_of(row: Row, name: str) -> Any:
 
 
 class Refused(Exception):
-    """What the model says of a call that gives two rows one key."""
+    """The model's answer to a call that gives two rows one key."""
 
 
 class Uniques:

@@ -1,4 +1,4 @@
-"""Unique indexes online, at a restart, in dropped partitions, with memory short, and with several threads."""
+"""Unique indexes online, at a restart, in dropped partitions, with little memory, and with several threads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def end(txn: Any, ends_well: bool) -> None:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Let others work until it is so, a minute at most: a planted defect may keep it from ever being so."""
+    """Let other threads work until the condition is true, a minute at most: a planted defect may keep it false for
+    ever.
+    """
     pause = threading.Event()
     for _ in range(60_000):
         if is_so():
