@@ -16,7 +16,7 @@ from tests.fuzz.readers import readers
 from tests.shares import few
 
 SEED = 20_261_124
-# Of a reader whose inputs cost one.
+# For a reader with inputs of cost one.
 INPUTS = few(5_000, 2_000_000)
 READERS = readers()
 KEPT = [(name, title) for name in READERS for title in kept(name)]

@@ -53,7 +53,7 @@ def off() -> None:
 
 
 def job_of(db: Any) -> load.LoadJob:
-    """A job whose files go elsewhere."""
+    """A job whose files are in another directory."""
     return load.LoadJob(7 << 40, *db.parts.opened.identity, db[NAME].definition.to_json(), "elsewhere")
 
 

@@ -23,7 +23,7 @@ class Slots:
 
 
 def slots_of(mem: Any, fragment: int) -> Slots:
-    """Every slot of a fragment whose keys lie in the fixed part."""
+    """Every slot of a fragment with all of its keys in the fixed part."""
     found = Slots()
     for logical in range(int(mem[address_of(fragment) + a.F_PAGES])):
         middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])

@@ -399,7 +399,7 @@ def _read_load_text(data: bytes) -> object:
 
 
 def _json_unit(kind: int, layout: Any) -> tuple[Mutation, ...]:
-    """Of a unit whose content is JSON."""
+    """Mutations of a unit whose content is JSON, most of them of that JSON."""
     body = sealed_json(kind, layout)
     return (*sealed_units(kind, layout), body, body, body, body)
 
