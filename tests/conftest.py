@@ -20,7 +20,7 @@ settings.register_profile(
 )
 settings.load_profile("tidemark")
 
-# Until all is imported nothing is garbage, and looking for it takes a third of the time.
+# Until everything is imported there is no garbage, and the search for it takes a third of the time.
 gc.disable()
 
 
@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes are given whole files in an order by what they take, and tests are marked by what they take
-    and need (tests/durations.py).
+    """With several processes, whole files are distributed in the order of their durations, and tests are marked by
+    their duration and needs (tests/durations.py).
     """
     known = durations.read()
     places = durations.order(known)
@@ -61,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all they import stay: a full collection of garbage needs a second for them, each time."""
+    """Thousands of tests and all their imports stay in memory: a full collection of garbage takes a second for them,
+    each time.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()

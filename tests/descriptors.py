@@ -1,5 +1,7 @@
-"""Which descriptors of this process lead below a folder. Those of earlier tests go whenever the collector comes, so a
-test that counts all of them fails for what others left.
+"""Which descriptors of this process lead below a folder.
+
+Those of earlier tests are closed when the collector runs, so a test that counts all descriptors would fail for those of
+others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How long tests take and what they need: which are quick enough for every change, in which order files are run, and
-which functions start processes or use sockets.
+"""How long tests take and what they need: which are quick enough for every change, the order of files, and which
+functions start processes or use sockets.
 
-`make durations` runs all tests and writes `durations.json` anew: of each file its seconds and how many of them were
-computed, by the test or by processes it started; of each function that is slow the seconds of one of its cases; the
-functions that start processes, and those that use sockets. What is not in there is quick and needs neither. No outcome
-depends on it.
+`make durations` runs all tests and writes `durations.json` anew. It has, for each file, its seconds and how many of
+them were computed, by the test or by processes it started; for each slow function, the seconds of one of its cases; the
+functions that start processes, and those that use sockets. A test that is not in it is quick and needs neither. No
+outcome depends on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 FILE = Path(__file__).with_name("durations.json")
-# `make test-fast` leaves out functions of which a case takes longer.
+# `make test-fast` leaves out functions with a case that takes longer.
 SLOW_SECONDS = 0.1
 
 Durations = dict[str, dict[str, Any]]
@@ -45,9 +45,9 @@ def read() -> Durations:
 def order(known: Durations) -> dict[str, float]:
     """A place between 0 and 1 for each file, by which they are given to the processes that run tests.
 
-    Files that wait, for servers and other processes, and files that compute are two queues that are used up at one
-    pace: else the longest, which wait, would come first together and leave the cores idle. In each the longest come
-    first, or one of them would be run alone at the end.
+    Files that wait, for servers and other processes, and files that compute are two queues, used up at the same pace.
+    Otherwise the longest files, which wait, would all come first and leave the cores idle. In each queue the longest
+    come first, or one of them would run alone at the end.
     """
     all_seconds = sum(each[WHOLE][0] for each in known.values())
     all_computed = sum(each[WHOLE][1] for each in known.values())
@@ -77,7 +77,7 @@ def collected_from(root: Path, number: int, count: int) -> list[str]:
 
 
 def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iterator[str]:
-    """Names of the marks of a function, by what is known of its file."""
+    """Names of the marks of a function, by the records of its file."""
     if function in known.get(SLOW, {}):
         yield "slow"
     yield from (need for need in NEEDS if function in known.get(need, ()))
@@ -86,7 +86,7 @@ def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iter
 
 
 class Noting:
-    """Writes what each case takes and needs, a line for each: of this process if several run tests."""
+    """Writes the duration and the needs of each case, a line for each: those of this process if several run tests."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def _now() -> tuple[float, float]:
 
 
 def main(folder: Path) -> None:
-    """Write `durations.json` from what was noted."""
+    """Write `durations.json` from the recorded durations."""
     cases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     computed: dict[str, float] = defaultdict(float)
     needs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

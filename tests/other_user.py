@@ -1,4 +1,4 @@
-"""What another user of the machine can do: a forked child that gives up root, and what the system answered to it."""
+"""What another user of the machine can do: a forked child drops root, and returns how the system answered it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run a 
 
 
 def write_secret(path: Path, content: bytes) -> Path:
-    """A file for this user alone, as commands want those of secrets."""
+    """A file for this user alone, as commands require for secrets."""
     path.touch(0o600)
     path.chmod(0o600)
     path.write_bytes(content)
@@ -25,7 +25,7 @@ def write_secret(path: Path, content: bytes) -> Path:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A directory that any user may enter; what pytest lends is closed to them."""
+    """A directory that any user may enter; pytest's own are closed to other users."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-open-"))
     folder.chmod(0o755)
     try:
@@ -35,11 +35,11 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_stranger(act: Callable[[], object], groups: tuple[int, ...] = (), user: int = STRANGER) -> str:
-    """What `act` returns in a child of another user, in these groups, as text; of an error its class."""
+    """The result of `act` in a child of another user, in these groups, as text; for an error its class."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        # Nothing but calls of the system here: locks of other threads of this process may be held for good.
+        # Only system calls here: locks of other threads of this process may stay held for ever.
         try:
             os.setgroups(groups)
             os.setresgid(user, user, user)

@@ -51,7 +51,9 @@ def plant(module: str, change: Callable[[str], str]) -> None:
 
 @contextmanager
 def without_the_face() -> Iterator[None]:
-    """Within the block a module of a floor comes without the public face, whose import loads most of the program."""
+    """Within the block, a low-level module can be imported without the package's `__init__`, which loads most of the
+    program.
+    """
     assert "tidemark" not in sys.modules, "the program is loaded already"
     package = ModuleType("tidemark")
     package.__path__ = [str(ROOT / "tidemark")]

@@ -1,5 +1,5 @@
-"""Ports for servers that tests start: below those the system gives to outgoing connections, one of which took a port
-between its being found free and its server's beginning.
+"""Ports for servers that tests start. They lie below those that the system gives to outgoing connections: such a
+connection once took a port after it was found free and before its server began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _numbers = itertools.count(random.SystemRandom().randrange(COUNT // LANES))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens at, none of them given out by this process before, until all were."""
+    """Ports without a listener. This process has given out none of them before, until it has given out all."""
     found: list[int] = []
     while len(found) < count:
         port = FIRST + next(_numbers) * LANES % COUNT + _LANE

@@ -1,7 +1,7 @@
 """Long enumerations: `make test` takes a share of their points, the same ones in every run; `pytest --whole` takes all,
-and `make soak` runs them so.
+and so does `make soak`.
 
-Every line that the whole reaches the share reaches too (docs/tests.md says how that is compared).
+The share reaches every line that the whole reaches (docs/tests.md says how that is compared).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
-# Set by `pytest --whole` (tests/conftest.py), for the processes it starts as well.
+# Set by `pytest --whole` (tests/conftest.py), also for the processes it starts.
 VARIABLE = "TIDEMARK_WHOLE_TESTS"
 
 
 def is_whole() -> bool:
-    """Whether everything is to be taken."""
+    """Whether all points are taken."""
     return os.environ.get(VARIABLE) == "1"
 
 
@@ -26,7 +26,7 @@ def few(count: int, whole: int) -> int:
 
 
 def share(part: float) -> float:
-    """The part that is to be taken, 1 for all."""
+    """The part that is taken, 1 for all."""
     return 1.0 if is_whole() else part
 
 

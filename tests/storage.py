@@ -1,7 +1,7 @@
 """The same test over tables in memory and tables on disk.
 
 A module that says `pytestmark = pytest.mark.usefixtures("storage")` runs twice (the fixture is in `tests/conftest.py`).
-The second time every table it makes has all its columns on disk but those of its key, which cannot be.
+The second time, every table it makes has all its columns on disk except those of its key, which must be in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from tidemark.database import Database
 
 STORAGES = ["memory", "disk"]
-# For a test of such a module that is about what tables in memory alone have.
+# For a test of such a module that only concerns tables in memory.
 memory_only = pytest.mark.parametrize("storage", ["memory"], indirect=True, scope="module")
 TABLESPACE: dict[str, Any] = {"size": "256 KiB", "page_size": "4 KiB", "extent": "64 KiB"}
 

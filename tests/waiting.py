@@ -1,4 +1,4 @@
-"""Waiting for what must come to be, never for time to pass."""
+"""Waits for a condition, never for time to pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_SECONDS = 0.05
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so. Raises: AssertionError after a minute; it says where and for what was waited."""
+    """Return when the condition is true. Raises: AssertionError after a minute, with the place and the condition."""
     for _ in range(POLLS):
         if is_so():
             return

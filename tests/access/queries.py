@@ -37,7 +37,8 @@ COLUMNS = [
 ]
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u32", "f64"]
 TEXTS = ["ch", "name", "text"]
-# How SQLite keeps a value so that it compares as here; it has no decimals, no days, and 63 bits without a sign.
+# How SQLite stores a value so that it compares as here; it has no decimals, no dates, and only 63 bits for unsigned
+# numbers.
 FOR_SQLITE: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(["id", *NUMBERS, *TEXTS, "f32", "octets"], lambda value: value),
     "flag": int,
@@ -91,7 +92,7 @@ class Maker:
         self.kinds = kinds
 
     def value(self, name: str) -> Any:
-        """One that some row has, or any other."""
+        """A value that some row has, or any other."""
         place = list(self.kinds).index(name)
         value = self.r.choice(self.rows)[place]
         while value is None or value != value:

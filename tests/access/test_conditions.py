@@ -87,7 +87,7 @@ def test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_includ
             committed = keys_found(table, None, condition, None)
             alone = Condition(table.definition, expression)
             assert keys_found(table, None, alone, None) == committed
-        # What a condition says of one column is simple enough to be said again in Python.
+        # The implications of a condition for a column are simple enough to be derived again in Python.
         for _ in range(30):
             name = r.choice(["i64", "f64", "day"])
             value = maker.value(name)
@@ -202,7 +202,7 @@ def test_scan_with_lock_judges_each_row_again_under_its_lock_and_limit_counts_th
 
 @pytest.mark.parametrize("columns", [None, ["day", "id"]])
 def test_scan_with_lock_as_arrow_has_locked_what_it_gives(db: tm.Database, columns: list[str] | None) -> None:
-    """Only rows taken one by one were locked: `scan(lock="exclusive").to_arrow()` gave them unlocked."""
+    """Story: only rows taken one by one were locked; `scan(lock="exclusive").to_arrow()` gave them unlocked."""
     table = plain(db, 2_500)
     whole = table.scan(columns).to_arrow()
     with db.transaction() as txn:
@@ -336,7 +336,7 @@ def test_sum_of_a_column_equals_the_sum_a_program_makes(db: tm.Database, seed: i
         table.delete(key)
         del kept[key]
     with db.transaction() as txn:
-        txn.insert("test.t", (5_000, *[1] * 9, 1, 1.0, 1.0, Decimal(1), 1))  # seen by nobody else
+        txn.insert("test.t", (5_000, *[1] * 9, 1, 1.0, 1.0, Decimal(1), 1))  # not visible to other transactions
         txn.update("test.t", next(iter(kept)), {"plain": 77})
         for place, column in enumerate(columns):
             found = table.scan().sum(column.name)
@@ -348,5 +348,5 @@ def test_sum_of_a_column_equals_the_sum_a_program_makes(db: tm.Database, seed: i
 
 
 def col_is_there(column: tm.Column) -> tm.Expression:
-    """What is true of every row that counts for a sum of the column."""
+    """A fact that holds for every row that counts for a sum of the column."""
     return tm.col(column.name).is_not_null() & (tm.col("id") >= 0)

@@ -24,7 +24,7 @@ DUCKDB_NAMES = list(KIND)
 
 
 class Stage:
-    """One table, and what is compared with it."""
+    """One table, and the database it is compared with."""
 
     def __init__(self) -> None:
         self.r = random.Random(4)

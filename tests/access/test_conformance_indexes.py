@@ -185,7 +185,7 @@ class Stage:
 
 
 def compared(name: str, operator: str, value: Any) -> Leaf:
-    """A comparison in the order of an index, in which NULL stands first."""
+    """A comparison in the order of an index, in which NULL comes first."""
     if operator == "=":
         return None, (f"{name} is null", []) if value is None else (f"{name} = ?", [Bound(name, value)])
     if value is None:
@@ -296,7 +296,7 @@ def ask_rows(stage: Stage, options: dict[str, Any], sql: str, values: list[Any])
 
 
 def padded(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row as it comes back: bytes of fixed length are filled up."""
+    """A row as it is read back: bytes of fixed length are padded."""
     at = NAMES.index("fixed")
     return row if row[at] is None else (*row[:at], row[at].ljust(8, b"\0"), *row[at + 1 :])
 
@@ -307,7 +307,7 @@ def ask_in_order(stage: Stage, options: dict[str, Any], names: tuple[str, ...], 
     limit = stage.r.choice([None, stage.r.randint(0, 40)])
     more = f"order by {order}" + ("" if limit is None else f" limit {limit}")
     found = list(stage.table.scan(list(names), limit=limit, **options))
-    # Among equal keys no order is promised, so the keys are compared, each as DuckDB has it.
+    # The order among equal keys is undefined, so the keys are compared, each as DuckDB has it.
     keys = [tuple(for_sqlite(name, value) for name, value in zip(names, row, strict=True)) for row in found]
     query = f"select {', '.join(names)} from t where {sql} {more}"
     for connection, form in ((stage.lite, for_sqlite), (stage.duck, for_duckdb)):
@@ -350,7 +350,7 @@ def test_generated_queries_by_every_index_are_answered_alike_by_three(
 ) -> None:
     ways: dict[str, int] = {}
     for number in range(QUERIES):
-        if number == QUERIES // 4:  # three quarters take any index their condition bounds, however small the table
+        if number == QUERIES // 4:  # three quarters take any index that their condition bounds, however small the table
             for name in ("RANGE_COST", "INDEXED_ROW_COST", "ONLY_ROW_COST", "DISK_ROW_COST"):
                 monkeypatch.setattr(choice, name, 0)
         if number % 10 == 9:

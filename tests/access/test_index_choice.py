@@ -1,4 +1,4 @@
-"""Conditions that choose an index: which, when, with which bounds, and that nothing but the order may change by it."""
+"""Conditions that choose an index: which, when and with which bounds; the choice may change only the order of rows."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ KINDS = [
 def test_rows_by_a_chosen_index_are_those_of_the_full_scan_for_any_constant(
     db: tm.Database, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Constants that the column cannot hold, or holds changed (padding, rounding), are among them."""
+    """They include constants that the column cannot hold, or holds changed (padding, rounding)."""
     forced(monkeypatch)
     r = random.Random(str(kind))
     columns = [tm.Column("id", tm.Int32), tm.Column("k", kind, nullable=True), tm.Column("l", kind)]
@@ -186,7 +186,7 @@ def test_rows_by_a_chosen_index_are_those_of_the_full_scan_for_any_constant(
 def test_updates_and_deletes_by_a_chosen_index_change_each_row_once(
     db: tm.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that an update moves on in the index, into another range of the same condition, is not met again."""
+    """A row that an update moves forward in the index, into another range of the same condition, is not met again."""
     forced(monkeypatch)
     table, col = filled(db, 2_000), tm.col
     rows = {row.id: row for row in table.scan()}

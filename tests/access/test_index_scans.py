@@ -1,4 +1,4 @@
-"""Scans by an index together with everything a scan may be asked for, against the sorted rows of a dict."""
+"""Scans by an index, with every option of a scan, against the sorted rows of a dict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def order(value: Any) -> tuple[Any, ...]:
 
 
 class Stage:
-    """A table on one of the storages, and `rows`, what it holds as the open transaction sees it."""
+    """A table on one of the storages, and `rows`, its content as the open transaction sees it."""
 
     def __init__(self, seed: int, storage: str) -> None:
         print("seed", seed)
@@ -119,7 +119,7 @@ class Stage:
         return one | other, lambda row: first(row) or second(row)
 
     def range(self, name: str) -> tuple[dict[str, Any], Test]:
-        """Bounds of an index, and what they let through."""
+        """Bounds of an index, and the keys they accept."""
         places = [NAMES.index(each) for each in INDEXES[name]]
         draw = self.r.random()
         if draw < 0.2:
@@ -223,7 +223,7 @@ def kept(request: Any) -> Iterator[str]:
 def test_index_scans_with_all_there_is_are_what_the_rows_say(
     kept: str, seed: int, is_forced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_forced:  # whatever index a condition bounds is taken, however small the table
+    if is_forced:  # any index that a condition bounds is taken, however small the table
         monkeypatch.setattr(choice, "RANGE_COST", 0)
         monkeypatch.setattr(choice, "INDEXED_ROW_COST", 0)
         monkeypatch.setattr(choice, "ONLY_ROW_COST", 0)

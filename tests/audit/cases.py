@@ -1,8 +1,8 @@
-"""Which cases a tree has lost, and whether what they ran is still run: `python -m tests.audit.cases COMMIT`.
+"""Which cases a tree has lost, and whether the lines they ran are still run: `python -m tests.audit.cases COMMIT`.
 
-The cases of COMMIT and of this tree are listed and compared. Those that are gone run on COMMIT, the cases of the same
-files, and of files named beside it, run here; a line of the program that the first have run, that is still there, and
-that none of the second runs is told. Where seeds, or what they choose, name the cases, each run has others: COMMIT is
+The cases of COMMIT and of this tree are listed and compared. Those that are gone run on COMMIT; the cases of the same
+files, and of files named in addition, run here. A line of the program is reported if the first have run it, it still
+exists, and none of the second runs it. Where seeds, or what they choose, name the cases, each run has others: COMMIT is
 listed twice, and a function whose cases differ counts as one case.
 """
 
@@ -25,7 +25,7 @@ SOURCES = "engine,recovery,replication,tidemark"
 
 
 def function(case: str) -> str:
-    """What a case is one of."""
+    """The function that a case belongs to."""
     return case.partition("[")[0]
 
 
@@ -39,7 +39,7 @@ def listed(tree: Path) -> list[str]:
 
 
 def environment(tree: Path, **more: str) -> dict[str, str]:
-    """Of a process that runs cases of a tree, whatever tree is installed."""
+    """The environment of a process that runs cases of a tree, whatever tree is installed."""
     return {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{Path(__file__).parent}", **more}
 
 
@@ -62,14 +62,14 @@ def covered(tree: Path, what: list[str], output: Path) -> dict[str, set[int]]:
 
 
 def kept(before: str, after: str) -> dict[int, int]:
-    """Lines of a file that are there in both trees: number before, number after."""
+    """Lines of a file that exist in both trees: number before, number after."""
     old, new = before.splitlines(), after.splitlines()
     blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     return {block.a + at + 1: block.b + at + 1 for block in blocks for at in range(block.size)}
 
 
 def main() -> None:
-    """Compare; ends with 1 if a line is run no more."""
+    """Compare; exit with 1 if a line is no longer run."""
     parser = argparse.ArgumentParser(prog="python -m tests.audit.cases", description=__doc__)
     parser.add_argument("commit")
     parser.add_argument("also", nargs="*", help="more files of tests whose cases run here")
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def compare(here: Path, tree: Path, folder: Path, also: list[str]) -> int:
-    """How many lines are run no more."""
+    """Return how many lines are no longer run."""
     lists = [listed(each) for each in (tree, tree, here, here)]
     drawn = {function(case) for one, two in (lists[:2], lists[2:]) for case in set(one) ^ set(two)}
     before, after = ({function(case) if function(case) in drawn else case for case in each} for each in lists[::2])

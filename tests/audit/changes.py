@@ -1,7 +1,7 @@
 """What a mutant changes: one operator, condition, number or statement of one function.
 
 Constants of modules, defaults, decorators, messages of the log, texts and assertions are left as they are: their
-mutants say nothing about tests, or cannot be put into a process that runs.
+mutants say nothing about tests, or a running process cannot take them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOGS = ("_log.", "log.debug(", "warnings.")
 class Change:
     """One change of a module's source."""
 
-    function: str  # the outermost one it lies in, by its qualified name
+    function: str  # the outermost enclosing function, by its qualified name
     line: int
     start: int  # bytes of the source
     end: int
@@ -94,7 +94,7 @@ def _bodies(function: ast.FunctionDef) -> Iterator[ast.expr | ast.stmt]:
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
-        if isinstance(node, ast.Raise):  # what it says is not asked; that it is raised is
+        if isinstance(node, ast.Raise):  # only that it is raised is tested, not its text
             yield node
             continue
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
@@ -109,7 +109,7 @@ def _bodies(function: ast.FunctionDef) -> Iterator[ast.expr | ast.stmt]:
 
 
 def _of_node(node: ast.expr | ast.stmt, source: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """(what is replaced, by what) for each change of this node itself."""
+    """(old text, new text) for each change of this node itself."""
 
     def text(of: ast.AST) -> str:
         return f"({ast.get_source_segment(source, of)})"

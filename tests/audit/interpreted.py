@@ -1,8 +1,8 @@
 """Kernels as plain Python: a plugin of pytest, `-p tests.audit.interpreted`, by `make interpreted`.
 
-Compiled, a kernel reads past the end of an array in silence. Here each index past an end is an IndexError, each
-argument is compared with the kernel's signature, and each word stored is one that fits. A lock stands where a compiled
-kernel holds the GIL. The sums of a checksum are made by numpy at once, or a store would take minutes.
+A compiled kernel silently reads past the end of an array. Here each index past an end is an IndexError, each argument
+is compared with the kernel's signature, and each stored word must fit. A lock replaces the GIL that a compiled kernel
+holds. Numpy computes the sums of a checksum at once, because a store would take minutes otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _taken(kernel: str, number: int, kind: Any, given: Any) -> Any:
             raise TypeError(f"argument {number} of {kernel} is no {kind}: {given!r:.200}")
         return given
     if kind in _INTEGERS:
-        return _INTEGERS[kind](given)  # OverflowError for what does not fit
+        return _INTEGERS[kind](given)  # OverflowError for a value that does not fit
     if kind == types.float64:
         return float(given)
     if kind == types.boolean:
@@ -70,7 +70,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
                 _taken(name, number, kind, each)
                 for number, (kind, each) in enumerate(zip(argument_types, given, strict=True))
             ]
-            # Words wrap, as they do in the processor; of floats numpy would warn, and numba does not.
+            # Words wrap, as they do in the processor; for floats numpy would warn, and numba does not.
             with np.errstate(all="ignore"):
                 if nogil:
                     return _given(function(*arguments))
@@ -83,7 +83,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """In place of `helper`: a constant that is given is a word of 64 bits too, so that it wraps."""
+    """Replaces `helper`: a given constant is a word of 64 bits too, so that it wraps."""
 
     @functools.wraps(function)
     def call(*given: Any) -> Any:
@@ -116,7 +116,7 @@ def fill_lanes(words: Any, start: int, count: int, lanes: Any) -> int:
 
 
 def replace() -> None:
-    """Have every kernel of this process as plain Python."""
+    """Replace every kernel of this process by plain Python."""
     kernels.kernel, kernels.helper = kernel, helper
     from tidemark.engine.sealed import checksums_kernels as checksums
 

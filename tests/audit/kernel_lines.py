@@ -14,20 +14,20 @@ from pathlib import Path
 from tests.audit import lines
 
 KERNELS = [each for floor in ("engine", "replication") for each in sorted(Path(floor).rglob("*_kernels.py"))]
-# What runs kernels in the process of the test. The rest runs the same kernels a hundred times slower.
+# Tests that run kernels in their own process. The others run the same kernels a hundred times slower.
 TESTS = (
     *("tests/naive", "tests/layout", "tests/interpreter", "tests/digest", "tests/index", "tests/unique", "tests/rows"),
     *("tests/disk", "tests/partition", "tests/engine", "tests/log", "tests/applied", "tests/load", "tests/store"),
     *("tests/access", "tests/spool", "tests/snapshot", "tests/recovery", "tests/backup", "tests/applier"),
 )
-# Every point of a call is interrupted, and kernels that are Python have too many of them.
+# Every point of a call is interrupted, and kernels in Python have too many of them.
 LEFT_OUT = (
     "tests/disk/test_cache_trouble.py::test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise",
 )
 
 
 def code_lines(file: Path) -> set[int]:
-    """Lines of the functions of a module, their heads and docstrings left out."""
+    """Lines of the functions of a module, without their heads and docstrings."""
     found: set[int] = set()
     for function in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(function, ast.FunctionDef):
@@ -38,7 +38,7 @@ def code_lines(file: Path) -> set[int]:
 
 
 def main(library: str, *given: str) -> int:
-    """Run them; the code pytest ends with."""
+    """Run them; return pytest's exit code."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "lines.json"
         variables = {

@@ -1,8 +1,8 @@
 """Which lines of the program each case runs: a plugin of pytest, `-p tests.audit.lines`.
 
-What is measured is the process that runs the cases, all its threads, and Python: not kernels that are compiled, and
-not processes that a case starts. The library for it, coverage, is kept out of the environment of the tests (Makefile):
-numba would load it in each process that finds it.
+It measures the process that runs the cases, all its threads, and Python code: no compiled kernels, and no processes
+that a case starts. Its library, coverage, is kept out of the environment of the tests (Makefile): numba would load it
+in each process that finds it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Mutants of the rooms that promises rest on: `python -m tests.audit.mutants wire --share 10`; `make mutants` for all.
 
-The cases of a room run once, and each line learns which of them run it. A mutant is the program with one change of one
-function (`changes.py`); it runs the cases that reach the changed line, quickest first, until one fails. One that passes
-them all has survived: a test is missing, or the change means nothing. Lines that no case reaches are counted apart.
+The cases of a room run once, to record for each line which of them run it. A mutant is the program with one change of
+one function (`changes.py`). It runs the cases that reach the changed line, quickest first, until one fails. A mutant
+that passes them all has survived: a test is missing, or the change means nothing. Lines that no case reaches are
+counted apart.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tests.audit.changes import Change, changes
 from tests.audit.rooms import ROOMS, Room
 from tidemark.engine.jit import kernel as kernels
 
-# Cases of one mutant, by what they take in the program: a line that everything runs is not given everything.
+# Limit for the cases of one mutant, by their time in the program: a line that every case runs is not tried with all.
 CASES_SECONDS = 40.0
 UNREACHED = "reached by no case"
 
 
 def prepare(room: Room) -> None:
-    """Have in this process all that the children need."""
+    """Load everything that the children need into this process."""
     kernels.import_all()
     kernels.compile_declared()
     code = pytest.main(["--collect-only", "-qq", *planted.OPTIONS[2:], *room.tests])
@@ -54,7 +55,7 @@ def record(room: Room, folder: Path) -> tuple[lines.Lines, dict[str, float]]:
 
 
 def chosen(cases: list[str], seconds: dict[str, float]) -> list[str]:
-    """The quickest first, as many as a mutant is given."""
+    """The quickest first, as many as the time of a mutant allows."""
     found: list[str] = []
     total = 0.0
     for case in sorted(cases, key=lambda each: (seconds[each], each)):
@@ -66,7 +67,7 @@ def chosen(cases: list[str], seconds: dict[str, float]) -> list[str]:
 
 
 def run(room: Room, share: int, seed: int, jobs: int) -> Counter[str]:
-    """What became of the mutants; each that no case has seen is told at once."""
+    """Count the outcomes of the mutants. Print each one that no case has seen at once."""
     prepare(room)
     counts: Counter[str] = Counter()
 
@@ -108,7 +109,7 @@ def run(room: Room, share: int, seed: int, jobs: int) -> Counter[str]:
 
 
 def main() -> None:
-    """One room, in a process of its own: what its tests import is not another's."""
+    """Test one room in a process of its own: the imports of its tests do not affect another room."""
     parser = argparse.ArgumentParser(prog="python -m tests.audit.mutants", description=__doc__)
     parser.add_argument("room", choices=[each.name for each in ROOMS])
     parser.add_argument("--share", type=int, default=10, help="one mutant of so many")

@@ -1,5 +1,7 @@
-"""Mutants in processes of their own: each is forked from one that has everything, is given the mutant's code in place
-of a function's, and runs the cases that reach the changed line.
+"""Mutants in processes of their own.
+
+Each is forked from a process that has loaded everything. It replaces a function's code by the mutant's, and runs the
+cases that reach the changed line.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from tests import waiting
 from tests.audit.changes import Change
 
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "--no-header", "--tb=line")
-# What a case is waited for beyond its time in the program: a mutant that stands still is seen.
+# How long a case may take beyond its time in the unchanged program: a mutant that hangs is noticed.
 PATIENCE_SECONDS = 20.0
-POLLS = 100  # of a wait that is to end: five seconds
+POLLS = 100  # of a wait that must end: five seconds
 UNPLANTABLE = 86
 FORKING = multiprocessing.get_context("fork")
 
@@ -49,7 +51,7 @@ def _codes(code: CodeType) -> dict[str, list[CodeType]]:
 
 
 def _functions_at(module: Any, name: str) -> list[Any]:
-    """The functions that stand at a qualified name, out of what wraps them."""
+    """The functions at a qualified name, without their wrappers."""
     holder = module
     *classes, last = name.split(".")
     for each in classes:
@@ -109,14 +111,14 @@ class Mutant:
         signal.setitimer(signal.ITIMER_REAL, limit_seconds)
         if not plant(self.file, self.change):
             sys.exit(UNPLANTABLE)
-        # No limit for one case: the one above takes the process away.
+        # No limit for one case: the limit above ends the process.
         sys.exit(int(pytest.main([*OPTIONS, "-o", "timeout=0", f"--basetemp={self.folder / 'tmp'}", *cases])))
 
     def end(self) -> str:
         """After its process has ended: seen, survived, unplantable, or what else was to be said."""
         self.process.join()
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)  # what its cases have started
+            os.killpg(self.process.pid, signal.SIGKILL)  # processes that its cases have started
         except ProcessLookupError:
             pass
         code = self.process.exitcode

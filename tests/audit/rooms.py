@@ -1,4 +1,4 @@
-"""Rooms of the program that are mutated, and the tests that are to see it."""
+"""Rooms of the program that are mutated, and the tests that must notice."""
 
 from __future__ import annotations
 

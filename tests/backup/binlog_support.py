@@ -28,12 +28,12 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 
 def new_site(files: Any = None, **options: Any) -> Any:
-    """A store with a binlog that says of every change what it did."""
+    """A store whose binlog records the full effect of every change."""
     return open_site(files, **{**ROOM, "log_empty_update": True, **options})
 
 
 def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
-    """A backup that knows whose it is."""
+    """A backup that records the identity of its store."""
     opened = db.parts.opened
     db.sync()
     if db.binlog is not None:
@@ -45,7 +45,9 @@ def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
 
 
 def noted(db: Any, history: dict[int, Tables]) -> int:
-    """Close the epoch, and keep what the store has at its end; of one without logged changes under the last one."""
+    """Close the epoch, and keep the content of the store at its end; an epoch without logged changes counts under the
+    last one.
+    """
     db.sync()
     db.binlog.write_closed_epochs()
     epoch = int(db.binlog.newest_epoch)
@@ -80,7 +82,7 @@ def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
 
 
 def restored(place: Any, source: Any, **where: Any) -> MemoryFiles:
-    """The files of a store restored, nobody having it open."""
+    """Restore a store and return its files; no store is open on them."""
     files = MemoryFiles()
     run(files, place, source, **where)
     return MemoryFiles.from_snapshot(files.snapshot())
@@ -97,7 +99,7 @@ def content(source: Any) -> Tables:
 
 
 def definitions(source: Any) -> dict[str, Any]:
-    """What tables are, but for their numbers and versions."""
+    """The definitions of tables, without their numbers and versions."""
     return {
         name: (table.definition.columns, table.definition.primary_key, table.definition.indexes)
         for name, table in source.parts.store.tables.items()
@@ -106,7 +108,7 @@ def definitions(source: Any) -> dict[str, Any]:
 
 
 def content_of(files: MemoryFiles, **options: Any) -> Tables:
-    """What a store that is opened by a normal restart has, and that a check finds it sound."""
+    """The content of a store after a normal restart; a check must find it sound."""
     db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **{**ROOM, **options})
     try:
         assert db.check()["problems"] == []

@@ -28,7 +28,7 @@ def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str
 
 
 def archived(db: Any, place: Any) -> Archive:
-    """The archive of a store, everything closed copied."""
+    """The archive of a store, with every closed segment copied."""
     content = db.parts.opened.keeper.content
     archive = Archive(
         db.parts.store, db.parts.files, content.geometry, db.parts.opened.identity, content.timeline, place
@@ -41,7 +41,7 @@ def archived(db: Any, place: Any) -> Archive:
 def restored(
     place: Any, until: int | None = None, number: int | None = None, how: How | None = None, **options: Any
 ) -> MemoryFiles:
-    """The files of a store restored, nobody having it open."""
+    """Restore a store and return its files; no store is open on them."""
     files = MemoryFiles()
     merged = Options.from_keywords({**SMALL, **options})
     plan = make_plan(place, Until(epoch=until), number)
@@ -61,7 +61,7 @@ def content(source: Any) -> Tables:
 
 
 def content_of(files: MemoryFiles, **options: Any) -> Tables:
-    """What a store that is opened by a normal restart has, and that a check finds it sound."""
+    """The content of a store after a normal restart; a check must find it sound."""
     db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **options)
     try:
         assert db.check()["problems"] == []

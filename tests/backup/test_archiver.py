@@ -53,7 +53,7 @@ def test_store_with_the_option_archives_itself_by_time(tmp_path: Path, monkeypat
         db.backup(tmp_path / "place")
         db["test.t"].insert_many([(key,) for key in range(100)])
         wanted[0] = db.sync()
-        assert done.wait(WAIT_SECONDS)  # nobody called archive()
+        assert done.wait(WAIT_SECONDS)  # no caller has called archive()
         want = content(db)
         reached = wanted[0]
         status = db.status()["archive"]
@@ -150,7 +150,7 @@ def test_log_waits_for_a_place_that_is_gone_and_commits_go_on_until_it_is_full()
     is_there[0] = True
     want = content(db)
     for _ in range(3):
-        db.checkpoint()  # the place is back: what waited is archived, and the log cut
+        db.checkpoint()  # the place is back: the waiting segments are archived, and the log is cut
     assert archiver.status()["is_attached"]
     db["test.t"].insert((20_000, b"y"))
     db.sync()
@@ -201,8 +201,9 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("shown", ["failed sync", "growth"])
 def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -> None:
-    """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read its
-    header and its size, went on after it, and the log was cut: what the segment lacked was lost to the archive."""
+    """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read the
+    segment's header and its size, went on after it, and the log was cut: the archive lost what the segment lacked.
+    """
     db, place = made(), MemoryFiles()
     take(db, place)
     archiver = archiver_of(db, lambda: MemoryFiles(place.disk))

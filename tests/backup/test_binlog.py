@@ -119,7 +119,9 @@ def test_time_takes_the_last_epoch_begun_by_then() -> None:
 
 
 def test_large_epochs_pass_through_small_logs() -> None:
-    """A spooled transaction, and more of disk columns than the UNDO log has; local checkpoints come in between."""
+    """A spooled transaction, and more rows of disk columns than fit the UNDO log; the restore makes local checkpoints
+    on its way.
+    """
     db, place = new_site(data_memory="48 MiB", redo_log="32 MiB", undo_log="32 MiB"), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(60)), tm.Column("d", tm.Binary(80), storage="disk")]
     db.create_table("test.t", columns, "id", tm.HashPartition(2))
@@ -145,7 +147,7 @@ def test_large_epochs_pass_through_small_logs() -> None:
 
 
 def test_epoch_larger_than_any_log_is_several_transactions() -> None:
-    """Of disk columns more than the UNDO log has in one epoch, which the source had room for."""
+    """More rows of disk columns in one epoch than the UNDO log holds; the source had space for them."""
     db, place = new_site(data_memory="48 MiB", redo_log="32 MiB", undo_log="32 MiB"), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("d", tm.Binary(80), storage="disk")]
     db.create_table("test.t", columns, "id", tm.HashPartition(2))
@@ -160,13 +162,13 @@ def test_epoch_larger_than_any_log_is_several_transactions() -> None:
     small = {"data_memory": "48 MiB", "redo_log": "2 MiB", "undo_log": "4 MiB"}
     found = content_of(restored(place, db, **small), **small)["test.t"]
     assert [row[:2] for row in found] == [row[:2] for row in want]
-    # Local checkpoints within the epoch close it: what follows is of the next ones.
+    # Local checkpoints within the epoch close it: later changes belong to the next ones.
     assert min(row[2] for row in found) >= want[0][2]
     db.close()
 
 
 def test_archive_leads_to_where_the_binlog_goes_on() -> None:
-    """The binlog begins behind the backup, and the archive ends before the store does."""
+    """The binlog begins after the backup, and the archive ends before the store does."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     archive: Archive = archived(db, place)
@@ -259,7 +261,7 @@ def test_rows_that_exchange_unique_keys_within_an_epoch_are_applied() -> None:
 
 
 def test_restored_store_goes_on_behind_every_epoch_of_the_binlog() -> None:
-    """Numbers the source gave are given to nobody else: replicas have heard of them."""
+    """Numbers that the source has assigned are not assigned again: replicas have received them."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
     backed_up(db, place)

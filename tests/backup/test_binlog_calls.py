@@ -27,7 +27,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, nullable=True)]
 
 
 def worked(path: Path, place: Path) -> tuple[Any, dict[int, Tables]]:
-    """An open store, backed up, with three epochs behind that."""
+    """An open store, backed up, with three epochs after that."""
     db = tm.open(path, **OPTIONS)
     history: dict[int, Tables] = {}
     db.create_table("test.t", COLUMNS, "id")

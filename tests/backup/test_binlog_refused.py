@@ -1,4 +1,4 @@
-"""What keeps a binlog from being applied to a backup is told before anything is written; restores that break off."""
+"""Why a binlog cannot be applied to a backup is reported before anything is written; restores that break off."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, nullable=True)]
 
 
 def filled(place: Any, **options: Any) -> Any:
-    """A store with a table, backed up, and three epochs behind that."""
+    """A store with a table, backed up, and three epochs after that."""
     db = new_site(**options)
     db.create_table("test.t", COLUMNS, "id")
     db["test.t"].insert_many([(key, key) for key in range(20)])
@@ -79,7 +79,7 @@ def test_binlog_that_begins_behind_the_backup_is_refused() -> None:
 
 
 def test_binlog_begun_when_the_store_was_there_has_nothing_from_before() -> None:
-    """Its first file looks as if the store had begun with it."""
+    """Make its first file look as if the store had begun with it."""
     place = MemoryFiles()
     db = filled(place, log_bin=None)
     db["test.t"].insert((50, 1))
@@ -240,7 +240,7 @@ def test_torn_end_of_the_newest_file_ends_the_reach() -> None:
 
 # --- breaking off ---------------------------------------------------------------------------------
 def test_rows_that_were_not_logged_are_missed_by_what_follows(tmp_path: Path) -> None:
-    """`log_rows` off says nothing to a reader; a change of a row that came meanwhile does."""
+    """A reader does not notice `log_rows` off; a later change of a row inserted meanwhile fails."""
     options: dict[str, Any] = {"server_id": 1, "log_bin": "binlog", "background": False, **ROOM}
     options["log_update_as_write"] = False
     with tm.open(tmp_path / "store", **options) as db:
@@ -274,7 +274,7 @@ def test_directory_of_another_store_is_refused_and_nothing_is_written(tmp_path: 
 
 
 def test_transaction_that_finds_no_room_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has committed of its epoch is not done twice: a second delete of a row would find none."""
+    """Events of a committed part of the epoch are not applied twice: a second delete of a row would find none."""
     place = MemoryFiles()
     db, source = filled(place, log_replica_updates=True, log_apply_status=True), new_site(server_id=2)
     source.create_table("test.s", COLUMNS, "id")

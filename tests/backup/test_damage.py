@@ -24,7 +24,7 @@ Contents = dict[str, bytes]
 
 
 class PowerOff(Exception):
-    """The power goes now."""
+    """Power is lost at this point."""
 
 
 def filled() -> Any:
@@ -40,7 +40,7 @@ def filled() -> Any:
 
 @pytest.fixture(scope="module")
 def place() -> tuple[Contents, Tables]:
-    """A full backup, an incremental, and archived log behind them; what all of it restores to."""
+    """A full backup, an incremental one, and archived log after them; what all of it restores to."""
     db, files = filled(), MemoryFiles()
     archive = archived(db, files)
     take(db, files)
@@ -91,12 +91,12 @@ def test_every_missing_or_cut_file_is_found_and_no_restore_uses_it(place: tuple[
     for name, text in place[0].items():
         for harmed in (None, b"", text[: len(text) // 2], text[:-8], text + bytes(8)):
             if name.endswith(".spool") and harmed == text + bytes(8):
-                continue  # what stands behind its last block is never read
+                continue  # bytes past its last block are never read
             contents = dict(place[0])
             del contents[name]
             if harmed is not None:
                 contents[name] = harmed
-            # A backup or segment that is missing whole is none: what is there is sound, and reaches less far.
+            # Without a whole backup or segment the rest is still sound, but reaches less far.
             is_less = harmed is None and name.endswith(("manifest", ".redo"))
             files = MemoryFiles.from_snapshot(contents)
             assert bool(verify(files).problems) != is_less, name
@@ -160,12 +160,12 @@ def test_power_lost_at_any_call_of_a_backup_leaves_what_was_there_or_all_of_it(i
                 number = found.manifests[0].number
                 files_left = MemoryFiles.from_snapshot(left.snapshot())
                 assert content_of(restored(files_left, data_memory="32 MiB"), data_memory="32 MiB") == wanted[number]
-    assert max(wanted) in restored_numbers  # the last calls are behind the manifest
+    assert max(wanted) in restored_numbers  # the last calls come after the manifest
     db.close()
 
 
 def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
-    """Two levels of each fragment and archived log behind them, a spooled transaction in it; disk columns too."""
+    """Two levels of each fragment and archived log after them, a spooled transaction in it; disk columns too."""
     options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
     rng = random.Random(13)
     print("seed 13")
@@ -199,7 +199,7 @@ def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(pl
 
 @pytest.mark.soak
 def test_power_lost_at_each_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
-    """Every call, under every way a crash may leave what was not synced."""
+    """Every call, under every way a crash may leave unsynced data."""
     options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
     rng = random.Random(17)
     print("seed 17")

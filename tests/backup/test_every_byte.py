@@ -1,7 +1,7 @@
 """Each byte of each file of a place of backups, changed twice: verification finds it, and so does the part of a restore
-that reads it, before anything of it is served.
+that reads it, before any row of it is served.
 
-Ordinary runs take some bytes of each file, long runs all of them. Nothing is left out: padding is under the seals.
+Ordinary runs take some bytes of each file, long runs all of them. No byte is left out: padding is under the seals.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
 DISK = "test.d"
-LARGE = 4_000  # bytes; of larger files a restore is shown so many
+LARGE = 4_000  # bytes; of larger files a restore is tested with so many
 Contents = dict[str, bytes]
 Check = Callable[[MemoryFiles], bool]
 
 
 @pytest.fixture(scope="module")
 def place() -> tuple[Contents, Any]:
-    """A full backup, an incremental, archived log with a spooled transaction and a load; what it restores to."""
+    """A full backup, an incremental one, archived log with a spooled transaction and a load; what it restores to."""
     db, files = load_store(**ROOM), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20))]
     columns.append(tm.Column("d", tm.Int64, nullable=True, storage="disk"))
@@ -76,7 +76,7 @@ def is_refused(work: Callable[[], object]) -> bool:
 
 
 def carried_out(task: RestoreTask, place: MemoryFiles, target: MemoryFiles) -> None:
-    """A task done once more, and what it has made removed."""
+    """Do a task once more, and remove the files it has made."""
     report = run_task(task, place, target, ManualClock(seed=99))
     for name in [report.file] if task.kind == SPLIT else [each[2] for each in report.made]:
         target.unlink(name)
@@ -109,7 +109,7 @@ def levels_of(task: RestoreTask) -> set[str]:
 
 
 class Captured:
-    """The tasks of a restore, and the directory of the new store as it was when each kind was to be carried out."""
+    """The tasks of a restore, and the directory of the new store as it was before each kind was carried out."""
 
     def __init__(self, contents: Contents, number: int | None = None) -> None:
         self.tasks: dict[str, list[RestoreTask]] = {}
@@ -136,9 +136,9 @@ class Captured:
         return read
 
     def readers(self, contents: Contents) -> dict[str, Check]:
-        """Of each file of a place the part of a restore that reads it, those of disk columns left out."""
+        """For each file of a place, the part of a restore that reads it, except files of disk columns."""
         found: dict[str, Check] = {}
-        older = Captured(contents, 1)  # all of the log lies behind the first backup
+        older = Captured(contents, 1)  # all of the log lies after the first backup
         for name in contents:
             if name.endswith("manifest"):
                 number = int(name.partition("/")[0])
@@ -156,9 +156,9 @@ class Captured:
 def sweep(
     contents: Contents, checks: dict[str, Check], most: int | None, rng: random.Random, is_whole: bool = True
 ) -> Counter[str]:
-    """Change bytes of each file in two ways, one bit and the next value; how many changes each kind of file had.
+    """Change bytes of each file in two ways, one bit and the next value; return how many changes each kind of file had.
 
-    is_whole: all bytes of large files, too, if it is to be all.
+    is_whole: all bytes of large files, too, in a run that takes all of them.
     """
     files = MemoryFiles.from_snapshot(contents)
     swept: Counter[str] = Counter()

@@ -1,4 +1,6 @@
-"""A full backup beside writers is the snapshot of its epoch; a restore is the store, down to ROWIDs and authors."""
+"""A full backup taken while others write is the snapshot of its epoch; a restore is the store, down to ROWIDs and
+authors.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def test_backup_beside_random_writer_restores_to_the_snapshot_of_its_epoch(
     def between(*_: Any) -> None:
         store.transaction()
 
-    # The writer's first change is behind the backup's epoch: what stood then is what must come back.
+    # The writer's first change comes after the backup's epoch: a restore must return the rows from before it.
     want = content(store.db)
     report = take(store.db, place, progress=between)
     assert store.db.parts.store.epochs.current > report["epoch"]

@@ -37,7 +37,7 @@ def test_every_backup_of_a_random_chain_restores_to_its_epoch(seed: int, on_disk
         wanted.append(content(store.db))
         report = take(store.db, place, incremental=number > 1, progress=lambda *_: store.transaction())
         assert report["kind"] == ("full" if number == 1 else "incremental")
-        # What the callback did is behind the backup's epoch: the next one has it.
+        # The callback's changes come after the backup's epoch: the next backup has them.
     for number, want in enumerate(wanted, 1):
         if number in (1, 3, 5):
             assert content_of(restored(place, number=number, **ROOM), **ROOM) == want
@@ -203,8 +203,9 @@ def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: in
 
 @pytest.mark.parametrize("fault", ["failed sync", "killed"])
 def test_file_of_a_backup_that_was_broken_off_is_made_sure_of_before_it_is_a_level(fault: str) -> None:
-    """Story: the sync of a rows file failed, or its process was killed before it. The next backup read the file back
-    whole from the cache, and its manifest named it; power was lost, and the backup could not be restored."""
+    """Story: the sync of a rows file failed, or its process was killed before it. The next backup read the whole file
+    back from the cache, and its manifest named it. Power was lost, and the backup could not be restored.
+    """
     db, place = open_memory(), MemoryFiles()
     for name in "ab":
         db.create_table(f"test.{name}", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")

@@ -23,7 +23,7 @@ EMPTY = np.zeros(0, dtype=np.int64)
 
 def part(rng: random.Random, is_var: bool) -> list[int]:
     words = rng.choice([1, 2, 3, 9]) if is_var else rng.choice([2, 3, 9])
-    # A var part tells its columns; a disk part has none there, and two words at least.
+    # A var part has its count of columns in the header; a disk part has zero there, and at least two words.
     return [words | (3 << VAR_COUNT_SHIFT if is_var else 0), *(rng.getrandbits(60) for _ in range(words - 1))]
 
 
@@ -47,7 +47,7 @@ def test_entries_appended_checked_and_made_records_equal_twins(
     seed: int, has_var: bool, has_disk: bool, is_newer: bool
 ) -> None:
     rng = random.Random(seed)
-    # is_newer: the table has got a var part since the definition that the backup goes by.
+    # is_newer: the table has got a var part since the definition that the backup uses.
     rows = rows_of(rng, rng.randrange(30), has_var or (is_newer and has_disk), has_disk)
     since = rng.choice([-1, 50, 98])
     entries = [naive.entry(row, TABLE, FRAGMENT) for row in rows]
@@ -74,7 +74,7 @@ def test_entries_appended_checked_and_made_records_equal_twins(
 
 
 def check(rng: random.Random, words: list[int], has_var: bool, has_disk: bool, since: int) -> None:
-    """Sound entries are, and what was spoiled is judged as by the twin."""
+    """Sound entries are accepted; spoiled entries get the same verdict from the kernel and its twin."""
     shape = [FIXED, int(has_var), int(has_disk), TABLE, FRAGMENT, SLOTS, since, 99]
     for turn in range(4):
         spoiled = list(words)
@@ -92,7 +92,7 @@ def check(rng: random.Random, words: list[int], has_var: bool, has_disk: bool, s
 
 
 def records(rng: random.Random, words: list[int], rows: list[naive.Row], has_var: bool) -> None:
-    """INSERT records of the rows whose bit is set, which is cleared."""
+    """INSERT records of the rows whose bit is set; their bits are cleared."""
     identity = pack_identity(TABLE, FRAGMENT, 7)
     wanted = [row for row in rows if rng.random() < 0.5]
     live = np.array(naive.live_map(wanted, SLOTS, 4), dtype=np.int64)
@@ -112,7 +112,7 @@ def records(rng: random.Random, words: list[int], rows: list[naive.Row], has_var
     assert got == [word for row in plain for word in naive.record(row, identity)]
     assert not live.any()
     state[:] = 0
-    if rows:  # the newest level has only rows that are asked for
+    if rows:  # the newest level has only rows that are wanted
         assert k.records_of_entries(array, 0, array.size, shape, live, 1, np.zeros(4_000, dtype=np.int64), state) == (
             ST_INVARIANT
         )

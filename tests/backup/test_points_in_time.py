@@ -129,7 +129,7 @@ def test_log_that_was_not_archived_is_a_gap_that_the_plan_tells(tmp_path: Path) 
         reached = db.sync()
         db["test.t"].insert((2,))
         late = db.sync()
-    with tm.open(tmp_path / "store", background=False) as db:  # nobody archives
+    with tm.open(tmp_path / "store", background=False) as db:  # no thread archives
         for _ in range(3):
             db.checkpoint()
             db["test.t"].insert((10 + _,))

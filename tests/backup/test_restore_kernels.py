@@ -32,7 +32,7 @@ def words_of(values: list[int]) -> Any:
 
 
 class History:
-    """Rows of a backup in levels, and changes behind it that mostly fit."""
+    """Rows of a backup in levels, and changes after it that mostly fit."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -55,7 +55,7 @@ class History:
             for _ in range(rng.randrange(12)):
                 rowid = self.rowid()
                 self.rows[rowid] = self.row(rowid, rng.randrange(before + 1, epoch + 1), version)
-            # A row that is older and of an older version stays as it was: its var part is not there yet.
+            # An older row of an older version stays as it was: its var part does not exist yet.
             self.files.append([row for _, row in sorted(self.rows.items()) if row.epoch > before])
             before = epoch
         self.base = dict(self.rows)
@@ -84,7 +84,7 @@ class History:
         return naive.key_of(row, self.shape)[0] if row is not None and self.rng.random() < 0.95 else next(self.keys)
 
     def change(self, epoch: int, fit: float) -> naive.Change:
-        """A change that fits with this probability, else perhaps."""
+        """A change that fits with this probability, and otherwise may or may not fit."""
         rng, rowid = self.rng, self.rowid()
         version = rng.choice([each for each in (3, 6) if each >= max([0, *(v for _, v in self.levels)])])
         kind = rng.choice([naive.INSERT, naive.UPDATE, naive.UPDATE, naive.DELETE])
@@ -222,7 +222,7 @@ def test_changes_collected_and_gathered_are_those_of_the_group_by_fragment(seed:
         kind, size = rng.choice([1, 2, 3, 4, 7, 9, 10]), rng.randrange(4, 20)
         table, fragment = rng.randrange(1, 4), rng.randrange(3)
         words = [kind | size << 16, table | fragment << 32 | 9 << 44, *(rng.getrandbits(60) for _ in range(size - 2))]
-        if kind == 1:  # a transaction's own words; what it has follows as records
+        if kind == 1:  # a transaction's own words; its rows follow as records
             words = words[:4]
         elif kind in (2, 3, 4):
             wanted.append((table | fragment << 32, [77, *words]))
@@ -286,7 +286,7 @@ def test_records_of_one_epoch_after_the_other_are_taken_without_it(seed: int) ->
 
 @given(st.integers(0, 1 << 40))
 def test_words_that_are_no_changes_or_entries_are_refused_or_harmless(seed: int) -> None:
-    """Whatever stands in a file, kernels end, and write nothing outside their arrays."""
+    """Whatever a file contains, kernels end, and write nothing outside their arrays."""
     rng = random.Random(seed)
     history = History(rng)
     shape = history.array()

@@ -1,4 +1,4 @@
-"""Retention breaks no chain, whatever it keeps, and a crash of it leaves no backup that lacks a file."""
+"""Retention breaks no chain, whatever it keeps, and a crash in it leaves no backup that lacks a file."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ def test_power_lost_at_any_call_leaves_every_backup_whole() -> None:
 
 
 def test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go() -> None:
-    """Story: a backup was killed before the last sync of its manifest, and the next process kept that one, and removed
-    the others. Power was lost: the manifest was gone, and no backup was left."""
+    """Story: a backup was killed before the last sync of its manifest. The next process kept that backup and removed
+    the others. Power was lost: the manifest was gone, and no backup was left.
+    """
     db, place = open_memory(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     db["test.t"].insert_many([(key, key) for key in range(50)])

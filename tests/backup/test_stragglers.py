@@ -1,5 +1,5 @@
-"""Tasks of a restore that outlive their executor: what they do meanwhile, or leave when they are killed, is in nobody's
-way.
+"""Tasks of a restore that outlive their executor: what they do meanwhile, or leave when they are killed, hinders no
+later restore.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup, and log behind it."""
+    """A backup, and log after it."""
     path = tmp_path_factory.mktemp("backups")
     with tm.open(path.parent / "source", **SMALL) as db:
         db.create_table("numbers", [tm.Column("id", tm.Int64)], "id", partition=tm.HashPartition(3))
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Runner:
-    """Carries out tasks here; `behind` is called with the last one when all of them are done."""
+    """Carry out the tasks in this process; call `behind` with the last one when all of them are done."""
 
     def __init__(self, behind: Callable[[RestoreTask], None] = lambda task: None) -> None:
         self._behind = behind
@@ -50,7 +50,7 @@ class Runner:
 
 
 def restored(place: Path, path: Path, runner: Runner) -> None:
-    """Restore, and what is in the store then."""
+    """Restore; return the content of the store."""
     assert tm.restore(place, path, runner=runner, processes=2, **SMALL)["rows"] == ROWS
     assert runner.kinds == ["split", "fragments"]
     assert not attempts(path)
@@ -68,7 +68,7 @@ def files_below(path: Path) -> list[str]:
 
 @pytest.fixture
 def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names of files that go away as soon as they were listed."""
+    """Names of files that are removed as soon as they have been listed."""
     from tidemark.engine.files.directory import PosixFiles
 
     names: list[str] = []
@@ -90,8 +90,8 @@ def vanishing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_task_that_takes_its_file_back_while_files_are_swept_does_not_fail_the_restore(
     place: Path, tmp_path: Path, vanishing: list[str]
 ) -> None:
-    """Story: an executor was lost, its task done again elsewhere, and the first attempt, still alive, found the split
-    files gone and removed its own file, which the restore had just listed: `FileMissing` ended a restore that was
+    """Story: an executor was lost, and its task done again by another one. The first attempt, still alive, found the
+    split files gone and removed its own file, which the restore had just listed: `FileMissing` ended a restore that was
     complete.
     """
 
@@ -107,8 +107,8 @@ def test_task_that_takes_its_file_back_while_files_are_swept_does_not_fail_the_r
 def test_task_that_takes_its_file_back_does_not_stop_the_clearing_of_a_restore_that_failed(
     place: Path, tmp_path: Path, vanishing: list[str]
 ) -> None:
-    """Story: the same while a restore was given up: it stopped at the file that was gone, and the mark and all other
-    files stayed, though an error of a restore empties its directory.
+    """Story: the same during the abort of a restore. The clearing stopped at the file that was gone; the mark and all
+    other files stayed, though an error of a restore must empty its directory.
     """
 
     def fail(task: RestoreTask) -> None:
@@ -123,8 +123,8 @@ def test_task_that_takes_its_file_back_does_not_stop_the_clearing_of_a_restore_t
 def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_way_of_the_next(
     place: Path, tmp_path: Path
 ) -> None:
-    """Story: a task had outlived its executor, made its file when the restore had been given up, and was killed before
-    it could find that out: no second restore was let into the directory ("is not empty").
+    """Story: a task outlived its executor, made its file after the restore had been aborted, and was killed before it
+    could find that out. Every later restore into the directory was refused ("is not empty").
     """
     kept: dict[str, bytes] = {}
 
@@ -137,7 +137,7 @@ def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_w
     assert kept
     for name, content in kept.items():
         (tmp_path / "copy" / name).write_bytes(content)
-    # Beside anything else they are left alone.
+    # If there are other files, they are left alone.
     (tmp_path / "copy" / "notes").write_text("mine")
     with pytest.raises(tm.Rejected, match="not empty"):
         tm.restore(place, tmp_path / "copy", **SMALL)
@@ -149,14 +149,14 @@ def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_w
 def test_task_that_ends_behind_the_sweep_leaves_no_file_in_the_store(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: an attempt ended between the sweep of attempts and the end of the restore, saw that it was under way, and
-    its file stayed in the new store.
+    """Story: an attempt ended between the sweep of attempts and the end of the restore. It saw that the restore was
+    under way, and its file stayed in the new store.
     """
     last: list[RestoreTask] = []
     real = Restore.compare
 
     def compare(restore: Restore, rows: Any) -> int:
-        # It needs no split file any more: it has read them.
+        # It needs no split file any more: it has read all of them.
         late = [part | {"sections": []} for part in last[-1].work]
         restore_fragment(RestoreTask(**{**last[-1].__dict__, "work": late}))
         assert attempts(tmp_path / "copy")

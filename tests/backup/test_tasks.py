@@ -1,4 +1,4 @@
-"""A restore by tasks is the restore by one hand; tasks done twice, late or elsewhere leave nothing behind."""
+"""A restore by tasks equals the restore by one thread; tasks done twice, late or elsewhere leave no file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPES = {
 
 
 def indexed(files: MemoryFiles) -> dict[str, list[Any]]:
-    """What each index of a store says, in its order; and the numbers the next tables get."""
+    """The entries of each index of a store, in its order; and the numbers the next tables get."""
     db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
     try:
         found: dict[str, list[Any]] = {"numbers": [db.parts.store.next_table_id]}
@@ -57,7 +57,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
     seed: int, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")
-    # Sections come in many pieces, of many split files.
+    # Sections consist of many pieces, from many split files.
     monkeypatch.setattr(split_room, "POOL_WORDS", 3_000)
     store, place, rng = Watched(seed, False, SHAPES[shape]), MemoryFiles(), random.Random(seed)
     archive = archived(store.db, place)
@@ -72,7 +72,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
             take(store.db, place, incremental=True)
         history[store.db.sync()] = content(store.db)
         archive.copy()
-    # Rows of backup and log from before and behind a change of the table's columns.
+    # Rows of backup and log from before and after a change of the table's columns.
     name = store.db.tables()[0]
     store.db.add_column(name, tm.Column("extra", tm.VarChar(9), default="d"))
     keys = [row[0] for row in store.db[name].scan(columns=["id"])]
@@ -90,7 +90,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
 
 
 def history_of(db: Any, place: MemoryFiles) -> None:
-    """A chain of two backups, archived log behind it, all in several fragments of two tables."""
+    """A chain of two backups, archived log after it, all in several fragments of two tables."""
     for name, count in (("a", 3), ("b", 1)):
         columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(30))]
         db.create_table(f"test.{name}", columns, "id", tm.HashPartition(count))
@@ -142,7 +142,7 @@ def test_tasks_done_twice_and_given_up_leave_one_file_of_each_fragment(
             first = run_task(task, place, target, ManualClock(200 + number))
             assert late.rows == first.rows and late != first
             yield TaskReport.from_json(first.to_json())
-            yield late  # a straggler: the first counts
+            yield late  # a straggler: the first attempt counts
 
     prepared(backed_up[0], runner, files).run()
     assert set(kinds) == {SPLIT, FRAGMENTS}
@@ -213,9 +213,9 @@ def test_flipped_byte_of_a_split_file_between_tasks_is_found(backed_up: tuple[di
 
 
 def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
-    """A restore of disk columns whose UNDO records fill the log empties it with local checkpoints made on the way. Kept
-    beside the last one, they were what an opening fell back to when a data file of that was damaged: rows were missing
-    and nobody said so.
+    """Story: when the UNDO records of a restore of disk columns fill the log, the restore empties it with local
+    checkpoints on the way. They were kept next to the last one, and an opening fell back to them when a data file of
+    the last one was damaged: rows were missing, without an error.
     """
     options: dict[str, Any] = {**ROOM, "transaction_memory": "16 MiB"}
     db, place = open_memory(None, **options), MemoryFiles()
@@ -250,7 +250,7 @@ def find_store(files: MemoryFiles) -> list[bytes]:
 def test_two_rows_of_one_key_in_the_log_are_found_by_the_verification(
     backed_up: tuple[dict[str, bytes], Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks place no row in an index: that keys are unique is told when the store is brought back."""
+    """Tasks place no row in an index: a duplicate key is reported when the store is brought back."""
     from tidemark.recovery.backup import fragment as room
 
     real = room.put_new_rows
@@ -380,7 +380,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         db.sync()
         db.archive()
     path, begun, late = tmp_path / "copy", [0], []
-    failing = 1  # the task behind which the disk is full
+    failing = 1  # the disk is full after this task
 
     def runner(tasks: list[RestoreTask]) -> Iterator[TaskReport]:
         for task in tasks:
@@ -398,13 +398,13 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         except tm.StorageFull as error:
             assert error.evidence["place"] == str(path) and str(path) in str(error)
         assert left(path) == []
-        # A straggler finds nothing to do.
+        # A straggler finds no work.
         with pytest.raises(tm.Rejected, match="does not run in that directory"):
             restore_fragment(late[-1])
         assert left(path) == []
         failing += 1
     assert failing > 2
-    # What is not empty is no restore's to empty, and what is complete stays.
+    # A restore never empties a directory it did not begin with empty, and a complete store stays.
     before = sorted(left(path))
     with pytest.raises(tm.Rejected, match="not empty"):
         restore(tmp_path / "place", path, **ROOM)
@@ -414,7 +414,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
 
 
 def test_attempt_that_ends_behind_its_restore_takes_its_files_back(backed_up: tuple[dict[str, bytes], Tables]) -> None:
-    """It was under way when the restore was given up, so nobody knows of its file but itself."""
+    """It was under way when the restore was aborted, so only the attempt itself knows of its file."""
     files = MemoryFiles()
     ended: list[str] = []
 
@@ -471,8 +471,8 @@ def test_restore_on_a_disk_that_is_full_or_broken_leaves_nothing_or_the_mark(
 def test_restore_that_ends_as_it_takes_its_mark_away_leaves_nothing_or_the_whole_store(
     backed_up: tuple[dict[str, bytes], Tables], is_gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restore without memory for the removal of its mark took itself for over: the files stayed, with the mark, and
-    could neither be opened nor restored over.
+    """Story: a restore that had no memory for the removal of its mark took itself for finished. The files stayed, with
+    the mark, and could neither be opened nor restored over.
     """
     place, files = MemoryFiles.from_snapshot(backed_up[0]), MemoryFiles()
     restoring = Restore(place, make_plan(place), files, Options.from_keywords({**SMALL, **ROOM}), ManualClock())

@@ -1,4 +1,4 @@
-"""Worker processes of a restore killed again and again: nothing half made opens, and another attempt makes it whole."""
+"""Worker processes of a restore killed again and again: no half-made store opens, and another attempt completes it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_task_whose_process_dies_each_time_ends_the_restore(
 
 
 def killed_restores(place: tuple[Path, Tables], tmp_path: Path, turns: int, seed: int) -> int:
-    """The process that restores killed at random moments, its workers with it; how often a store was left."""
+    """Kill the restoring process at random moments, and its workers with it; return how often a store was left."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     program = (

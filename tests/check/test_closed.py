@@ -88,7 +88,7 @@ def harm_copies_short(store: Path) -> str:
 
 
 def harm_log(store: Path) -> str:
-    # Behind the older checkpoint kept, far before the end.
+    # After the older checkpoint kept, far before the end.
     reports = json.loads(CliRunner().invoke(commands, ["info", str(store), "--json"]).output)
     start = min(int(each["start_lsn"]) for each in reports["local_checkpoints"])
     path = store / "redo" / "0000.redo"
@@ -136,8 +136,9 @@ def test_damaged_catalog_and_leftovers_are_notes(store: Path) -> None:
 
 
 def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: Path) -> None:
-    """A power loss tears the control file of a local checkpoint that was not finished, and `check` called the store
-    damaged. With two intact ones behind it nothing has been retired for it; with fewer it may be the one that counts.
+    """Story: a power loss tears the control file of a local checkpoint that was not finished, and `check` called the
+    store damaged. If two intact ones come before it, nothing has been retired for it; with fewer, the torn one may be
+    the one that counts.
     """
     told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     third = newest(store, "control-*")
@@ -152,8 +153,8 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
 
 
 def test_torn_control_file_behind_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
-    """Story: a power loss tore a control file; the next local checkpoint was made, and the power was lost again before
-    what it replaces was removed. `check` called the store damaged.
+    """Story: a power loss tore a control file. The next local checkpoint was made, and power was lost again before the
+    torn one it replaces was removed. `check` called the store damaged.
     """
     told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     kept: dict[Path, bytes] = {}

@@ -55,7 +55,7 @@ def filled(files: MemoryFiles | None = None) -> Any:
 
 
 def closed_report(files: MemoryFiles, **options: Any) -> Any:
-    """The report on a store nobody has open; not one byte may change."""
+    """The report on a store that no process has open; not one byte may change."""
     before = files.snapshot()
     merged = Options.from_keywords({**SMALL, **OPTIONS, **options})
     report = check_closed(files, merged, ManualClock(), lambda _: None, None)  # type: ignore[arg-type,return-value]
@@ -91,7 +91,9 @@ def test_sound_store_with_disk_columns_is_found_sound_open_and_closed(closed: di
 
 @pytest.mark.parametrize("seed", [2_111_701_645, *fresh_seeds(1)])
 def test_random_history_is_found_sound_after_every_part(seed: int) -> None:
-    """The first seed: to replay the log a rehearsal needed an extent more than the data file had, and gave up."""
+    """The first seed: to replay the log, a rehearsal needed one extent more than the data file had, and ended without a
+    verdict.
+    """
     rng = random.Random(seed)
     files = MemoryFiles()
     db = filled(files)
@@ -115,7 +117,7 @@ def test_random_history_is_found_sound_after_every_part(seed: int) -> None:
 
 # --- planted in memory ----------------------------------------------------------------------------
 class Plant:
-    """An open store, and where things of it lie."""
+    """An open store, and the places of its pages and records."""
 
     def __init__(self) -> None:
         self.db = filled()
@@ -141,7 +143,7 @@ class Plant:
         return int(self.mem[self.reference_at(row)])
 
     def frame(self, page: int) -> int:
-        """Address of a page's frame; it stays, being pinned."""
+        """Address of a page's frame; the page stays, because it is pinned."""
         self.store.disk.hold([page])
         cache = int(self.mem[self.space + d.TS_CACHE])
         for entry in range(int(self.mem[cache + d.C_ENTRIES])):
@@ -205,7 +207,7 @@ def harm_link(plant: Plant) -> None:
 
 
 def harm_end(plant: Plant) -> None:
-    """The last chunk leads on."""
+    """The last chunk points to another one."""
     _, piece = plant.row_with(True)
     first = int(plant.mem[piece + 1])
     while int(plant.mem[piece + 1]):
@@ -214,7 +216,7 @@ def harm_end(plant: Plant) -> None:
 
 
 def harm_stray_chunk(plant: Plant) -> None:
-    """Two rows' chains: one takes the stamp and the length of a shorter life."""
+    """Two rows' chains: one gets the stamp and the length of an older life."""
     row, piece = plant.row_with(True)
     second = plant.piece(int(plant.mem[piece + 1]))
     after = int(plant.mem[second + 1])
@@ -266,7 +268,7 @@ def harm_position(plant: Plant) -> None:
 
 
 def harm_disk(plant: Plant) -> None:
-    """What was written is not what is there: a write that was lost."""
+    """The disk does not hold what was written: a lost write."""
     plant.db.checkpoint()
     page = plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS
     plant.store.disk.hold([page])
@@ -323,7 +325,7 @@ def changed(contents: Contents, name: str, at: int) -> None:
 
 
 def resealed_page(contents: Contents, name: str, change: Callable[[Any], bool]) -> None:
-    """Change the last page that `change` says it can, and make its checksum right."""
+    """Change the last page for which `change` returns true, and make its checksum right."""
     content = np.frombuffer(contents[name], dtype=np.int64).copy()
     for page in reversed(content.reshape(-1, PAGE_WORDS)[1:]):
         if page[p.DP_USED] > 1 and change(page):

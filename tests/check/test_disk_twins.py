@@ -46,7 +46,7 @@ def spoil(plant: Plant, rng: random.Random, rows: dict[int, tuple[int, int]]) ->
     for rowid in rng.sample(sorted(rows), 12):
         row, at = rows[rowid]
         if rng.random() < 0.4:
-            plant.mem[row] = int(plant.mem[row]) | 5  # locked by somebody
+            plant.mem[row] = int(plant.mem[row]) | 5  # locked by a transaction
         draw = rng.random()
         if draw < 0.4:
             plant.mem[at] = int(plant.mem[rows[rng.choice(sorted(rows))][1]])

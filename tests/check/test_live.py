@@ -58,8 +58,8 @@ def test_open_transaction_with_every_kind_of_change_is_sound() -> None:
 
 
 def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look at the open epoch and the look at a slice of rows, the epoch closed and a row was committed in
-    the next one: "its epoch is in the future", said `check` of a sound store.
+    """Story: `check` looked at the open epoch, and then at a slice of rows. Between the two the epoch closed and a row
+    was committed in the next one: "its epoch is in the future", said `check` of a sound store.
     """
     db = filled()
     check_rows = check.check_rows
@@ -84,8 +84,8 @@ def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: py
 
 
 def test_row_that_goes_as_rows_are_counted_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: `check` read the counter of a fragment after its look whether anything had been committed meanwhile; a row
-    deleted in between was "120 rows were found, 119 are counted" (scheduled lives, seed 20002).
+    """Story: `check` first looked whether anything had been committed since it began, then read the counter of a
+    fragment. A row deleted between the two gave "120 rows were found, 119 are counted" (scheduled lives, seed 20002).
     """
     db = filled()
     db["test.account"].insert_many([(n, "owner", 0.0, None) for n in range(1_000, 1_100)])
@@ -210,7 +210,7 @@ def test_flipped_bits_anywhere_in_a_row_never_crash_the_check() -> None:
 
 
 def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> None:
-    """Story: a full log was waited for five seconds, in which a busy machine may make no local checkpoint."""
+    """Story: a full log was waited for only five seconds, in which a busy machine may make no local checkpoint."""
     options: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "16 MiB", "lock_timeout_ms": 200_000}
     with tm.open(tmp_path / "store", durability="epoch", **options) as db:
         account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
@@ -247,7 +247,7 @@ def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_unique", [False, True], ids=["ordered", "unique"])
 def test_commit_at_any_look_at_the_words_of_an_index_is_no_damage(is_unique: bool) -> None:
-    """Story: `check` looked at an index's version first and at its counter after; a commit in between was "a counter is
+    """Story: `check` read an index's version first and its counter after. A commit between the two gave "a counter is
     wrong" in a sound store.
     """
     db = open_memory(data_memory="16 MiB")
@@ -272,8 +272,8 @@ def test_commit_at_any_look_at_the_words_of_an_index_is_no_damage(is_unique: boo
 
 
 def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: a drop is seen when it is in the log, and its fragment counts as kept only after the sync. `check` looked
-    in between: more entries than rows, "a counter is wrong" (scheduled lives, seed 18).
+    """Story: a drop is visible when it is in the log, but its fragment counts as kept only after the sync. `check`
+    looked between the two: more entries than rows, "a counter is wrong" (scheduled lives, seed 18).
     """
     db = open_memory(data_memory="16 MiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64)]
@@ -286,7 +286,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema_latch
 
     class Latch:
-        """The drop, which waits for the disk with the latch, goes on as soon as `check` wants it."""
+        """The drop waits for the disk and holds the latch; it goes on as soon as `check` asks for the latch."""
 
         def __enter__(self) -> None:
             if threading.get_ident() == checker and waits.is_set():

@@ -94,7 +94,7 @@ def _default(kind: ColumnType, rest: str) -> Any:
         return None
     if re.fullmatch(r"[+-]?[0-9.]+", word):
         return value_of(kind, float(word) if "." in word else int(word))
-    return ABSENT  # the current time, an expression: whoever gives rows gives these columns too
+    return ABSENT  # the current time, an expression: a caller that gives rows gives these columns too
 
 
 def _number(value: Any) -> Any:
@@ -102,7 +102,7 @@ def _number(value: Any) -> Any:
 
 
 def value_of(kind: ColumnType, value: Any) -> Any:
-    """A value of a case, which JSON has as number or text, as a store gives it; as it is if that cannot be."""
+    """Convert a value of a case, a JSON number or text, to the store's form; unchanged if it does not convert."""
     if value is None or isinstance(value, (list, dict)):
         return value
     try:

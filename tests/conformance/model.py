@@ -1,7 +1,7 @@
-"""A reference model of a site: dicts, no store, no network, straight on the rooms of replication.
+"""A reference model of a site: dicts, no store, no network, directly on the modules of replication.
 
-It is what the cases were read against first, and what stores are compared with. One epoch is closed after the other
-within one GCI; what a case calls history lies in the GCI before it.
+The cases were first checked against it, and stores are compared with it. Epochs are closed one after the other within
+one GCI; the history of a case lies in the GCI before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = tuple[Any, ...]
 
 @dataclass
 class ModelRow:
-    """A row and what is hidden in it."""
+    """A row and its hidden columns."""
 
     values: Values
     author: int
@@ -81,7 +81,7 @@ class ModelSite:
         self.applier = Applier(self, starting_epoch(self.status.items(), case.server_id), judge)
 
     def _row_of(self, name: str) -> ReplicationRow | None:
-        """The row of `ndb_replication` that its table goes by."""
+        """The row of `ndb_replication` that applies to its table."""
         database, _, plain = self.case.tables[name].name.partition(".")
         return find_row(self.case.replication, database, plain, self.case.server_id).row
 
@@ -231,7 +231,7 @@ def _part(row: ModelRow | None, names: tuple[str, ...] | None) -> Values | None:
 
 
 def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values | None:
-    """A new row from the columns an event brings; None if one is missing that there must be."""
+    """A new row from the columns of an event; None if a required one is missing."""
     if any(
         not column.nullable and not column.has_default and column.name not in given for column in definition.columns
     ):

@@ -1,4 +1,4 @@
-"""The applier of the reference model: one epoch transaction after the other, in as many passes as it takes."""
+"""The applier of the reference model: one epoch transaction after the other, in as many passes as needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OTHER = "OTHER"
 _KINDS = {"WRITE_ROW": Kind.WRITE, "UPDATE_ROW": Kind.UPDATE, "DELETE_ROW": Kind.DELETE}
 
 
-# Whether the row that is there lets the event pass.
+# Whether the existing row lets the event pass.
 Judge = Callable[["OnePass", "Event", "ModelRow", Check], bool]
 
 
@@ -125,7 +125,7 @@ class Applier:
             site.status[server_id] = number
             self.mre.see(server_id, number)
             if site.case.is_circular:
-                # The immediate source's position goes out under the own id, so that it reaches the source.
+                # The immediate source's position is sent under the own server id, so that it reaches the source.
                 site.open.status.append((server_id, number, site.server_id if server_id == source_id else source_id))
         self._commit(run)
 
@@ -152,7 +152,7 @@ class OnePass:
         self.tracker = DependencyTracker(1)
         self.tracker.mark(_ids(marks))
         self.refreshed: set[tuple[str, Any]] = set()
-        # Rows whose change goes back: as they were before, and the event that says so.
+        # Rows whose change is sent back: as they were before, and the event that says so.
         self.reflected: dict[tuple[str, Any], tuple[ModelRow | None, Event | None]] = {}
         self.transaction = self.site.new_transaction()
         self.has_conflict = False
@@ -207,7 +207,9 @@ class OnePass:
             site.open.replicated_rows += site.setups[event.table].binlog.is_logged
 
     def _reflect(self, event: Event, old: ModelRow | None) -> None:
-        """An epoch transaction is one transaction: of a row it logs what it was before and what it is in the end."""
+        """An epoch transaction is one transaction: for each row it logs the image before it and the
+        image at its end.
+        """
         place = (event.table, event.key)
         first = self.reflected[place][0] if place in self.reflected else old
         self._unsay(event)
@@ -218,7 +220,7 @@ class OnePass:
         self.reflected[place] = (first, events[-1] if len(events) > count else None)
 
     def _unsay(self, event: Event) -> None:
-        """What was logged of the row in this pass is replaced by what follows."""
+        """The events logged for the row in this pass are replaced by later ones."""
         said = self.reflected.pop((event.table, event.key), (None, None))[1]
         if said is not None:
             self.site.open.events = [each for each in self.site.open.events if each is not said]

@@ -1,7 +1,7 @@
-"""Random scenarios in the format of the cases: what the reference model says comes out, played on other sites.
+"""Random scenarios in the format of the cases: the reference model gives the expected end, other sites play them.
 
-`python -m tests.conformance.random_scenarios [--seed N] [--count N] [--sites NAME] [--keep FOLDER]` plays as many; one
-that comes out otherwise is kept as a file and told with its seed.
+`python -m tests.conformance.random_scenarios [--seed N] [--count N] [--sites NAME] [--keep FOLDER]` plays `count` of
+them; one that ends differently is kept as a file and reported with its seed.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def plain(value: Any) -> Any:
 
 
 def make(seed: int, steps: int = 25) -> dict[str, Any]:
-    """A scenario, with everything the model says of both sites as what is expected in the end."""
+    """A scenario; everything the model says about both sites is its expected end."""
     making = Making(seed)
     for _ in range(steps):
         making.step()
@@ -351,8 +351,8 @@ _OF_A_SITE = {"MASTER_EPOCH", "SOURCE_EPOCH", "ORIG_TRANSID", "COUNT"}
 
 
 def shown(rows: list[tuple[str, dict[str, Any]]]) -> Counter[Any]:
-    """Exceptions rows; numbers of epochs and transactions are each site's own, but rows of one transaction stay
-    together. Rows of one epoch come in any order, so their counts stand for themselves.
+    """Exceptions rows. Each site numbers its own epochs and transactions, but rows of one transaction stay together.
+    Rows of one epoch come in any order, so their counts are compared by themselves.
     """
     kept: Counter[Any] = Counter()
     by_transaction: dict[Any, Counter[Any]] = {}
@@ -372,7 +372,9 @@ def counts(site: Site) -> dict[str, int]:
 
 
 def differences(case: dict[str, Any], adapter: Any) -> list[str]:
-    """Play a scenario step by step on the model and on other sites; what differs first, and how it ends."""
+    """Play a scenario step by step on the model and on other sites; return the first difference, and the
+    final state.
+    """
     scenario = parse_scenario(case)
     model, others = model_sites(scenario.sites), adapter(scenario.sites)
     try:

@@ -15,7 +15,7 @@ from tests.conformance.store_site import store_sites
 from tests.conformance.vectors import run_vectors
 from tidemark.engine.base.errors import Error
 
-# What scenarios can be played on.
+# Kinds of sites that scenarios can be played on.
 ADAPTERS: Mapping[str, Adapter] = {
     "model": model_sites,
     "model-programs": program_sites,
@@ -23,7 +23,7 @@ ADAPTERS: Mapping[str, Adapter] = {
 }
 BOTH = ("model", "store")
 FORMAT = 1
-# What a file that is not as its README says can lead to.
+# Errors that a file can cause that is not as its README says.
 NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
@@ -36,7 +36,8 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def run_file(path: Path, *sites: str) -> list[str]:
-    """What is wrong, one line each; empty if the case passes. A file that cannot be read or run fails as well.
+    """Return what is wrong, one line each; empty if the case passes. A file that is unreadable or does not run fails as
+    well.
 
     A scenario is played on each kind of sites named, on `BOTH` if there is none.
     """

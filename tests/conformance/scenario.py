@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class SiteCase:
-    """One site of a scenario: who it is, what it has configured, what it begins with."""
+    """One site of a scenario: its identity, its configuration, its initial rows."""
 
     name: str
     server_id: int
@@ -63,7 +63,9 @@ class Site(Protocol):
         """(exceptions table, row by column name) of every row."""
 
     def counters(self) -> Mapping[str, int]:
-        """Counts since the start, and what else the applier tells, by the names of `replication/settings/status.py`."""
+        """Counts since the start, and the other status of the applier, by the names of
+        `replication/settings/status.py`.
+        """
 
     def applier_error(self) -> str | None:
         """Class of the error the applier has stopped with."""
@@ -181,7 +183,7 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
 
 
 def parse_scenario(case: Mapping[str, Any]) -> Scenario:
-    """Raises: CaseInvalid, KeyError for what is left out."""
+    """Raises: CaseInvalid, KeyError for missing fields."""
     sites = {name: _site(case, name, case.get("initial_rows", {}).get(name, {})) for name in case["sites"]}
     tables = {each["name"] for each in case["tables"]}
     for number, step in enumerate(case["steps"], 1):
@@ -201,7 +203,7 @@ def parse_scenario(case: Mapping[str, Any]) -> Scenario:
 
 
 def play(scenario: Scenario, adapter: Adapter) -> list[str]:
-    """Run the steps; returns what did not come out as expected, empty if everything did."""
+    """Run the steps; return what differs from the expectations, empty if nothing does."""
     sites = adapter(scenario.sites)
     wrong: list[str] = []
     for number, step in enumerate(scenario.steps, 1):
@@ -222,7 +224,7 @@ def play(scenario: Scenario, adapter: Adapter) -> list[str]:
 
 
 def check(scenario: Scenario, sites: Mapping[str, Site], name: str, expected: Mapping[str, Any]) -> list[str]:
-    """Compare a site with what is expected of it."""
+    """Compare a site with its expected state."""
     site = sites[name]
     wrong = []
     for table, rows in expected.get("rows", {}).items():
@@ -257,10 +259,10 @@ def _check_counters(found: Mapping[str, int], expected: Mapping[str, Any]) -> li
 
 
 def _check_exceptions(site: Site, expected: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every expected row has one of its own, and none is left over."""
+    """Every expected row has a match of its own, and no other row is left."""
     left = site.exceptions()
     wrong = []
-    # Rows that are told in more detail choose first.
+    # Expected rows with more detail choose first.
     for wanted in sorted(expected, key=lambda each: -len(str(each))):
         found = next((each for each in left if _is_row(each, wanted)), None)
         if found is None:

@@ -1,7 +1,7 @@
 """Sites that are real stores, over files in memory, each with the binlog it makes of its own REDO log.
 
-What users and the applier commit at one site reaches the other the way it does for users: REDO log, follower, binlog
-files, reader, applier. Nothing is noted beside the store.
+Commits of users and of the applier at one site reach the other as in production: REDO log, follower, binlog files,
+reader, applier. No state is kept outside the store.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _plain(key: Key) -> Any:
 
 
 def store_sites(cases: Mapping[str, SiteCase], options: ApplierOptions | None = None) -> Mapping[str, StoreSite]:
-    """The adapter. What is there before a scenario begins does not travel."""
+    """The adapter. The content from before a scenario is not replicated."""
     sites = {name: StoreSite(case, options) for name, case in cases.items()}
     for name, site in sites.items():
         site.fill(next((other.server_id for key, other in sites.items() if key != name), 0))

@@ -1,4 +1,4 @@
-"""Vectors: lists of independent cases for one rule. What rule it is, the field names of its cases tell."""
+"""Vectors: lists of independent cases for one rule. The field names of the cases say which rule it is."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def grammar(case: Case, file: Case) -> list[str]:
 
 
 def _without_remark(text: str) -> str:
-    """A message of a case without what it adds in brackets."""
+    """A message of a case without its additions in brackets."""
     return text.partition(" (")[0]
 
 
 def suitable(case: Case, file: Case) -> list[str]:
     """Set-up of a parsed function on a table."""
-    # A store has no MEDIUMINT; another type that no function compares stands for it.
+    # A store has no MEDIUMINT; another type that no function compares replaces it.
     columns = [column_of(name, text.replace("mediumint", "smallint"), False) for name, text in case["columns"]]
     table = table_of("test", "t1", columns, [case["columns"][0][0]])
     row = ReplicationRow("test", "t1", 0, case.get("binlog_type", 7), case["fn"])
@@ -139,7 +139,7 @@ def replication_table(case: Case, file: Case) -> list[str]:
         if column.name != missing
     )
     names = {column.name for column in kept}
-    # A store has no table without primary key: the rest of the key, or any column, stands for one that is missing.
+    # A store has no table without primary key: the rest of the key, or any column, replaces a missing one.
     key = tuple(name for name in key if name in names) or (kept[0].name,)
     faults = verify(TableDefinition(0, 1, NDB_REPLICATION, kept, key))
     told = [fault.rule for fault in faults]
@@ -152,11 +152,11 @@ def _exceptions_column(given: Any) -> Column:
 
 
 def exceptions(case: Case, file: Case) -> list[str]:
-    """Definitions of exceptions tables, and what is written for a first conflict on a row of ones."""
+    """Definitions of exceptions tables, and the row written for a first conflict on a row of ones."""
     columns = [column_of(*text.split(" ", 1), False) for text in case["main"]["cols"]]
     main = table_of("test", "t1", columns, case["main"]["pk"])
     names = [each[0] for each in case["ex"]]
-    # Cases do not tell the key: it is the four columns that must be there, wherever they stand.
+    # Cases do not name the key: it is the four required columns, at any position.
     first = next((at for at, name in enumerate(names) if name.upper().removeprefix("NDB$") == "SERVER_ID"), 0)
     table = table_of("test", "t1$EX", [_exceptions_column(each) for each in case["ex"]], names[first : first + 4])
     plan, faults, _ = plan_exceptions(main, table)
@@ -285,7 +285,7 @@ def _header(transaction_id: int | None, flags: int | None) -> list[bytes]:
     except ModuleNotFoundError:
         return made
     head = events.Rows(0, 1, 1, None, b"\1", b"", 0, transaction_id, flags or 0).parts()[0]
-    return [*made, bytes(head[8:-1])]  # behind table and flags, before the number of columns
+    return [*made, bytes(head[8:-1])]  # after table and flags, before the number of columns
 
 
 def encodings(case: Case, file: Case) -> list[str]:
@@ -321,7 +321,7 @@ RULES: dict[str, Callable[[Case, Case], list[str]]] = {
 
 
 def run_vectors(case: Case) -> list[str]:
-    """What is wrong with each case of a file, by number. Raises: CaseInvalid for a rule nobody knows."""
+    """What is wrong with each case of a file, by number. Raises: CaseInvalid for an unknown rule."""
     wrong = []
     if not case["cases"]:
         raise CaseInvalid("there is no case")

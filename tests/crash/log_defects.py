@@ -1,5 +1,5 @@
-"""Defects planted where the log is firmed up, where its floor is raised and where it is cut, and in the control files
-that allow the cut.
+"""Defects planted where the log is synced, where its floor is raised, where it is cut, and in the control files that
+allow the cut.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "    if False:",
         "tail",
     ),
-    # --- what the log says to those who follow it --------------------------------------------------------
+    # --- what the log reports to its followers ------------------------------------------------------------
     Defect(
         "row-of-a-dropped-partition-told",
         "tidemark.engine.log.row_changes",

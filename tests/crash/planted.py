@@ -32,7 +32,7 @@ from tests.crash.view_defects import VIEW_DEFECTS
 from tests.planting import plant, without_the_face
 
 with without_the_face():
-    from tidemark.engine.base.errors import Error  # nothing else: what is loaded before cannot be changed
+    from tidemark.engine.base.errors import Error  # nothing else: modules loaded before cannot be changed
 
 COMPILED = ("_kernels", "_layout")
 MISSED = 1
@@ -113,7 +113,7 @@ def part(name: str) -> Callable[[], object]:
     if name == "partition-states":
         return lambda: crash_states(partition_history.work, partition_history.verify, 7, 1)
     if name == "stress":
-        # Threads decide what one run meets: a defect that a run passes by has others to be seen in.
+        # Threads decide which states one run meets: a defect that one run misses is tried in others.
         return lambda: [power_loop(stress.work, stress_verify.verify, 12, seed) for seed in range(1, STRESS_SEEDS + 1)]
     if name == "life":
         return stress_lives
@@ -217,8 +217,8 @@ def simulate_views(seeds: int) -> None:
 
 
 def schedule(arguments: Sequence[str]) -> None:
-    """Lives whose threads take turns, until one is a finding; what they print is not told."""
-    os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
+    """Lives whose threads take turns, until one is a finding; their output is not printed."""
+    os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # no module of the program is loaded yet
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
         from tests.simulation.threads.lives import NO_WORD, main
@@ -231,7 +231,9 @@ def schedule(arguments: Sequence[str]) -> None:
 
 
 def stress_lives() -> None:
-    """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
+    """Run the stress program to its end, without a crash, a few times: it verifies itself while it runs
+    and at the end.
+    """
     from tests.crash.programs import stress
     from tidemark.database import Database
     from tidemark.engine.base.clock import SystemClock
@@ -248,7 +250,7 @@ def stress_lives() -> None:
 
 
 def batch_states() -> None:
-    """Batches of many groups, killed, synced in vain and lost, and what a second session then acknowledged."""
+    """Batches of many groups: killed, with failed syncs, lost; then the commits acknowledged by a second session."""
     from tests.crash.programs import batch_history
     from tidemark.recovery.crash_harness.crash_states import crash_states
     from tidemark.recovery.crash_harness.program import whole_state
@@ -265,7 +267,7 @@ def first_checkpoint() -> None:
 
 
 def second_loss() -> None:
-    """What a second process is shown and the disk lacks."""
+    """Data that a second process sees in the page cache and the disk lacks."""
     from tests.log import test_second_loss as tests
 
     tests.test_batch_in_two_files_killed_before_its_sync_is_firmed_up_whole(3)
@@ -275,14 +277,14 @@ def second_loss() -> None:
 
 
 def batches() -> None:
-    """What a crash leaves of a batch."""
+    """The groups of a batch that a crash leaves."""
     from tests.log import test_batches as tests
 
     tests.test_whatever_a_crash_leaves_of_a_batch_its_beginning_is_read_and_the_rest_never_comes_back()
 
 
 def floor() -> None:
-    """Flipped bits in what was told to be durable."""
+    """Flipped bits in data that was reported durable."""
     from tests.store import test_durable_floor as tests
 
     for end in ("sync", "close", "checkpoint", "advance_gci"):
@@ -291,7 +293,7 @@ def floor() -> None:
 
 
 def tail() -> None:
-    """Who needs the log, and ids of transactions."""
+    """The holders of the log, and ids of transactions."""
     from tests.log import test_tail as tests
 
     tests.test_log_is_cut_to_the_lowest_need_and_status_names_it()
@@ -299,7 +301,7 @@ def tail() -> None:
 
 
 def double_write() -> None:
-    """Pages shown whole that are torn on the disk."""
+    """Pages that are whole in the page cache and torn on the disk."""
     from tests.disk import test_double_write as tests
 
     for is_failed in (False, True):
@@ -307,7 +309,7 @@ def double_write() -> None:
 
 
 def archive() -> None:
-    """A segment that is shown and not on the disk."""
+    """A segment that is in the page cache and not on the disk."""
     from tests.backup import test_archiver as tests
 
     for shown in ("failed sync", "growth"):
@@ -315,14 +317,14 @@ def archive() -> None:
 
 
 def follower_drops() -> None:
-    """What the log says of rows whose partition was dropped before they were committed."""
+    """Changes the log reports for rows whose partition was dropped before they were committed."""
     from tests.log import test_follower_drops as drops
 
     drops.test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_told("1 MiB")
 
 
 def shown_names() -> None:
-    """Folders and files whose names are shown and not on the disk."""
+    """Folders and files whose names are in the page cache and not on the disk."""
     from tests.files import test_firm as tests
 
     tests.test_folder_that_is_there_already_is_durable_all_the_same()
@@ -331,7 +333,7 @@ def shown_names() -> None:
 
 
 def shown_backups() -> None:
-    """Files of backups that are shown and not on the disk."""
+    """Files of backups that are in the page cache and not on the disk."""
     from tests.backup import test_incremental, test_retention
 
     test_retention.test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go()
@@ -386,7 +388,7 @@ def full_tablespace() -> None:
 
 
 def pool() -> None:
-    """Pages, blocks and cells beside a model."""
+    """Pages, blocks and cells against a model."""
     from tests.engine import test_pool as tests
 
     tests.test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(1)
@@ -459,7 +461,7 @@ def damage() -> None:
     content.test_entries_missing_from_an_intact_file_of_the_newest_are_counted(make_history(), "{newest}-copies.data")
 
 
-# What a defect makes the harness or the store raise; a line that was changed badly raises something else.
+# Errors that a defect makes the harness or the store raise; a badly changed line raises others.
 SEEN = (AssertionError, Error, ValueError, LookupError, OverflowError, BaseExceptionGroup, pytest.fail.Exception)
 
 
@@ -487,7 +489,7 @@ def main(name: str) -> int:
     plant(defect.module, functools.partial(changed, defect))
     with tempfile.TemporaryDirectory() as folder:
         if defect.module.endswith(COMPILED):
-            # The cache is keyed on the sources, which do not show the defect: others would be given its code.
+            # The cache is keyed on the sources, which do not show the defect: other processes would get its code.
             os.environ["TIDEMARK_CACHE"] = folder
         try:
             with contextlib.redirect_stdout(io.StringIO()):

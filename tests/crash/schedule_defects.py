@@ -10,7 +10,7 @@ from tests.crash.defects import Defect
 PART = "schedule"
 
 SCHEDULE_DEFECTS: tuple[Defect, ...] = (
-    # --- what is dropped is kept for those that look at it -----------------------------------------------
+    # --- dropped objects are kept for the threads that use them -------------------------------------------
     Defect(
         "dropped-memory-goes-at-once",
         "tidemark.engine.txn.transactions",
@@ -44,7 +44,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         "tidemark.recovery.verification.check",
         "    store.pin(pin)  #",
         "    # store.pin(pin)  #",
-        # One life in some hundred: what is read is sound until the memory was given back and taken again.
+        # One life in some hundred: reads are sound until the memory was released and reused.
         f"{PART} --seeds 150:200 --actors checker --disk",
     ),
     # --- indexes -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The n-th call of the disk goes wrong, for every n."""
+"""The nth call of the disk fails, for every n."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
     assert report.distinct > 20
     assert report.kills > 6
     assert report.second_restarts > 6
-    # Its log is not written round; that of tests/store/test_power_loss.py is.
+    # Its log does not wrap; that of tests/store/test_power_loss.py does.
     assert missing(report.places, FAULTS) == {"F10": ["group over one of an earlier lap, not durable"]}
 
 
 def test_store_whose_first_local_checkpoint_was_abandoned_opens_after_any_loss() -> None:
     """Story: a power loss that tore the control file of the first complete local checkpoint was met once in hundreds of
-    runs of repeated losses. That checkpoint had number 2, for the first had been interrupted, and the opening took the
+    runs of repeated losses. That checkpoint had number 2, because the first had been interrupted. The opening took the
     number for a sign that the log had been truncated: LcpDamaged, although the log was whole.
     """
     report = crash_states(history.abandoned_work, whole_state, seed=1, per_point=12)
@@ -54,7 +54,7 @@ def test_promise_before_the_commit_is_seen() -> None:
         history.History(open_store, seed, Hasty(ledger)).run(6)
 
     class Hasty(Ledger):
-        """Promises what has only begun."""
+        """Promises a step that has only begun."""
 
         def __init__(self, ledger: Ledger) -> None:
             super().__init__()
@@ -68,7 +68,8 @@ def test_promise_before_the_commit_is_seen() -> None:
 
 
 def test_log_that_was_full_at_the_crash_is_given_room_as_the_error_advises() -> None:
-    """The harness took a store without room in its log for one that takes no work, and did not say where it was seen.
+    """Story: the harness took a store without space in its log for one that accepts no work, and did not say where it
+    was seen.
 
     Its own commit after a restart now makes the local checkpoints that the error asks for.
     """
@@ -86,7 +87,9 @@ def test_log_that_was_full_at_the_crash_is_given_room_as_the_error_advises() -> 
 
 
 def test_damage_to_a_local_checkpoint_that_was_finished_is_seen() -> None:
-    """The harness passed every damaged control file over that the power loss might have torn, finished ones too."""
+    """Story: the harness accepted every damaged control file as one that the power loss might have torn, finished ones
+    too.
+    """
 
     def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
         run = history.History(open_store, seed, ledger, lcp_every=2)

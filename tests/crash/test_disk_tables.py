@@ -1,4 +1,4 @@
-"""Crashes of stores with disk columns, a cache of 25 pages, an UNDO log that goes round."""
+"""Crashes of stores with disk columns, a cache of 25 pages, an UNDO log that wraps."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
 
 
 def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
-    """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
-    part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
+    """One life after another on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk that
+    belongs to no disk part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """
     report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
     assert report.losses == 3
@@ -58,14 +58,16 @@ def test_anomaly_at_some_calls_over_disk_tables_has_a_right_outcome(anomaly: str
 
 
 def test_disk_full_for_good_under_a_commit_in_slices_ends_in_an_error() -> None:
-    """A page the next slice needed room of could not be written; the commit tried again for ever, holding the epoch."""
+    """Story: a page could not be written, and the next slice needed its frame. The commit tried again for ever, holding
+    the epoch.
+    """
     report = anomaly_loop(disk_history.short_work, whole_state, "disk-full-for-good", 11, 69)
     assert report.points >= 2
 
 
 def test_name_of_a_retired_local_checkpoint_that_came_back_is_no_damage() -> None:
-    """A power loss kept the unlinking of its files and lost that of its name: two newer ones stand in, and yet `check`
-    called the store damaged.
+    """Story: a power loss kept the unlinking of a local checkpoint's data files and lost the unlinking of its control
+    file. Two newer ones replace it, and yet `check` called the store damaged.
     """
     disk = MemoryFiles()
     db = open_simulated(OrderMonitor(disk))
@@ -87,7 +89,7 @@ PER_PAGE = 4  # rows of `fill`
 
 
 def fill(db: Any, keys: Iterable[int]) -> None:
-    """Rows of which four fill a page, in transactions of their own."""
+    """Rows in transactions of their own; four of them fill a page."""
     for key in keys:
         db["app.t"].insert((key, "note" * 200))
 
@@ -97,7 +99,7 @@ def open_lost(disk: MemoryFiles, **options: Any) -> Any:
 
 
 def make_table(db: Any, size: str) -> None:
-    """An empty table, of which a local checkpoint tells."""
+    """An empty table that a local checkpoint has recorded."""
     db.create_tablespace("main", size, page_size="4 KiB", extent="32 KiB")
     db.create_table("app.t", COLD, primary_key="id", partition=tm.HashPartition(1), tablespace="main")
     for _ in range(2):
@@ -105,7 +107,7 @@ def make_table(db: Any, size: str) -> None:
 
 
 def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
-    """The disk after rows whose UNDO records got there, and whose pages did not: the power is lost in between."""
+    """Lose power after the UNDO records of the rows reached the disk and before their pages did; return that disk."""
     plan = Plan()
     db = open_lost(FaultFiles(disk, plan))
     plan.add(Rule("pwrite", "double-write", once=False, stall=power_off))
@@ -116,10 +118,10 @@ def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
 
 
 def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
-    """Story: commits filled pages, which went to disk, and were lost with the power. Their extents were free after the
-    restart; one of them was given to the same fragment again, a local checkpoint had it, and rows went to its next
-    page. The power was lost between their UNDO records and the page: the restart took the page as it stood, which was
-    as the lost run had left it, and counted its free words by that. Its pieces belonged to no row.
+    """Story: commits filled pages, which went to disk, and were lost with the power. After the restart their extents
+    were free. One was given to the same fragment again, a local checkpoint had it, and rows went to its next page.
+    Power was lost after their UNDO records were written and before the page was. The restart took the page as the lost
+    run had left it, and counted its free words by that. The pieces on it belonged to no row.
     """
     disk = MemoryFiles()
     db = open_lost(disk, durability="epoch")
@@ -137,10 +139,10 @@ def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
 
 
 def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> None:
-    """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows
-    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost
-    between their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store
-    could not be opened any more.
+    """Story: a data file grew, and power was lost before the sync: its size was there, its zeros were not. Rows went to
+    a page of the new extent, a local checkpoint had it, and rows went to the next page. Power was lost after their UNDO
+    records were written and before the page was. The restart read the page to undo them: it had no checksum, and the
+    store could not be opened any more.
     """
     disk = MemoryFiles()
     plan = Plan()
@@ -187,8 +189,8 @@ def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> N
 
 def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced() -> None:
     """Story: while pages were being written to a data file, a transaction needed an extent and the file was synced for
-    its growth. The pages counted as synced by that, and the double-write file was written over: a power loss might have
-    torn them for good.
+    its growth. This sync made the pages count as synced, and the double-write file was overwritten: a power loss might
+    have torn them for good.
     """
     disk, plan = MemoryFiles(), Plan()
     db = open_simulated(FaultFiles(OrderMonitor(disk), plan))
@@ -204,7 +206,7 @@ def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_syn
 
 
 def full_store() -> tuple[MemoryFiles, Ledger]:
-    """A disk whose UNDO log is as full as it may get, behind one local checkpoint."""
+    """A disk whose UNDO log is as full as it may get, after one local checkpoint."""
     disk, ledger = MemoryFiles(), Ledger()
     history = disk_history.DiskHistory(lambda **options: open_simulated(OrderMonitor(disk), **options), 3, ledger, 0)
     history.db = history.open_store(**LARGE)
@@ -217,8 +219,9 @@ def full_store() -> tuple[MemoryFiles, Ledger]:
 
 
 def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
-    """Each restart that got as far as REDO made the structural UNDO records again behind those of the one before: after
-    a few the log would have been written over its tail, and the store could not be opened any more.
+    """Story: each restart that got as far as REDO wrote the structural UNDO records again, after those of the restart
+    before. After a few restarts the log would have been written over its tail, and the store could not have been opened
+    any more.
     """
     rng = random.Random(5)
     left, ledger = full_store()
@@ -240,8 +243,8 @@ def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
 
 
 def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -> None:
-    """What a restart had made was counted twice like any other record, so a log that was full when the store went down
-    had no room left for the mark of a local checkpoint, which alone could have freed it.
+    """Story: records made by a restart were counted twice like any other record. A log that was full when the store
+    went down had no space left for the mark of a local checkpoint, which alone could have freed it.
     """
     left, _ = full_store()
     db = open_simulated(OrderMonitor(left.kill()), **LARGE)
@@ -252,16 +255,17 @@ def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -
 
 
 def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None:
-    """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when
-    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken.
+    """Story: a large commit is applied to the next pages that are in memory, whatever these are in memory for. A page
+    of a dropped table was still there after its extent had gone to a new table, and was taken for a page of the new
+    table: InvariantBroken.
     """
     assert record(disk_history.long_work, 2)
 
 
 @pytest.mark.parametrize("program", DISK_PROGRAMS)
 def test_program_of_the_enumeration_does_what_the_enumeration_is_for(program: str) -> None:
-    """More pages than the cache has, local checkpoints, and UNDO records left out wherever there is a filter: else the
-    enumeration shows less than it says.
+    """More pages than the cache has, local checkpoints, and UNDO records left out wherever there is a filter: otherwise
+    the enumeration covers less than it claims.
     """
     figures: dict[str, int] = {}
     record(resolve(program), 1, figures)

@@ -1,4 +1,6 @@
-"""A user's own program under the harness, by its command: a right one passes, a wrong one is told of, and where."""
+"""A user's own program under the harness, by its command: a right one passes; a wrong one is reported,
+with the place.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_crash_states_of_partitions_with_disk_columns_show_what_was_promised() -
 
 
 def test_program_changes_partitions_beside_local_checkpoints_too() -> None:
-    """Else the enumeration shows less than it says."""
+    """Otherwise the enumeration covers less than it claims."""
     ledger, calls = Ledger(), []
 
     class Watched(partition_history.PartitionHistory):

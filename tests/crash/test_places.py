@@ -1,7 +1,7 @@
-"""States of an enumeration are counted under what they cut, and where.
+"""States of an enumeration are counted by the operation they interrupt, and the place.
 
 Story: tests of the fault catalogue claimed states they had never reached. The power losses of one store never met a log
-that goes on over its oldest groups, and of tables on disk never a torn copy of the sysfile; nothing counted them.
+that wraps over its oldest groups, and those of tables on disk never a torn copy of the sysfile; this was not counted.
 """
 
 from __future__ import annotations

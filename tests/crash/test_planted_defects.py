@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPILED = (*KERNEL_DEFECTS, *CALL_KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
 _PROCESSES = (*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS, *CALL_DEFECTS)
 EVERY = (*_PROCESSES, *COMPILED, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS)
-# A process of some seconds each: a part of them, another one in each run; all with `make soak`.
+# Each takes a process of some seconds: a run takes a part of them, another part each time; `make soak` takes all.
 DRAWN_COUNT = 5
 DRAWN = random.Random(fresh_seeds(1)[0]).sample(_PROCESSES, DRAWN_COUNT)
 OTHERS = [each for each in _PROCESSES if each not in DRAWN]
@@ -42,7 +42,7 @@ def look(defect: Defect, **environment: str) -> None:
         capture_output=True,
         text=True,
     )
-    # Kernels follow addresses that a defect left behind: a process that dies of a signal has seen it too.
+    # Kernels follow addresses that a defect left in memory: a process that dies of a signal has seen the defect too.
     if -found.returncode in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
         return
     assert found.returncode == 0, f"{defect.name} was not seen: {found.stdout}{found.stderr}"

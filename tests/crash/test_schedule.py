@@ -1,4 +1,4 @@
-"""Lives whose threads take turns by a seed: they end well, they repeat, and what stands still is told."""
+"""Lives whose threads take turns by a seed: they end well, they repeat, and a standstill is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scheduled(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def program(text: str) -> subprocess.CompletedProcess[str]:
-    """A program whose threads take turns; `end` tells what is wrong and ends it."""
+    """A program whose threads take turns; `end` reports what is wrong and ends it."""
     start = """
 import os, queue, threading
 from tests.simulation.threads import turns as scheduler
@@ -145,8 +145,8 @@ with taking_turns(turns):
 
 
 def test_thread_that_only_sleeps_lets_those_go_on_that_were_stopped() -> None:
-    """A reader of a store without tables slept and did nothing else, while all others were stopped for some points.
-    A sleep was no point: none passed, and two lives of a long run had no end.
+    """Story: a reader of a store without tables only slept, while all other threads were stopped for some points. A
+    sleep was not a point: none passed, and two lives of a long run had no end.
     """
     done = program("""
 turns = Turns(1, end)

@@ -82,7 +82,7 @@ class Session:
 
 
 class Store(RuleBasedStateMachine):
-    """The store on a disk in memory, the model beside it."""
+    """The store on a disk in memory, and the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,14 +105,15 @@ class Store(RuleBasedStateMachine):
         return found
 
     def is_locked(self, number: int, key: int, is_shared: bool = False) -> bool:
-        """Whether the other transaction's lock stands in the way."""
+        """Whether another transaction's lock is in the way."""
         other = self.sessions[1 - number]
         return other is not None and (key in other.exclusive or (not is_shared and key in other.shared))
 
     def attempt(
         self, number: int, touched: list[int], call: Callable[[Any], Any], is_shared: bool = False, size: int = 0
     ) -> bool:
-        """Call; a lock in the way must end the transaction, or `size` bytes more than it may have, and nothing else.
+        """Call. A lock in the way, or `size` bytes that exceed the transaction's limit, must end the transaction;
+        nothing else may.
 
         True if the call went through.
         """
@@ -141,7 +142,7 @@ class Store(RuleBasedStateMachine):
     @rule(number=numbers, row=rows)
     def insert(self, number: int, row: Row) -> None:
         session = self.session(number)
-        # A row others only share is there to stay: its duplicate need not wait.
+        # A row that others only share exists for certain: its duplicate need not wait.
         if session.seen(row[0]) is None or self.is_locked(number, row[0], is_shared=True):
             if self.attempt(number, [row[0]], lambda txn: txn.insert(TABLE, row), size=size_of([row])):
                 session.put(row[0], row)

@@ -1,4 +1,4 @@
-"""Writers beside a changer of the schema, power losses and kills in the middle: index, table and ledger agree."""
+"""Writers and a changer of the schema at once, power losses and kills in the middle: index, table and ledger agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKS = pytest.mark.parametrize("work", [stress.work, stress.disk_work], ids=["m
 
 @WORKS
 def test_power_losses_under_writers_and_schema_changes_lose_nothing(work: Work) -> None:
-    """How much is done before a loss follows from the seed, not from the machine: a busy one was once too slow."""
+    """The seed decides how much is done before a loss, not the machine: a busy one was once too slow."""
     report = power_loop(work, stress_verify.verify, losses=4, seed=21, calls_max=600, lines_max=120)
     assert report.losses == 4
     assert report.acknowledged >= report.awaited > 100
@@ -39,7 +39,7 @@ def test_kills_under_writers_and_schema_changes_lose_nothing(tmp_path: Path) -> 
 def worked(
     path: Path, seed: int, transactions: int, is_enough: Callable[[stress.Stress], bool] = lambda life: True
 ) -> tuple[stress.Stress, Ledger]:
-    """A life of the program that comes to its end, and what it told. It goes on until `is_enough` says so, too."""
+    """Run a life of the program until it is over and `is_enough` is true; return the program and its ledger."""
     made: list[stress.Stress] = []
     ledger = Ledger()
 
@@ -58,8 +58,8 @@ def worked(
 
 
 def whole_life(path: Path, seed: int) -> int:
-    """A life with each kind of change, ranges dropped, and transactions beside them: it goes on until it has seen them.
-    Its store is opened again and verified. How many rows' lines were acknowledged.
+    """Run a life until it has seen each kind of change, dropped ranges, and transactions during them. Open its store
+    again and verify it. Return how many lines of rows were acknowledged.
     """
     wanted = {action.__name__ for action, _ in stress_actions.ACTIONS}
 
@@ -156,8 +156,8 @@ def test_oracle_takes_what_a_restart_has_shown_as_promised(store: Any) -> None:
 
 
 def test_entries_of_a_dropped_range_that_is_still_looked_at_are_none_too_many() -> None:
-    """Story: at the end of a life a local checkpoint still held the dropped range, whose entries are kept for as long;
-    the oracle counted them and said that a unique index had too many.
+    """Story: at the end of a life a local checkpoint still held the dropped range, whose entries are kept for that
+    long. The oracle counted them and said that a unique index had too many.
     """
     db = open_memory()
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.Int64)]
@@ -185,7 +185,7 @@ def ledger_of(*lines: str, under_way: str = "") -> Ledger:
     ("seen", "drops", "verdict"),
     [
         (5, 0, False),  # it had ended before the drop began
-        (4, 0, None),  # beside it
+        (4, 0, None),  # at the same time
         (4, 1, True),  # begun when the drop had ended
     ],
 )

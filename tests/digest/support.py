@@ -1,4 +1,4 @@
-"""Pairs of stores, and what a naive comparison says of them."""
+"""Pairs of stores, and the result of a naive comparison of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_DISK = [*COLUMNS[:3], tm.Column("far", tm.VarChar(60), nullable=True, storage
 
 
 def row_of(key: int, shift: int = 0) -> tuple[Any, ...]:
-    """A row that the key says all of."""
+    """A row that follows from its key."""
     return (key, None if key % 5 == 0 else f"n{key + shift}", (key + shift) % 1000, None)
 
 

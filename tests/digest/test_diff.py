@@ -1,4 +1,4 @@
-"""`tm.diff`: what differs is found exactly, whatever the sides are and however ranges are cut."""
+"""`tm.diff`: every difference is found exactly, whatever the sides are and however ranges are cut."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemark.recovery.verification import digest_ranges as ranges
 
 @pytest.fixture
 def small(monkeypatch):
-    """Narrowing of few rows, as it is of many."""
+    """Narrow ranges of few rows, as for many rows."""
     monkeypatch.setattr(compare, "COLLECTED_ROWS", 20)
     monkeypatch.setattr(compare, "SMALL_RANGE_ROWS", 2)
     monkeypatch.setattr(ranges, "RANGES_MAX", 8)

@@ -1,4 +1,4 @@
-"""`tm.repair`: one side becomes what the other says, through transactions, and nobody's later work is overwritten."""
+"""`tm.repair`: one side becomes what the other says, through transactions, and later work is not overwritten."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_rows_changed_since_they_were_compared_are_left_alone(monkeypatch):
 
     def groups(self):
         for group in original(self):
-            # Somebody is quicker: one of each kind is not what it was.
+            # Another transaction is quicker: one row of each kind has changed meanwhile.
             b["d.t"].update(3, {"number": 333})
             b["d.t"].update(11, {"number": 111})
             b["d.t"].insert(row_of(0, 99))

@@ -67,7 +67,9 @@ def dirty(mem, cache, page, lsn):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def put_value(mem, cache, page, value):
-    """What a commit does to a page: its one piece is made or changed; LSN of the record, 0 if it is not in memory."""
+    """What a commit does to a page: make or change its one piece; return the LSN of the record, 0 if the page is not in
+    memory.
+    """
     at = frame_of(mem, cache, page)
     if at == 0:
         return 0

@@ -54,7 +54,7 @@ class Places:
 
 
 class UndoMarks:
-    """An UNDO log that only tells the disk when it was asked."""
+    """An UNDO log that only records its flushes with the disk."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -157,7 +157,7 @@ def restart(files: Any) -> tuple[Stage, int]:
     repaired = mend(files, Places(files), STORE)
     files.read_errors_latch = True
     stage = Stage(files)
-    for number in FILES:  # nothing is fresh: what is on the disk is to be read
+    for number in FILES:  # no page is cached: the disk is read
         extent = BLOCK + (3 + 3 * (number - 1) + 2) * a.BLOCK_WORDS
         stage.mem[extent + c.EX_PAGES : extent + c.EX_PAGES + EXTENT_PAGES] = 0
     return stage, repaired

@@ -135,7 +135,8 @@ def test_order_of_writes_undo_then_double_write_then_places_then_sync_before_the
     ]
     written = ["pwrite double-write", "fdatasync double-write", "pwrite space/1.data"]
     synced = ["fdatasync space/1.data", "fdatasync space/2.data"]
-    # The first sync is for what another process may have left; each is before the copies of what it covers are lost.
+    # The first sync is for pages another process may have left; each sync comes before the copies it replaces are
+    # overwritten.
     assert shown == [f"mark undo {lsns[10]}", *synced, *written, f"mark undo {lsns[15]}", *synced, *written, *synced]
 
 

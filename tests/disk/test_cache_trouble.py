@@ -94,7 +94,7 @@ def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation
     with pytest.raises(error):
         stage.cache.flush()
     assert files.failure.first is not None
-    # Once its copy is durable the page counts as written; the sync of its place is what failed then.
+    # Once its copy is durable the page counts as written; only the sync of its place failed.
     assert stage.counter("waiting") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
     with pytest.raises(error):
         stage.cache.hold([page(2)])
@@ -132,7 +132,7 @@ def page_bytes(stage: Stage, number: int) -> Any:
     [
         (2, 99, PageDamaged),  # another store
         (6, page(9), PageDamaged),  # a good page in the wrong place
-        (8, 5, PageDamaged),  # free words that cannot be
+        (8, 5, PageDamaged),  # invalid number of free words
         (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
         (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
     ],
@@ -202,7 +202,7 @@ def test_read_error_and_short_or_missing_file_leave_no_pin() -> None:
 
 
 def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> None:
-    """Adjacent pages are read in one call; the failure of one must not be laid at the door of the first."""
+    """Adjacent pages are read in one call; the failure of one must not be reported for the first."""
     bad = 3 * PAGE_BYTES
 
     class BadSector(MemoryFiles):
@@ -221,8 +221,8 @@ def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> 
 
 @pytest.mark.parametrize("call", ["hold", "release"])
 def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(call: str) -> None:
-    """A signal between promising frames and the `try` behind it lost the promise: every later holder had fewer frames,
-    until none was left. Nor may one in a release leave half of the pages pinned for ever.
+    """Story: a signal between reserving frames and the following `try` lost the reservation. Every later holder had
+    fewer frames, until none was left. Nor may a signal during a release leave half of the pages pinned for ever.
     """
     pages = [page(number) for number in (1, 2, 3, 40)]
     nth = 0
@@ -246,8 +246,8 @@ def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(cal
 
 
 def test_signal_at_any_point_of_copying_out_and_writing_loses_no_page() -> None:
-    """A signal between the copying of pages and the word that they may go left them neither dirty nor clean: no local
-    checkpoint would have written them again.
+    """Story: a signal after pages had been copied, and before they were marked as evictable, left them neither dirty
+    nor clean: no local checkpoint would have written them again.
     """
     nth = 0
     while True:
@@ -302,8 +302,9 @@ def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
 def test_read_ahead_that_fails_in_any_way_keeps_no_thread_waiting(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and dropping
-    a tablespace waited for it without end."""
+    """Story: only typed errors were caught. A MemoryError ended the thread while it counted as loading, and dropping a
+    tablespace waited for it without end.
+    """
 
     def fail() -> None:
         raise error

@@ -88,8 +88,10 @@ def test_each_page_torn_in_its_place_is_written_again_from_its_copy(torn: int) -
 
 @pytest.mark.parametrize("is_failed", [False, True], ids=["killed", "failed sync"])
 def test_pages_of_the_last_batch_are_durable_before_their_copies_go(is_failed: bool) -> None:
-    """Story: a process died before the pages of its last batch were synced, or their sync failed. The next one was
-    shown whole pages, and its first batch went over their copies: a loss of power left torn pages without a copy."""
+    """Story: a process died before the pages of its last batch were synced, or their sync failed. The next process read
+    whole pages from the cache of the system, and its first batch overwrote their copies: a power loss left torn pages
+    without a copy.
+    """
     trace = two_rounds()
     last = max(event.number for event in trace.events if event.operation == "pwrite" and event.name == "space/2.data")
     files = trace.replay(last, new_disk())
@@ -145,14 +147,14 @@ def test_spoilt_header_means_that_nothing_was_begun(offset: int) -> None:
 
 
 def test_intact_copy_of_an_older_batch_is_not_taken_for_this_ones() -> None:
-    """A short batch leaves copies of the longer one before it behind its own; a page may be named there again."""
+    """A short batch leaves copies of an earlier, longer batch after its own; both may hold a copy of the same page."""
     stage = Stage(frames=4 * COUNT)
     for value in range(3):
         stage.put(page(1 + value), 10 + value)
     stage.cache.flush()  # pages 1, 2, 3 in the file
     stale = stage.files.snapshot()[FILE_NAME][HEADER_BYTES + PAGE_BYTES :][:PAGE_BYTES]
     stage.put(page(2), 50)
-    stage.cache.flush()  # page 2 at the first place; behind it still the first copy of page 2
+    stage.cache.flush()  # page 2 at the first place; after it the first copy of page 2 is still there
     for value in range(3):
         stage.put(page(1 + value), 70 + value)
     stage.cache.flush()

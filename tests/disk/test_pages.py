@@ -1,4 +1,4 @@
-"""Slotted pages beside their twin, and pages no honest program wrote."""
+"""Slotted pages against their twin, and pages that no honest program wrote."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_undoing_a_free_brings_slots_and_free_words_back() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_wrong_word_in_header_or_directory_is_survived_and_mostly_found(seed: int) -> None:
-    """No call may leave the page, whatever stands in it; and a wrong count, link or place is found by the check."""
+    """No call may leave the page, whatever it contains; and the check finds a wrong count, link or place."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     page_words = 96

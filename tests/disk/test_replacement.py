@@ -1,4 +1,4 @@
-"""Replacement in the page cache, step by step beside its twin: LIRS and LRU, pins, loads that fail, batches."""
+"""Replacement in the page cache, step by step with its twin: LIRS and LRU, pins, loads that fail, batches."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_long_scan_leaves_the_hot_pages_in_memory_under_lirs_and_none_under_lru(
 
 
 def test_filling_phase_ends_by_the_count_of_hot_pages_not_of_all_pages() -> None:
-    """NDB bug #48910: hot pages that go leave room for hot ones, and the stack never empties."""
+    """NDB bug #48910: evicted hot pages leave space for hot ones, and the stack never empties."""
     pair = Pair(10)
     for page in range(1, 11):
         pair.use(page)

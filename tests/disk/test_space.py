@@ -153,7 +153,7 @@ def test_fixed_pieces_on_pages_of_8_kib_walk_through_the_positions_of_the_exampl
 def test_request_searches_fullest_free_row_first_and_leaves_it_behind_its_column() -> None:
     """A whole page is found in row 3 column 0 although row 0 has an extent without a wholly free page."""
     stage = Stage(116, 5, 4, any_words=40)
-    for _ in range(5 * 2):  # two extents, wholly promised page by page
+    for _ in range(5 * 2):  # two extents, fully reserved page by page
         assert stage.reserve(99) > 0
     # First extent: every page has one piece of two words, so 4 rows of free space and no empty page: row 0, column 1.
     for each in range(5):
@@ -161,7 +161,7 @@ def test_request_searches_fullest_free_row_first_and_leaves_it_behind_its_column
         assert stage.reserve(2, FIRST + each) == FIRST + each
         assert stage.settle(FIRST + each, 2, 97) == a.OK
         assert stage.cleaned(FIRST + each) == a.OK
-    # Third extent becomes current and is promised whole, so that the matrix is asked; second one gets one page back.
+    # The third extent becomes current and is fully reserved, so that the matrix is used; the second gets one page back.
     for _ in range(5):
         assert stage.reserve(99) > 0
     assert stage.release(FIRST + 5, 99) == a.OK

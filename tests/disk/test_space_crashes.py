@@ -39,7 +39,7 @@ OPTIONS = {**SMALL, "data_memory": "2 MiB", "redo_log": "1 MiB"}
 
 # --- power loss at every write --------------------------------------------------------------------
 def work(files: TraceFiles) -> None:
-    """Make, extend, add, drop; the ledger's marks say what has been acknowledged."""
+    """Make, extend, add, drop; the ledger's marks record what has been acknowledged."""
     db = Database(files, Options.from_keywords(OPTIONS), ManualClock())
 
     def done(text: str) -> None:
@@ -73,7 +73,7 @@ def least(ledger: Ledger) -> dict[str, int]:
 
 
 def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
-    """Files that tablespaces have, and files that nobody names."""
+    """Files that tablespaces have, and files that no tablespace names."""
     db = open_memory(disk, data_memory="2 MiB", redo_log="1 MiB")
     names = set(disk.list("space")) if disk.exists("space") else set()
     state = db.status()["tablespaces"]
@@ -93,7 +93,7 @@ def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
     assert names >= named
     assert names - named <= {"3.data"}, "files nobody names are removed, but for those a kept checkpoint names"
     assert not names - named or "b" not in state
-    # It goes on working, with numbers that were never given.
+    # It goes on working, with numbers that were never used.
     db.create_tablespace("c", EXTENT, **SIZES)
     assert db.status()["tablespaces"]["c"]["extents"] == 1
     return len(named), len(names - named)

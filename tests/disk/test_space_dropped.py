@@ -32,8 +32,8 @@ def assert_sound(db: Database, **expected: int) -> None:
 
 
 def test_tablespace_dropped_with_dirty_pages_in_memory_leaves_the_store_usable() -> None:
-    # Its dirty pages stayed in the cache. The next one to clean it, a commit in another table, found no data file for
-    # them and failed the store.
+    # Story: its dirty pages stayed in the cache. The next thread to clean it, a commit in another table, found no data
+    # file for them and failed the store.
     files = MemoryFiles()
     db = open_memory(files)
     db.create_tablespace("a", 1, **SIZES)
@@ -50,8 +50,8 @@ def test_tablespace_dropped_with_dirty_pages_in_memory_leaves_the_store_usable()
 
 
 def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tablespace() -> None:
-    # Opening looks at each page of the last batch. A page of a tablespace dropped since lies in no data file, and that
-    # was PageDamaged: the store could not be opened any more.
+    # Story: opening checks each page of the last batch. A page of a tablespace dropped since lies in no data file, and
+    # that was PageDamaged: the store could not be opened any more.
     files = MemoryFiles()
     db = open_memory(files)
     db.create_tablespace("a", 1, **SIZES)
@@ -70,7 +70,8 @@ def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tab
 
 
 def test_batch_broken_off_by_a_full_disk_is_finished_before_its_tablespace_is_dropped() -> None:
-    # The page writer keeps such a batch to write it again before the next one: into a file that would be gone.
+    # Story: the page writer keeps such a batch to write it again before the next one, here into a file that would be
+    # gone.
     plan = Plan([Rule("pwrite", "space/*", once=False, error=errno.ENOSPC)])
     plan.is_over = True
     disk = MemoryFiles()

@@ -1,1 +1,1 @@
-"""The pages of the documentation: what they show runs."""
+"""The pages of the documentation: their code runs."""

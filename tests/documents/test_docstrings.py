@@ -24,7 +24,7 @@ from tidemark.replication.settings.options import divided
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "docs" / "site" / "hooks.py"
-# Of the protocol by which a MemoryError becomes an error of Tidemark, not for callers.
+# Part of the protocol by which a MemoryError becomes an error of Tidemark, not for callers.
 INTERNAL = {"out_of_memory"}
 SECRET = b"sixteen bytes or more"
 OF_NODE: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "undo_log": "2 MiB"}
@@ -101,7 +101,7 @@ def with_arbitrated_group(names: dict[str, Any], at_end: ExitStack) -> None:
 
 
 def with_arbitrator(names: dict[str, Any], at_end: ExitStack) -> None:
-    """`arbitrator`: of a group whose only node does not run."""
+    """Name `arbitrator`: the arbitrator of a group whose only node does not run."""
     with_arbitrated_group(names, at_end)
     names["arbitrator"] = at_end.enter_context(tm.Arbitrator("arbitrator", names["group"], SECRET, is_new=True))
 
@@ -137,7 +137,9 @@ BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 # --- which callables are public ------------------------------------------------------------------
 def assigned(name: str) -> ast.expr:
-    """What `docs/site/hooks.py` assigns to a name; it cannot be imported without the tools of the site."""
+    """The values that `docs/site/hooks.py` assigns to a name; the module cannot be imported without the tools of the
+    site.
+    """
     for node in ast.parse(HOOKS.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -178,7 +180,7 @@ def documented() -> Iterator[tuple[str, Any]]:
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods of a class with their names, those of its bases included."""
+    """Public methods of a class with their names, including those of its bases."""
     for name in dir(kind):
         owners = [each for each in kind.__mro__ if name in vars(each)]
         member = vars(owners[0])[name]
@@ -253,7 +255,7 @@ def test_example_prints_what_its_docstring_says(name: str, tmp_path: Path, monke
 
 
 def lacks(name: str, text: str, of_class: str) -> list[str]:
-    """What a docstring lacks. A method may be in the example of its class, and its class may say what all calls
+    """What a docstring lacks. A method's example may be in its class, and the class may list errors that all calls
     raise.
     """
     method = name.rpartition(".")[2]

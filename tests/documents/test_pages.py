@@ -1,4 +1,4 @@
-"""Code of the guide, the tutorials and the examples runs as it stands on its page."""
+"""Code of the guide, the tutorials and the examples runs exactly as printed on its page."""
 
 from __future__ import annotations
 

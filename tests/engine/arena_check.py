@@ -1,6 +1,6 @@
-"""A walk over the whole arena of a live store: every word has one owner, and every structure says what it holds.
+"""A walk over the whole arena of a live store: every word has one owner, and every structure's counts are right.
 
-Written from the layout alone, in plain Python: it shares no code with the kernels it checks, but for the constants.
+Written from the layout alone, in plain Python: it shares no code with the kernels it checks, except the constants.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ArenaCheck:
             else:
                 self.table(dropped)
         DiskArenaCheck(self).run(self.fragments)
-        # A restart takes pages from both ends; what lies between was never used.
+        # A restart takes pages from both ends; the pages between were never used.
         self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
 
     def everything_owned(self, end: int, begin: int) -> None:
@@ -188,7 +188,9 @@ class ArenaCheck:
             self.node(tree, self.word(tree + ix.I_ROOT), self.word(tree + ix.I_HEIGHT) - 1)
 
     def unique(self, table: Any, index: Any) -> None:
-        """The hash of a unique index; if nobody has rows changed, its entries are those of the rows without NULL."""
+        """The hash of a unique index; if no transaction has changed rows, its entries are those of the rows without
+        NULL.
+        """
         at = self.block(self.word(address_of(index.tree.handle) + ix.I_UNIQUE), "hash of a unique index")
         found: dict[Any, int] = {}
         self.hash_of(at, found, is_many=True)

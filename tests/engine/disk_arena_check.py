@@ -1,7 +1,7 @@
-"""The part of the arena walk that is about disk columns: the region behind `data_memory`, and what the pool holds.
+"""The part of the arena walk for disk columns: the region after `data_memory`, and the content of the pool.
 
-Everything is counted again from layout and buffers: extents by owner, pages by class, open pages by list, and what is
-promised of each page by the plans of open transactions, which must be all there is.
+Everything is counted again from layout and buffers: extents by owner, pages by class, open pages by list, and the space
+of each page that plans of open transactions have reserved. These plans must account for all reserved space.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DiskArenaCheck:
         self.seen: set[int] = set()  # extents some list has
 
     def run(self, fragments: list[int]) -> None:
-        """fragments: all there are, those of dropped tables that somebody still uses too."""
+        """fragments: all there are, including those of dropped tables that are still in use."""
         self.region()
         directory = self.word(a.S_FILE_DIRECTORY)
         if directory:
@@ -51,7 +51,7 @@ class DiskArenaCheck:
         cells = {page: self.word(cell + d.OP_PROMISED) for page, cell in self.open_pages.items()}
         assert +self.promised == +Counter(cells), "pages are not promised what the plans of open transactions say"
 
-    # --- behind data_memory ----------------------------------------------------------------------
+    # --- after data_memory -----------------------------------------------------------------------
     def versions(self) -> None:
         """The list of open snapshots, the buckets and the ring of the version store."""
         buckets = self.word(a.S_VERSION_MASK) + 1
@@ -62,7 +62,7 @@ class DiskArenaCheck:
         assert self.word(a.S_VERSION_HEAD) - self.word(a.S_VERSION_TAIL) <= self.word(a.S_VERSION_RING_WORDS)
 
     def region(self) -> None:
-        """Version store, caches and the UNDO log, then what was never taken."""
+        """Version store, caches and the UNDO log, then the memory that was never taken."""
         arena = self.check.store.arena
         begin = arena.pages_end
         undo = self.word(a.S_UNDO)

@@ -1,4 +1,4 @@
-"""The shape of a hash index, read from the arena by its layout: what a probe costs at most, how far it has grown."""
+"""The shape of a hash index, read from the arena by its layout: the most a probe may cost, and its growth so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(mem: Any, descriptor: int) -> Shape:
-    """Of the index whose words F_… lie at `descriptor`: a fragment, or the hash of a unique index."""
+    """Return the shape of the index whose words F_… lie at `descriptor`: a fragment, or the hash of a unique index."""
     longest, seen = 0, set()
     for at in range(1 << int(mem[descriptor + a.F_INDEX_DEPTH])):
         segment = int(mem[int(mem[descriptor + a.F_DIRECTORY + (at >> 9)]) + (at & 511)])

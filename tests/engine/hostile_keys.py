@@ -15,9 +15,9 @@ FACTOR = 0x2545F4914F6CDD1D  # of the hash that sets of keys had
 def colliding_words(pairs: int, base: int = 0) -> Words:
     """Keys against xxh64, two for each choice of the pairs. Shape: (2 ** pairs, words), a multiple of 8 words.
 
-    A pair is a word and the next one of its lane. The first gets what flips bit 32 of the lane, if no carry comes of
-    it; the rotation makes it the highest bit, which is still the only one after the product, and the second flips it
-    back. Half of the pairs collide, and a seed only decides which half.
+    A pair is a word and the next one of its lane. The first word gets a difference that flips bit 32 of the lane, if
+    there is no carry. The rotation makes it the highest bit, which is still the only changed bit after the product, and
+    the second word flips it back. Half of the pairs collide, and a seed only decides which half.
     """
     flip = (1 << 32) * pow(LANE_FACTOR, -1, 1 << 64) & LOW64
     keys = np.full((1 << pairs, -(-pairs // 4) * 8), base, dtype=np.uint64)

@@ -64,7 +64,7 @@ class Stage:
         return self.actors[-1]
 
     def actors_in_order(self, count: int) -> list[Actor]:
-        """Actors whose transactions are older the earlier they stand."""
+        """Return actors in order of age: the transaction of the first one is the oldest."""
         return [self.actor() for _ in range(count)]
 
     def until_waiting(self, count: int) -> None:

@@ -173,8 +173,9 @@ def test_dropped_tables_and_refused_ones_give_all_their_memory_back() -> None:
 
 
 def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
-    """Story: a restart with two loaders takes pages from both ends of the arena; only those of the lower end were
-    counted, and with enough of the others free again the number went below zero."""
+    """Story: a restart with two loaders takes pages from both ends of the arena. Only those of the lower end were
+    counted, and with enough of the others free again the number became negative.
+    """
     world = World("var", 1)
     world.db[world.name].insert_many([(number, "x" * 900) for number in range(6_000)])
     world.db.checkpoint()
@@ -189,7 +190,8 @@ def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
 
 def test_the_walk_begins_after_read_ahead_has_made_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: a scan had asked for pages, and the thread that reads ahead copied 16 dirty pages out to make room for
-    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody"."""
+    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody".
+    """
     is_waited_for = threading.Event()
 
     def stall() -> None:

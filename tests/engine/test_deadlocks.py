@@ -23,7 +23,7 @@ def stage() -> Iterator[Stage]:
 
 
 def finish(stage: Stage, actors: list[Actor], futures: list[Any]) -> list[int]:
-    """Let every call end and commit who may; the numbers of the victims."""
+    """Let every call end and every survivor commit; return the numbers of the victims."""
     victims = []
     pending = dict(enumerate(futures))
     while pending:
@@ -45,7 +45,7 @@ def test_cycle_of_any_size_has_one_victim_the_youngest(stage: Stage, size: int, 
     actors = stage.actors_in_order(size)
     for number, actor in enumerate(actors):
         actor.change(number, 1)
-    # Each waits for the one behind it; the last edge closes the cycle.
+    # Each waits for the next one; the last edge closes the cycle.
     order = list(range(size)) if last == "youngest" else list(range(size - 1, -1, -1))
     futures: list[Any] = [None] * size
     for step, number in enumerate(order):
@@ -82,9 +82,10 @@ def test_shared_and_exclusive_locks_in_one_cycle_have_one_victim(stage: Stage) -
 
 
 def test_wait_that_closes_two_cycles_finds_a_victim_in_each(stage: Stage) -> None:
-    """Story: only the first cycle found was broken. The other stood until one of its transactions happened to be woken
-    by somebody else, or to its timeout. Here 2 waits for 0 and 1, who share a row; 0 waits for 3 and 1 for 4, and both
-    of these wait for 2."""
+    """Story: only the first cycle found was broken. The other stood until another transaction happened to wake one of
+    its members, or to its timeout. Here 2 waits for 0 and 1, which share a row; 0 waits for 3 and 1 for 4, and both of
+    these wait for 2.
+    """
     actors = stage.actors_in_order(5)
     actors[0].read(0, "shared")
     actors[1].read(0, "shared")
@@ -136,8 +137,9 @@ def test_lock_wait_is_cut_by_close(stage: Stage) -> None:
 
 
 def test_lock_wait_is_cut_by_a_failure_of_the_store(stage: Stage) -> None:
-    """Story: who waited for a lock of a transaction that could never end any more, because the store had failed, slept
-    to its timeout and was then told to try again."""
+    """Story: the store had failed, so the holder of the lock could never end. The waiter slept to its timeout, and the
+    error then advised it to try again.
+    """
     holder, waiter = stage.actors_in_order(2)
     holder.change(1, 1)
     waiting = waiter.start(lambda txn: txn.update(NAME, 1, {"value": 2}))

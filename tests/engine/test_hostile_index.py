@@ -45,7 +45,7 @@ def made(primary: bool) -> Any:
 
 
 def insert_all(db: Any, keys: Words) -> int:
-    """Insert rows with these keys; how often memory was asked for."""
+    """Insert rows with these keys; return how often memory was requested."""
     before = db.parts.store.arena.takes
     for first in range(0, len(keys), 20_000):
         some = keys[first : first + 20_000]

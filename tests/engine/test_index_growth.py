@@ -1,4 +1,4 @@
-"""Growth of a hash index that goes wrong in the middle: entries of tags chosen so, and memory that is refused."""
+"""Growth of a hash index that fails in the middle: entries with tags chosen for it, and memory that is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from tidemark.engine.rows.primary_kernels import index_insert
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def add_entries(mem, fragment, tags, first, stop):
-    """Add entries [first, stop), each leading to the ROWID of its number; how many came before one was refused."""
+    """Add entries [first, stop), each leading to the ROWID of its number; return how many came before
+    one was refused.
+    """
     for i in range(first, stop):
         if index_insert(mem, fragment, tags[i], i) != OK:
             return i - first
@@ -39,7 +41,7 @@ class Index:
         self.count = 0
 
     def add(self, tags: list[int]) -> int:
-        """How many were added. Rowids go on from those before."""
+        """Return how many were added. ROWIDs continue those of earlier calls."""
         words = np.zeros(self.count + len(tags), dtype=np.int64)
         words[self.count :] = tags
         done = int(add_entries(self.arena.mem, self.fragment, words, self.count, words.size))
@@ -47,7 +49,7 @@ class Index:
         return done
 
     def entries(self) -> Counter[int]:
-        """How many entries of each tag there are, once the structure was found to be sound."""
+        """Check that the structure is sound; return how many entries each tag has."""
         found: dict[Any, int] = {}
         ArenaCheck(self.db.parts.store).hash_of(self.fragment, found, is_many=True)
         return Counter(found.values())
@@ -57,8 +59,8 @@ class Index:
 
 
 def test_segment_whose_entries_all_go_to_one_half_keeps_them_all() -> None:
-    """Story: both halves of a segment that was split got the blocks of half its entries. With all of them in one half
-    the overflow list was full before they were placed, and 829 of 3,872 keys were no more.
+    """Story: both halves of a split segment got the blocks for half its entries. When all entries went to one half, its
+    overflow list was full before they were placed, and 829 of 3,872 keys were lost.
     """
     index = Index()
     tags = [high << a.INDEX_DEPTH_MAX | 5 for high in range(1 << a.TAG_BITS - a.INDEX_DEPTH_MAX)]
@@ -80,15 +82,15 @@ def test_more_keys_of_one_tag_than_fit_are_refused_and_the_others_stay() -> None
 
 
 def growing(count: int) -> list[int]:
-    """Tags of which some dozens are alike, so that overflow lists are in use while segments grow."""
+    """Tags in groups of a few dozen equal ones, so that overflow lists are in use while segments grow."""
     rng = np.random.default_rng(5)
     some = rng.integers(0, 1 << a.TAG_BITS, size=count).tolist()
     return [9_999 if number % 7 == 0 and number < 7 * 40 else tag for number, tag in enumerate(some)]
 
 
 def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
-    """Story: as of the segment above, with a memory that is full: a list that overflowed while entries were placed anew
-    took the others along. And what had been made of a segment, or of the first directory, was never given back.
+    """Story: as for the segment above, with full memory. A list that overflowed while entries were placed anew lost the
+    other entries too. And the memory of a half-made segment, or of the first directory, was never returned.
     """
     tags = growing(9_000)
     index = Index()

@@ -1,4 +1,4 @@
-"""Compiled code that is kept: whose files are believed, and what others can do about it."""
+"""Compiled code that is kept: which owner's files are trusted, and what other users can do about it."""
 
 from __future__ import annotations
 
@@ -206,8 +206,8 @@ def _link(place: Path) -> None:
     ],
 )  # fmt: skip
 def test_place_others_may_write_or_own_is_neither_read_nor_written(place: Path, harm: Callable[[Path], object]) -> None:
-    """Story: the folder was taken as it was found. Whoever could write it, or had made it first where the variable
-    TIDEMARK_CACHE pointed, had the code it held run by every process of the user.
+    """Story: the folder was used as it was found. Any user that could write it, or had made it first at the place named
+    by the variable TIDEMARK_CACHE, had the code in it run by every process of the user.
     """
     harm(place)
     with pytest.raises(OSError):

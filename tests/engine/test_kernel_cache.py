@@ -56,7 +56,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
 
 @pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "garbage"])
 def test_damaged_code_is_compiled_again_and_said(compiled: tuple[Path, list[str]], tmp_path: Path, harm: str) -> None:
-    """Story: a cache file cut short made every start end in EOFError; a bit flipped in machine code was run (F70)."""
+    """Story: a truncated cache file made every start end in EOFError; machine code with a flipped bit was run (F70)."""
     kept, first = compiled
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     (path,) = tmp_path.rglob("*xxh64_words*.nbc")
@@ -72,7 +72,7 @@ def test_damaged_code_is_compiled_again_and_said(compiled: tuple[Path, list[str]
 
 
 class Bomb:
-    """What makes a directory when it is unpickled."""
+    """Makes a directory when it is unpickled."""
 
     def __init__(self, place: Path) -> None:
         self._place = str(place)
@@ -89,8 +89,9 @@ def _sealed(kept: Path) -> bytes:
 def test_nothing_is_unpickled_that_this_user_did_not_keep(
     compiled: tuple[Path, list[str]], tmp_path: Path, owner: str
 ) -> None:
-    """Story: the index of a kernel's code was unpickled before anything was compared, and the digest beside the code
-    was one that anybody can compute: a file in the cache was run, as what its writer wished, by the next process.
+    """Story: the index of a kernel's code was unpickled before anything was compared, and any user can compute the
+    digest next to the code. A planted file in the cache was therefore run by the next process, with the effect its
+    writer chose.
     """
     kept, first = compiled
     cache, exploded = tmp_path / "cache", tmp_path / "exploded"
@@ -110,7 +111,7 @@ def test_nothing_is_unpickled_that_this_user_did_not_keep(
         assert "does not match its seal" in message
         assert run(cache) == ([first[0], "1"], "")
     else:
-        # It stays as it is: what was compiled is not put among files of others.
+        # It stays as it is: compiled code is not written next to files of other users.
         assert message.count("cannot be kept") == 1 and path.read_bytes() == bomb
 
 
@@ -167,8 +168,9 @@ print(told)
 
 
 def test_two_threads_that_first_call_a_kernel_at_once_have_one_type(tmp_path: Path) -> None:
-    """Story: numba looks whether a type has a code and gives it one, without a lock. Two threads that called a kernel
-    for the first time gave the type of its array two, and a kernel compiled for one refused arrays of the other.
+    """Story: numba looks up the code of a type and assigns a new one if there is none, without a lock. Two threads that
+    called a kernel for the first time gave the type of its array two codes, and a kernel compiled for one refused
+    arrays of the other.
     """
     (tmp_path / "first_calls.py").write_text(FIRST_CALLS)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path / "kept")}

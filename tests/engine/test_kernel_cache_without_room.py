@@ -20,8 +20,8 @@ xxh3_merge(np.arange(16, dtype=np.int64), 4)
 
 
 def test_kernel_runs_whose_code_cannot_be_kept_and_that_is_said_once(tmp_path: Path) -> None:
-    """Story: a task of a restore on a disk without room ended in numba's OSError (EFBIG, in another place ENOSPC): it
-    was the first to call a kernel, and the file of its compiled code could not be written.
+    """Story: a task of a restore on a full disk ended in numba's OSError (EFBIG, in another place ENOSPC): it was the
+    first to call a kernel, and the file of its compiled code could not be written.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)

@@ -1,4 +1,4 @@
-"""The hash of keys against its twin, the twin against CPython's own, and what it is for."""
+"""The hash of keys against its twin, the twin against CPython's own, and the attack it prevents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_hash_of_any_words_equals_twin() -> None:
 def test_keys_that_collide_in_xxh64_under_any_seed_do_not_collide(seed: int) -> None:
     """Story: tags were xxh64 under the seed of the store. The words that a peer adds to one key to get another are made
     without the seed, and half of them leave the hash as it is, whatever the seed. 64 such keys filled their two buckets
-    with entries of one tag, 600 were more than the overflow list takes.
+    with entries of one tag; 600 were more than the overflow list takes.
     """
     keys = colliding_words(12)
 

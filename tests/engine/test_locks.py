@@ -1,4 +1,4 @@
-"""Row locks: who may share, who waits, who is woken, who gives way (F98, F99)."""
+"""Row locks: which transactions share, wait, are woken or give way (F98, F99)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def impatient() -> Iterator[Stage]:
-    """No wait is ever granted: a lock in the way is LockTimeout at once."""
+    """Waits are never granted: a lock in the way is LockTimeout at once."""
     made = Stage(0)
     yield made
     made.close()
@@ -160,8 +160,9 @@ def test_sharers_who_come_later_do_not_starve_a_waiting_writer(stage: Stage) -> 
 
 
 def test_writer_that_gave_up_no_longer_stands_in_the_way_of_sharers(impatient: Stage) -> None:
-    """Story: the mark that somebody waits outlived the waiter's timeout, and every later shared lock on the row was
-    refused although all who held it shared it and nobody waited."""
+    """Story: the mark that a transaction waits outlived the waiter's timeout. Every later shared lock on the row was
+    refused, although all its holders shared it and no transaction waited.
+    """
     first, writer, late = impatient.actors_in_order(3)
     first.read(1, "shared")
     with pytest.raises(tm.LockTimeout):
@@ -181,8 +182,9 @@ def test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held(impatient: St
 
 
 def test_waiter_is_woken_when_its_holder_had_upgraded_meanwhile(stage: Stage) -> None:
-    """Story: an upgrade took the shared mark off the row and with it the mark that somebody waits; the commit then
-    woke nobody, and the waiter slept to its timeout beside a free row."""
+    """Story: an upgrade took the shared mark off the row, and with it the mark that a transaction waits. The commit
+    then woke no waiter, and the waiter slept to its timeout next to a free row.
+    """
     holder, waiter = stage.actors_in_order(2)
     holder.read(1, "shared")
     waiting = waiter.start(lambda txn: txn.update(NAME, 1, {"value": 9}))
@@ -241,8 +243,9 @@ def test_savepoint_that_is_undone_wakes_who_waited_for_its_locks(stage: Stage) -
 
 
 def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient: Stage) -> None:
-    """Story: the upgrade gave the shared lock up for the exclusive one, and undoing the savepoint freed that: the row
-    was open to writers although its reader had not ended."""
+    """Story: the upgrade replaced the shared lock by the exclusive one, and undoing the savepoint freed that: the row
+    was open to writers although its reader had not ended.
+    """
     reader = impatient.actor()
     reader.read(1, "shared")
 

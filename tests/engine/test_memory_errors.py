@@ -1,7 +1,8 @@
 """MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that goes on or says it failed.
 
-Python raises MemoryError where it makes an object, so nearly everywhere. A profile function raises it at each call and
-each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real ones.
+Python raises MemoryError wherever it makes an object, so nearly everywhere. A profile function raises it at each call
+and each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real
+ones.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.store.trouble import promises
 from tidemark.engine.txn import transaction, transactions
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
-# On the way into these nothing has begun yet, or an error is under way already, that the caller gets as it is.
+# On the way into these, no work has begun yet, or an error is under way already, which the caller gets unchanged.
 ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
 # On the way into this pages stay pinned.
 LETTING_GO = "in release"
@@ -61,8 +62,8 @@ def chosen(points: int, most: int) -> range:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dict[str, bytes], case: Case) -> None:
-    """Story: a MemoryError came out of calls as it was. Behind the one step of a commit its user could only take the
-    transaction for rolled back; in the middle of a rollback the rows stayed locked.
+    """Story: a MemoryError left calls unchanged. After the decisive step of a commit, its caller could only take the
+    transaction for rolled back. In the middle of a rollback the rows stayed locked.
     """
     db = fresh(start)
     before = state_of(db)
@@ -95,7 +96,7 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
                 seen["unknown"] += 1
             elif isinstance(point.error, tm.Retryable):
                 assert now == before, f"{place}, and something was done"
-        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # whose locks would be in the way?
+        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # would locks be left in the way?
         db.sync()
         db.checkpoint()
         now = state_of(db)
@@ -135,7 +136,7 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
             cause = None if error is None else type(error.__cause__).__name__
             found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
             del error
-            table.write((0, name, 1.0, long))  # it goes on
+            table.write((0, name, 1.0, long))  # the store goes on
     return found
 
 
@@ -161,7 +162,9 @@ def test_process_without_address_space_gets_typed_errors_and_loses_nothing(tmp_p
 def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_that_counts(
     start: dict[str, bytes],
 ) -> None:
-    """Until it writes, a restart that fails has changed no byte; then it has said only that it was there."""
+    """Until its first write, a failing restart has changed no byte; after it, only the record of the opening has
+    changed.
+    """
     expected = state_of(open_memory(MemoryFiles.from_snapshot(start), **OPTIONS))
     opened = MemoryFiles.from_snapshot(start)
     points = fail_at(-1, lambda: open_memory(opened, **OPTIONS), MemoryError).count
@@ -216,8 +219,8 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
 
 
 def refusals(work: Callable[[str], object], most: int) -> Iterator[tuple[Point, str, str]]:
-    """`work` with a MemoryError at up to so many of its points, each time for a name of its own: point, name, and what
-    to say of it. What comes out is typed; it does so at least once.
+    """Run `work` with a MemoryError at up to `most` of its points, each time with a new name; yield point, name, and a
+    description. Every error that comes out is typed, and at least one does.
     """
     points = fail_at(-1, lambda: work("first"), MemoryError).count
     refused = 0
@@ -273,7 +276,7 @@ def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_op
 
 
 class Short:
-    """A function that has no memory the first so many times."""
+    """A function that has no memory for its first calls."""
 
     def __init__(self, work: Callable[..., Any], times: int) -> None:
         self._work = work
@@ -297,7 +300,7 @@ def test_memory_error_in_the_write_of_the_log_is_a_failed_store(
         txn.delete(NAME, 7)
         txn.commit(False)
     monkeypatch.setattr(log, "write", Short(log.write, 1))
-    # A sync or a snapshot told its caller to ask for the outcome of a transaction that there was not.
+    # Story: a sync or a snapshot advised its caller to ask for the outcome of a transaction that did not exist.
     with pytest.raises(tm.CommitOnFailedStore if call == "insert" else tm.StoreFailed) as caught:
         {"insert": lambda: db[NAME].insert((100, "a", 1.0, None)), "sync": db.sync, "snapshot": db.snapshot}[call]()
     assert call != "insert" or caught.value.evidence["txid"] > 0
@@ -311,7 +314,7 @@ def test_memory_error_in_the_write_of_the_log_is_a_failed_store(
 def test_memory_error_in_a_rollback_is_tried_again_once(
     start: dict[str, bytes], times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the rows of a transaction that met it in the middle of its rollback stayed locked."""
+    """Story: a transaction met a MemoryError in the middle of its rollback, and its rows stayed locked."""
     db = fresh(start)
     before = state_of(db)
     txn = db.transaction()
@@ -332,7 +335,9 @@ def test_memory_error_in_a_rollback_is_tried_again_once(
 def test_memory_error_at_the_beginning_of_a_transaction_loses_no_descriptor(
     start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the descriptor was taken before the buffer that there was no memory for, and nobody gave it back."""
+    """Story: the descriptor was taken before the buffer. When there was no memory for the buffer, it was
+    not returned.
+    """
     db = fresh(start)
     held = [db.transaction() for _ in range(5)]
     check_arena(db)

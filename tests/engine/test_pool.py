@@ -1,4 +1,4 @@
-"""Pages, blocks and cells: the helpers of the pool beside a model of what is held."""
+"""Pages, blocks and cells: the helpers of the pool against a model of what is held."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def before_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, work: C
 
 
 def refill(db: tm.Database, columns: list[tm.Column]) -> None:
-    """Drop the first range, and give its memory to another table of many fragments, one of which has its descriptor:
-    the descriptor of that table itself is the one that `spare` gave back last.
+    """Drop the first range, and give its memory to another table of many fragments. One of them takes over its
+    descriptor: the descriptor that `spare` returned last goes to that table itself.
     """
     db.create_table("spare", columns, primary_key="id")
     (gone,) = db.parts.store.table("t").fragments[:1]
@@ -177,8 +177,8 @@ def test_calls_on_a_table_that_is_dropped_on_the_way_find_it_gone(db: tm.Databas
 
 
 def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.Database, monkeypatch: Any) -> None:
-    """Story: the users of what is dropped were read, then the entry made; a transaction that ended between found
-    nothing to leave, and the dropped partition was kept for ever.
+    """Story: the users of a dropped object were read first, and the entry made afterwards. A transaction that ended
+    between the two found nothing to leave, and the dropped partition was kept for ever.
     """
     store = db.parts.store
     begun, over = threading.Event(), threading.Event()

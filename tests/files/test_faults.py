@@ -146,7 +146,7 @@ def test_failed_file_sync_is_never_repeated_and_kills_the_store(personality: str
     files.fdatasync(file)
     files.pwrite(file, 0, b"n" * 512)
     if personality == "late":
-        # The system says yes and knows better: nothing can be done before it tells.
+        # This system reports success and keeps the error: the store can react only after the error is reported.
         files.fdatasync(file)
         files.pwrite(file, 512, b"m" * 512)
     with pytest.raises(SyncFailed) as failed:

@@ -1,4 +1,4 @@
-"""What every disk promises, on the real one and the one in memory."""
+"""The promises of every disk, on the real one and the one in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and bytes that the cache of the system shows are made firm before anything rests on them (F39)."""
+"""Names and bytes that only the cache of the system holds are synced before anything rests on them (F39)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 
 def test_folder_that_is_there_already_is_durable_all_the_same() -> None:
-    """Story: a folder was made, and its process killed before the sync of its name. The next one saw the folder, and
-    synced what it put there; power was lost, and the folder with all that was in it."""
+    """Story: a folder was made, and its process killed before the sync of its name. The next process saw the folder,
+    and synced the files it put there; power was lost, and with it the folder and all its files.
+    """
     files = MemoryFiles()
     with pytest.raises(PowerOff):
         make_folder(FaultFiles(files, [Rule("sync_directory", "", stall=power_off)]), "space")
@@ -55,8 +56,10 @@ def test_bytes_whose_sync_failed_are_written_again() -> None:
 
 
 def test_copies_of_a_view_keep_their_names() -> None:
-    """Story: an arbitrator was killed when its files had been made, and before their names were synced. The next one
-    voted; power was lost, the files were gone, and it could have been told to begin anew, and vote again."""
+    """Story: an arbitrator was killed after its files had been made and before their names were synced. The next one
+    voted. Power was lost and the files were gone: the arbitrator could have been set up as a new one, and have voted
+    again.
+    """
     files = MemoryFiles()
     with pytest.raises(PowerOff):
         ViewFile(FaultFiles(files, [Rule("sync_directory", "", stall=power_off)]), STORE)

@@ -291,7 +291,7 @@ def test_member_of_the_group_reads_a_store_that_is_shared_and_changes_nothing() 
             with tm.open(root / "store", read_only=True, data_memory="32 MiB") as view:
                 return str(list(view["test.t"].scan()))
 
-        look()  # what it imports and compiles lies where the other user may not look
+        look()  # its imports and kernels lie where the other user may not look
 
         def pin() -> str:
             descriptor = os.open(root / "store" / "catalog.seal", os.O_RDONLY)

@@ -45,7 +45,7 @@ class Run:
         return again
 
     def write_group(self, count: int = 4096, sync: bool = True) -> None:
-        """Append a group; over a file's end it goes on in the next one."""
+        """Append a group; at the end of a file it goes on in the next one."""
         done = 0
         touched = []
         while done < count:
@@ -206,7 +206,7 @@ def test_redo_lap_in_store_opened_again_is_judged_from_the_cut_at_open(run: Run)
         run.write_group()
         run.files.mark("cut", lsn=run.lsn - 4096)
     again = run.open_again()
-    # Tail one lap minus one group behind: exactly one more fits.
+    # The tail is one lap minus one group back: exactly one more group fits.
     again.files.mark("cut", lsn=run.lsn - CAPACITY + 4096)
     again.write_group()
     violation("O3", again.write_group)
@@ -274,7 +274,7 @@ def test_ack_while_redo_entry_is_unsynced_is_caught() -> None:
 @pytest.mark.parametrize("is_outside", [False, True])
 def test_any_call_after_a_failed_sync_is_caught(target: str, is_outside: bool) -> None:
     plan = [Rule(target, nth=4, error=errno.EIO)]
-    # The monitor stands above or below the fault.
+    # The monitor is above or below the fault.
     inner = MemoryFiles()
     monitored = OrderMonitor(FaultFiles(inner, plan)) if is_outside else OrderMonitor(inner)
     files: CheckedFiles = monitored if is_outside else FaultFiles(monitored, plan)
@@ -332,8 +332,8 @@ def test_file_moved_between_directories_needs_both_syncs(run: Run) -> None:
 
 
 def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers and a local checkpoint on one disk: the monitor went through its files for a synced log while the local
-    checkpoint made another one, and a commit ended with "dictionary changed size during iteration".
+    """Story: writers and a local checkpoint shared one disk. The monitor walked its files for a synced log while the
+    local checkpoint made another file, and a commit ended with "dictionary changed size during iteration".
     """
     run = Run(MemoryFiles())
     run.write_group(sync=False)

@@ -126,7 +126,7 @@ def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
     ready, release = os.pipe()
     child = os.fork()
     if child == 0:
-        # No assertion can be reported from here: the exit code says what was seen.
+        # The child cannot report an assertion: its exit code says what it saw.
         code = 1
         try:
             files.pwrite(file, 0, b"evil")
@@ -138,7 +138,7 @@ def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
     try:
         assert os.read(ready, 1) == b"\0"
         assert files.pread(file, 0, 4) == bytes(4)
-        # F79: the child lives, yet the lock is free as soon as its owner lets go.
+        # F79: the child lives, yet the lock is free as soon as its owner releases it.
         files.unlock()
         again = run(TAKE_LOCK, tmp_path)
         assert again.returncode == 0, again.stderr

@@ -1,1 +1,1 @@
-"""Every reader of bytes that others may have written, given bytes that nobody writes (docs/tests.md, "Fuzzing")."""
+"""Every reader of bytes from outside, given bytes that no proper writer produces (docs/tests.md, "Fuzzing")."""

@@ -60,10 +60,10 @@ class Reader:
     """One reader.
 
     members: valid inputs, made by the program's own writers, the same ones each time. refusals: errors it may raise.
-    mutations: each is as likely as the others. reached: texts, each of which must stand in the label of an outcome: a
-    label is "accepted", or class and message of an error; a reader whose inputs all fail their checksums is not tested.
-    memory_bytes: what a child may take beyond what valid inputs need. cost: what an input costs, as a multiple of a
-    cheap reader's; that share of inputs is given to it in one run of all readers.
+    mutations: each is as likely as the others. reached: texts, each of which must stand in the label of an outcome. A
+    label is "accepted", or class and message of an error. This exposes a reader that is not tested because all its
+    inputs fail their checksums. memory_bytes: what a child may take beyond what valid inputs need. cost: what an input
+    costs, as a multiple of a cheap reader's; in a run of all readers, its number of inputs is divided by it.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that a reader did not stand. data: the smallest input found with which it happens."""
+    """An input that broke a reader. data: the smallest input found that breaks it."""
 
     reader: str
     seed: int
@@ -90,7 +90,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What came of a run. slow: (number of an input, seconds of a core)."""
+    """The outcome of a run. slow: (number of an input, seconds of a core)."""
 
     reader: str
     seed: int
@@ -102,7 +102,7 @@ class Report:
     memory_bytes: int = 0  # the most by which a child grew
 
     def missing(self, reached: Sequence[str]) -> list[str]:
-        """Texts that stand in no label."""
+        """Texts that are in no label."""
         return [each for each in reached if not any(each in label for label in self.outcomes)]
 
 
@@ -112,8 +112,8 @@ def _folder(name: str) -> Path:
 
 
 def kept(name: str) -> dict[str, tuple[str, bytes]]:
-    """Inputs that a reader once did not stand: (story, input) by the name of their file. Of a
-    file the first line is the story; the rest is the input, compressed by zlib.
+    """Inputs that once broke a reader: (story, input) by the name of their file. The first line of a file is the story;
+    the rest is the input, compressed by zlib.
     """
     folder = _folder(name)
     found = {}
@@ -186,7 +186,7 @@ def _size_bytes() -> int:
 
 
 def _begin_child(reader: Reader, hang_seconds: float) -> None:
-    """In a child: bounds on memory and, for each input from `setitimer` on, on what it computes."""
+    """In a child: limit the memory and, for each input from `setitimer` on, the computing time."""
     logging.disable()
     warnings.simplefilter("error")
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -197,7 +197,7 @@ def _begin_child(reader: Reader, hang_seconds: float) -> None:
 
 @dataclass
 class _Ended:
-    """How a child ended: by a signal, 0 if by itself, and what it said."""
+    """How a child ended: the signal, 0 if none, and its message."""
 
     signal: int
     is_blocked: bool
@@ -205,13 +205,13 @@ class _Ended:
 
 
 def _standing(process: int) -> tuple[str, int]:
-    """Whether a process runs (R) or sleeps (S), and what it has computed so far."""
+    """Whether a process runs (R) or sleeps (S), and its computing time so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[11]) + int(fields[12])
 
 
 def _forked(work: Callable[[], dict[str, Any]], blocked_seconds: float) -> _Ended:
-    """Have a child do this; what it returns."""
+    """Have a child call this; return its result."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -277,7 +277,7 @@ def judge_alone(
 
 # --- a run ----------------------------------------------------------------------------------------------
 def load(reader: Reader) -> None:
-    """Have what is loaded and made at the first call, before children are bounded: it is no input's fault."""
+    """Load and make what the first call needs before children are limited, so that no input is charged for it."""
     for member in reader.members():
         reader.read(member)
 
@@ -308,7 +308,7 @@ class Run:
         return self.report
 
     def _batch(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Run a child; returns ranges that are still to be run: those beside an input that ended the child."""
+        """Run a child; return the ranges still to run: those before and after an input that ended the child."""
         ended = _forked(lambda: self._work(begin, end), self._blocked_seconds)
         if ended.said is None:
             number = int.from_bytes(self._at[:8], "little")
@@ -372,7 +372,7 @@ class Run:
         self.report.findings.append(Finding(self.reader.name, self.report.seed, number, what, where, data))
 
     def _minimised(self, data: bytes, what: str, where: str) -> bytes:
-        """The smallest input found of which the same comes."""
+        """The smallest input found with the same outcome."""
         wanted = what.partition(":")[0], where.partition(" ")[0]
         tries = 0
         for cut in cuts(len(data)):

@@ -30,7 +30,7 @@ class Keeper:
         return self._ask("run", name, seed, inputs, limits)
 
     def judged(self, name: str, data: bytes, **limits: float) -> tuple[str, str, float]:
-        """What comes of one input (`harness.judge_alone`)."""
+        """The outcome of one input (`harness.judge_alone`)."""
         judged: tuple[str, str, float] = self._ask("judge", name, data, limits)
         return judged
 

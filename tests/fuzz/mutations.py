@@ -19,7 +19,7 @@ import numpy as np
 from tidemark.engine.sealed.sealed_layout import SEAL_WORDS, seal
 
 Mutation = Callable[[bytes, random.Random, Sequence[bytes]], bytes]
-# Of a field: where it stands and how many bytes it has.
+# A field: its offset and its size in bytes.
 Fields = Callable[[bytes], Sequence[tuple[int, int]]]
 
 SIZES = (1, 2, 4, 8)
@@ -58,7 +58,7 @@ def _one(data: bytearray, rng: random.Random, others: Sequence[bytes], fields: S
         data += rng.randbytes(rng.randrange(1, 64))
     elif choice < 4 and fields:
         at, size = fields[rng.randrange(len(fields))]
-        if rng.random() < 0.3:  # a little more or less than what stands there: off by one, off by a word
+        if rng.random() < 0.3:  # a little more or less than the value there: off by one, off by a word
             value = int.from_bytes(data[at : at + size], "little") + rng.choice((-8, -4, -2, -1, 1, 2, 4, 8))
         else:
             value = boundary(rng, size)
@@ -116,7 +116,9 @@ def then(mutation: Mutation, mend: Callable[[bytes], bytes]) -> Mutation:
 
 
 def inside(mutation: Mutation, taken: Callable[[bytes], bytes], put: Callable[[bytes, bytes], bytes]) -> Mutation:
-    """A mutation of what `taken` finds in an input; `put` gives the input with other such content, whole again."""
+    """A mutation of the part that `taken` finds in an input; `put` returns the input with that part replaced, valid
+    otherwise.
+    """
 
     def mutate(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
         return put(
@@ -197,7 +199,7 @@ def tree_changed(tree: Any, rng: random.Random) -> Any:
 
 
 def json_tree(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """JSON with values of its tree changed; what is no JSON is changed as bytes."""
+    """Change values in the tree of a JSON text; a text that is not JSON is changed as bytes."""
     if rng.random() < 0.1:
         return octets()(data, rng, others)
     try:
@@ -208,7 +210,7 @@ def json_tree(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes
 
 
 def packed_tree(depth: int) -> Mutation:
-    """MessagePack with values of its tree changed, those of its extensions among them, `depth` extensions deep."""
+    """Change values in the tree of a MessagePack, including its extensions, `depth` extensions deep."""
 
     def unpacked(data: bytes, left: int) -> Any:
         def extended(code: int, payload: bytes) -> Any:
@@ -287,7 +289,7 @@ def words(known: Sequence[str], pattern: str = r"\w+|\s+|.") -> Mutation:
 
 # --- fields and seals of units on disk -----------------------------------------------------------------
 def fields_of(layout: np.dtype[Any], at: int = 0) -> list[tuple[int, int]]:
-    """The fields of a record at a byte, those of arrays one by one, `reserved` left out."""
+    """The fields of a record at a byte, arrays element by element, without `reserved`."""
     found: list[tuple[int, int]] = []
     assert layout.fields is not None
     for name in layout.names or ():
@@ -305,8 +307,8 @@ def units_in(data: bytes, kind: int) -> list[int]:
 
 
 def resealed(kind: int) -> Callable[[bytes], bytes]:
-    """Gives every unit of a kind in an input a right checksum; one that says it is longer than what is there, the
-    length that is there.
+    """Give every unit of a kind in an input a right checksum. A unit whose length exceeds the input gets the length
+    that is there.
     """
 
     def mend(data: bytes) -> bytes:
@@ -324,7 +326,7 @@ def resealed(kind: int) -> Callable[[bytes], bytes]:
 
 
 def unit_fields(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> Fields:
-    """The fields of every unit of a kind, and so many words behind each header."""
+    """The fields of every unit of a kind, and `words_behind` words after each header."""
 
     def fields(data: bytes) -> list[tuple[int, int]]:
         found = []
@@ -345,7 +347,7 @@ def sealed_units(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> tup
 
 
 def sealed_json(kind: int, layout: np.dtype[Any], size_field: str = "body_bytes") -> Mutation:
-    """Of a sealed unit whose content is JSON: the JSON changed, its length and the seal right."""
+    """For a sealed unit whose content is JSON: change the JSON; its length and seal stay right."""
     assert layout.fields is not None
     at = int(layout.fields[size_field][1])
 

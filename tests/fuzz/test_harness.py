@@ -1,4 +1,4 @@
-"""The harness sees what it is there to see: a planted defect of each kind, with the input it comes of."""
+"""The harness sees what it is meant to see: a planted defect of each kind, with the input that causes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every reader of bytes that others may have written returns or refuses, whatever they are, and what it was written to
-refuse it has refused here; inputs that a reader once did not stand it stands now.
+"""Every reader of bytes from outside returns or refuses, whatever the bytes are.
+
+Each refusal that a reader was written for occurs here. Inputs that once broke a reader no longer do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.fuzz.readers import readers
 from tests.shares import few
 
 SEED = 20_261_124
-# Of a reader whose inputs cost one.
+# For a reader with inputs of cost one.
 INPUTS = few(5_000, 2_000_000)
 READERS = readers()
 KEPT = [(name, title) for name in READERS for title in kept(name)]

@@ -1,9 +1,9 @@
 """The golden store: `python -m tests.golden.make` writes it for the current format.
 
 A store with every column type, in memory and on disk pages, two local checkpoints with old rows copied by commits, and
-REDO and UNDO behind them, as a kill left it. Clock and seed are fixed and the disk is simulated, so the same program
-makes the same bytes; the test compares them. An archive of an older format is never made again: it shows that its
-stores still open.
+REDO and UNDO after them, as a kill leaves it. Clock and seed are fixed and the disk is simulated, so the same program
+makes the same bytes; the test compares them. An archive of an older format is never made again: it shows that stores of
+that format still open.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ON_DISK = [
     tm.Column("in_memory", tm.VarChar(30), nullable=True),
     *(tm.Column(name, kind, nullable=True, storage="disk") for name, kind in TYPES.items()),
 ]
-LONG_KEY = 7  # of a row whose disk part fills more than a page
+LONG_KEY = 7  # key of a row whose disk part fills more than a page
 LINES = [
     tm.Column("order", tm.VarChar(20)),
     tm.Column("line", tm.UInt16),
@@ -119,7 +119,7 @@ def disk_rows_of(count: int, first: int, rng: random.Random) -> list[tuple[Any, 
 
 
 def lines_of(count: int, rng: random.Random) -> list[tuple[Any, ...]]:
-    """Rows of the table whose key has a part of variable size."""
+    """Rows of the table with a part of variable size in its key."""
     return [(f"order {n // 3}", n % 3, Decimal(n) / 4, "n" * rng.randrange(60) or None) for n in range(count)]
 
 

@@ -1,7 +1,7 @@
-"""A store of an older format under a program of the next one (F84), by a program that says it is of the next format.
+"""A store of an older format under a program of the next one (F84), by a program that claims to be of the next format.
 
-Story: there is one format yet, so nothing showed that a store of an older one opens, that its first local checkpoint
-is of the new one, and what a crash in between leaves. The program here writes format 2 and reads from 1.
+Story: there is only one format yet, so no test showed that a store of an older one opens, that its first local
+checkpoint is in the new one, and what a crash in between leaves. The program here writes format 2 and reads from 1.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Stage:
         self.names = [column.name for column in self.table.definition.columns]
         self.key = tuple(key)
         self.model: dict[int, dict[str, Any]] = {}
-        self.indexed: dict[int, tuple[Any, ...]] = {}  # place -> what it sorts by
+        self.indexed: dict[int, tuple[Any, ...]] = {}  # place -> its sort key
         self.index = self.make_index(capacities)
 
     def make_index(self, capacities: tuple[int, int] | None = None) -> OrderedIndex:

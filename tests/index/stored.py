@@ -1,4 +1,4 @@
-"""A store whose table has indexes, beside a dict that says what must be in it and in which order."""
+"""A store whose table has indexes, and a dict that says what must be in it and in which order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def columns(on_disk: bool) -> list[tm.Column]:
 
 
 class Indexed:
-    """Random work on one table; `rows` is what is committed, by key."""
+    """Random work on one table; `rows` is the committed content, by key."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
         self.rng = random.Random(seed)
@@ -78,7 +78,7 @@ class Indexed:
         return (key, *[self.value(column.name) for column in self.columns[1:]])
 
     def change(self, txn: Any, rows: dict[int, tuple[Any, ...]]) -> None:
-        """One call of any kind; what it does to the table, it does to `rows`."""
+        """One call of any kind, made on the table and on `rows`."""
         rng = self.rng
         key = rng.randrange(self.keys)
         draw = rng.random()
@@ -186,7 +186,7 @@ class Indexed:
             assert some == wanted[:limit], (name, by)
 
     def verify(self) -> None:
-        """Index and table are what the dict says, promises are taken back, every word has one owner."""
+        """Index and table match the dict, reservations are released, every word has one owner."""
         assert {row[0]: tuple(row) for row in self.table.scan()} == self.rows
         self.verify_order(self.rows)
         assert self.db.check()["problems"] == []

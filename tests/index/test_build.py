@@ -63,7 +63,7 @@ def test_bulk_build_fills_leaves_to_fifteen_sixteenths() -> None:
 
 @pytest.mark.parametrize("shape", ["one word", "three values", "long"])
 def test_online_build_with_commits_between_its_slices_equals_twin(shape: str) -> None:
-    """Behind the build's position commits maintain the tree, ahead of it they need not; both may be done twice."""
+    """Commits must maintain the tree before the build's position, and need not after it; both may be done twice."""
     stage, random = make(shape, 3_000, 14, SMALL, fragments=2)
     places = mark_all(stage)
     every = list(stage.model)
@@ -80,7 +80,7 @@ def test_online_build_with_commits_between_its_slices_equals_twin(shape: str) ->
 
 
 def has_entry(stage: Stage, place: int) -> bool:
-    """By delete and insert, which are tested elsewhere."""
+    """By delete and insert, which have tests of their own."""
     if not stage.index.delete([place]):
         return False
     stage.index.promise(1)
@@ -238,10 +238,10 @@ def test_row_without_an_entry_is_found() -> None:
 
 
 def test_separator_of_rows_long_gone_does_not_mislead() -> None:
-    """Found by the random histories: a separator's words may be less than all that its child still has.
+    """Found by the random histories: a separator's words may be less than those of every entry its child still has.
 
-    A search for a key with the separator's words then compared only what lies behind these words, went to the right,
-    and did not find entries at the end of the left child.
+    A search for a key with the separator's words then compared only the part of the key after these words, went to the
+    right, and did not find entries at the end of the left child.
     """
     stage = Stage([tm.Column("id", tm.Int64), tm.Column("k", tm.VarChar(90))], ["k"], capacities=TINY)
     texts = [LONG + str(i) for i in range(6)] + ["z" + "\0" * i for i in range(6)]

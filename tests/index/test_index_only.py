@@ -44,7 +44,7 @@ def alone(table: Any, names: list[str]) -> bool:
 
 
 def stored(columns: list[Any], row: Any, names: list[str]) -> list[Any]:
-    """Values by their column's order, which tells apart all that differ in anything but padding."""
+    """Values by their column's order, which distinguishes all values that differ in more than padding."""
     kinds = {column.name: column for column in columns}
     return [order_of(kinds[name], row[name] if isinstance(row, dict) else getattr(row, name)) for name in names]
 
@@ -111,7 +111,7 @@ def test_floats_and_columns_outside_the_fixed_image_are_read_from_their_rows() -
 
 
 def test_rows_are_not_looked_at() -> None:
-    """What the rows hold is overwritten behind the index's back, which no row scan would survive unseen."""
+    """Overwrite the content of the rows without the index: a scan that read the rows would show it."""
     db = open_memory()
     table = db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
     table.insert_many([(key, key % 7) for key in range(500)])

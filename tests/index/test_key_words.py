@@ -88,7 +88,7 @@ def test_key_words_of_each_type_agree_and_sort_as_keys(kind: Any) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS[:8])
 def test_key_words_of_primary_keys_in_the_var_part_agree(seed: int) -> None:
-    """Pieces of such a key tell their own lengths; an index may take them in any order."""
+    """Pieces of such a key hold their own lengths; an index may take them in any order."""
     random = numpy_random(seed)
     kinds = [KEY_KINDS[random.integers(len(KEY_KINDS))] for _ in range(3)]
     names = [f"k{i}" for i in range(4)]
@@ -147,7 +147,7 @@ def test_exact_key_words_decode_to_their_values(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_images_are_told_to_change_a_key_exactly_if_they_do(seed: int) -> None:
-    """With a var part of their own, or beside that of the row."""
+    """With a var part of their own, or next to that of the row."""
     random = numpy_random(seed)
     columns = columns_of(random, 3)
     every = [*columns, tm.Column("other", tm.VarChar(9)), tm.Column("number", tm.Int64)]
@@ -200,7 +200,7 @@ def test_floats_sort_with_nan_above_and_zeros_equal() -> None:
 
 
 def test_absent_var_columns_have_the_key_words_of_their_default() -> None:
-    """Rows written before a column was added end before it; the column words carry what it reads as."""
+    """Rows written before a column was added end before it; the column words carry its default."""
     columns = [tm.Column("a", tm.VarChar(5)), tm.Column("k", tm.VarChar(20), default="späte Spalte\0")]
     stage = Stage([tm.Column("id", tm.Int64), *columns], ["k", "a"])
     image = stage.table.format.encode_row({"id": 1, "a": "x", "k": "y"}).copy()

@@ -1,4 +1,4 @@
-"""What is promised is enough: with the pool empty, and whatever is added and removed before the promise is used up."""
+"""Reservations are enough: with an empty pool, whatever is added and removed before the reserved space is used up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 1_500
 
 
 class Adversary:
-    """Adds promised entries where they hurt, and removes others as it likes; keys are 0 … ROWS - 1."""
+    """Adds reserved entries where they cost most, and removes others at random; keys are 0 … ROWS - 1."""
 
     def __init__(self, random: np.random.Generator, capacities: tuple[int, int]) -> None:
         self.random = random
@@ -144,7 +144,7 @@ def test_promise_that_memory_cannot_keep_is_refused_and_changes_nothing() -> Non
 
 
 def test_promises_of_many_transactions_add_up_and_come_back() -> None:
-    """Blocks over a few spare ones go back to the pool when promises are used, or taken back."""
+    """Blocks over a few spare ones go back to the pool when reservations are used or released."""
     adversary = Adversary(numpy_random(2), (8, 8))
     stage, index = adversary.stage, adversary.stage.index
     start = stage.store.arena.free_blocks() + stage.owned_blocks()

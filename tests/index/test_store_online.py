@@ -1,4 +1,4 @@
-"""Indexes built, dropped and interrupted while others work; partitions and tables that go meanwhile."""
+"""Indexes built, dropped and interrupted while others work; partitions and tables that are dropped meanwhile."""
 
 from __future__ import annotations
 
@@ -225,8 +225,9 @@ def test_memory_exhausted_by_promises_leaves_no_trace() -> None:
 
 
 def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
-    """Ctrl-C between the parts of a publication left a definition in force that listed an index nobody had: the log
-    had the change, what was seen of it was half. At wide steps between the points the gap stayed hidden for long.
+    """Story: Ctrl-C between the parts of a publication left a definition in force that listed an index which did not
+    exist: the change was in the log, but only half of it was visible. At wide steps between the points the gap stayed
+    hidden for long.
     """
     store = filled()
     rng = random.Random(5)

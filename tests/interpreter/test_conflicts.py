@@ -20,7 +20,9 @@ CONFLICT = 9999
 
 
 def epoch(applied: int) -> Program:
-    """EPOCH on the primary: the row is in order if a replica wrote it, or no later than what was applied there."""
+    """EPOCH on the primary: the row is in order if a replica wrote it, or if it is no later than the epoch applied
+    there.
+    """
     asm = Assembler(TABLE)
     asm.load_const(1, 0)
     asm.read_pseudo(2, "author")

@@ -1,5 +1,6 @@
-"""Long and deep expressions: chains of & and | are one level, values looked for in one column are a set, and what is
-too deep is refused; the rows that are accepted are those of a naive evaluation with NULL in three values.
+"""Long and deep expressions: chains of & and | are one level, values compared with one column are a set, and
+expressions that are too deep are refused. The accepted rows are those of a naive evaluation with NULL in three-valued
+logic.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def drawn(r: random.Random, depth: int) -> Expression:
 
 
 def run(r: random.Random) -> list[Expression]:
-    """Comparisons of one column, sometimes of two, one beside the other."""
+    """Comparisons of one column, sometimes of two, next to each other."""
     name = r.choice(NAMES)
     is_equal = r.random() < 0.5
     made: list[Expression] = []

@@ -1,5 +1,7 @@
-"""Programs of somebody who means harm (F111): words changed one by one, endless ones, long ones under Ctrl-C, and such
-that come over the wire. What is let pass runs beside words that must stay as they are.
+"""Hostile programs (F111): words changed one by one, endless programs, long ones under Ctrl-C, and programs from the
+wire.
+
+A program that the verifier accepts runs next to words that must stay as they are.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Guarded:
 
 
 def run_guarded(program: Program, batch: Batch) -> int:
-    """Run a program where it can do no harm unseen; its status."""
+    """Run a program where stray writes are noticed; return its status."""
     count = len(batch.rows)
     parameters = np.resize(batch.parameters, p.PARAMETERS_MAX * count)
     given = [
@@ -152,7 +154,7 @@ TABLE = TableDefinition(
 
 
 def rounds(definition: TableDefinition, count: int | None, adds: bool = False) -> Program:
-    """A program that goes round so often and accepts the row; None: for ever. adds: 1 to an accumulator each time."""
+    """A program that loops so often and accepts the row; None: for ever. adds: 1 to an accumulator each time."""
     asm = Assembler(definition)
     asm.load_const(0, count or 1)
     asm.load_const(1, 1)

@@ -32,8 +32,8 @@ def verdict_of(write: Callable[[Assembler], None]) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("one", "other"), [(-(2**63), -(2**63)), (2**62, 2), (-(2**63), -1), (3037000500, 3037000500)])
 def test_exact_product_past_64_bits_is_an_error(one: int, other: int) -> None:
-    """Products were checked by dividing them again. numba tells LLVM that its products do not overflow, so LLVM struck
-    out the check, and the product of the least integer with itself was 0 and fine.
+    """Story: products were checked by dividing them again. numba tells LLVM that its products do not overflow, so LLVM
+    removed the check, and the product of the least integer with itself was 0, without an error.
     """
 
     def write(asm: Assembler) -> None:

@@ -81,8 +81,8 @@ def test_versions_still_read_are_no_part_of_the_format(monkeypatch: pytest.Monke
 
 
 def test_words_that_explain_a_field_are_no_part_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    # "behind this word" became "after this word" in the table of a var part, and the fingerprint said that the format
-    # had changed: in the tables of bits the meaning was covered too.
+    # Story: a rewording in the table of a var part, "behind this word" to "after this word", was reported as a change
+    # of the format: in the tables of bits the fingerprint covered the meaning too.
     before = document.fingerprint()
     monkeypatch.setitem(NOTES["sysfile"], "gci", "other words")
     assert document.fingerprint() == before

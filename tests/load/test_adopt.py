@@ -1,4 +1,4 @@
-"""A load that is adopted is there as if every row had been inserted, at once; one that is refused leaves nothing."""
+"""An adopted load looks as if every row had been inserted, at once; a refused one leaves nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
         of_index = [each.id for each in db[NAME].scan(index="by_n", lower=(7,), upper=(8,))]
         assert sorted(of_index) == sorted(key for key in want if key % 100 == 7)
         assert db[NAME].get("1234@example.com", index="by_email").id == 1_234
-    # Rows go on living: changed, deleted, inserted beside.
+    # The rows live on: they are changed and deleted, and others inserted.
     db[NAME].update(1_234, {"text": "changed", "cold": b"other"})
     db[NAME].delete(1_235)
     db[NAME].insert(row(5_000))
@@ -109,12 +109,12 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     ]
     made = rows(290, 400)  # 10 keys exist
     made[200] = (10_000, "3@example.com", 1, None, None)  # this email, too
-    made += [made[350], made[351]]  # and two rows stand twice
+    made += [made[350], made[351]]  # and two rows occur twice
     job = published(db, made, parts=3)
     with pytest.raises(tm.LoadRefused) as refused:
         db.adopt(job)
     error = refused.value
-    if shape == "disk":  # behind the first, rows of the load are not compared with each other
+    if shape == "disk":  # after the first duplicate, rows of the load are not compared with each other
         assert error.is_at_least and 1 <= error.duplicates <= 13
     else:
         assert (error.duplicates, error.is_at_least) == (13, False)
@@ -127,7 +127,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
         for f in db[NAME].table.fragments
     ]
     assert all(now - then in (0, 1) for now, then in zip(after, pages, strict=True))
-    # What is in the way can go, and the same load be adopted.
+    # The rows in the way can be deleted, and the same load adopted.
     assert load.abort(job, published=True, place=own_place(db))
     assert leaves(db) == []
     db[NAME].delete_many(list(range(290, 300)))
@@ -141,7 +141,7 @@ def test_adopted_twice_it_is_there_once() -> None:
     job = published(db, rows(0, 100))
     first = db.adopt(job)
     with pytest.raises(tm.FileMissing):
-        db.adopt(job)  # in the store's own folder nothing is left of it
+        db.adopt(job)  # no file of it is left in the store's own folder
     assert len(found(db)) == first.rows == 100
 
 
@@ -156,14 +156,14 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         first = db.adopt(job)
         marks = [path.name for path in (tmp_path / "jobs").iterdir()]
         assert marks == []
-        for name, data in kept.items():  # as a crash right behind the commit leaves it
+        for name, data in kept.items():  # as a crash right after the commit leaves it
             (tmp_path / "jobs" / name).write_bytes(data)
         (tmp_path / "jobs" / (job.name + ".adopting")).write_bytes(mark_of(job.name, first.txid, 1_000))
         again = db.adopt(job)
         assert (again.is_repeated, again.rows, again.txid) == (True, 1_000, first.txid)
         assert list((tmp_path / "jobs").iterdir()) == []
         assert len(db["t"]) == 1_000
-        # A mark of a transaction that never came to its end changes nothing.
+        # The mark of a transaction that never ended changes nothing.
         other = db.plan_load("t", tmp_path / "jobs")
         load.publish(other, load.write_parts(other, 0, [pa.record_batch({"id": pa.array(range(2_000, 2_500))})]))
         with db.transaction() as txn:

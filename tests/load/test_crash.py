@@ -36,7 +36,7 @@ def test_crash_states_of_loads_show_what_was_promised() -> None:
 
 @pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])
 def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.LoadHistory]) -> None:
-    """Else the enumeration shows less than it says."""
+    """Otherwise the enumeration covers less than it claims."""
     ledger, disk = Ledger(), MemoryFiles()
     run = history(lambda **options: open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options), 4, ledger)
     run.run(80)
@@ -45,7 +45,7 @@ def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.Lo
 
 
 class PowerOff(Exception):
-    """The power goes now."""
+    """Power is lost at this point."""
 
 
 def off() -> None:
@@ -53,16 +53,16 @@ def off() -> None:
 
 
 def job_of(db: Any) -> load.LoadJob:
-    """A job whose files go elsewhere."""
+    """A job whose files are in another directory."""
     return load.LoadJob(7 << 40, *db.parts.opened.identity, db[NAME].definition.to_json(), "elsewhere")
 
 
 def steps(files: Any, job: load.LoadJob) -> load.LoadManifest:
-    """A load as it comes about, in a place of its own."""
+    """A load, step by step, in a place of its own."""
     place = Directory(files)
     begin(job, place)
     reports = load.write_parts(job, 0, [batch(rows(0, 40))], 0, place)
-    load.write_parts(job, 1, [batch(rows(0, 40))], 0, place)  # another attempt, which nobody names
+    load.write_parts(job, 1, [batch(rows(0, 40))], 0, place)  # another attempt, which the manifest does not name
     reports += load.write_parts(job, 0, [batch(rows(40, 40))], 1, place)
     return load.publish(job, reports, place)
 
@@ -84,7 +84,7 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
         published_now = any(leaf.endswith(".published") for leaf in left.leaves(job.name))
         outcomes[published_now] += 1
         if published_now:
-            # Whoever comes later finds a manifest, and every file it names whole.
+            # Every later process finds a manifest, and every file it names whole.
             manifest = load.publish(job, [], left)
             assert manifest.rows == 80
             store = new_store()
@@ -99,8 +99,10 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
 
 
 def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
-    """Story: a publisher was killed when it had renamed what says so, and had not synced the name. The next one was
-    told that the load is published; power was lost, and it was open again, and could be given up."""
+    """Story: a publisher was killed after it had renamed the file that marks the load as published, and before it had
+    synced the name. The next publisher reported the load as published. Then power was lost, and the load was open again
+    and could be aborted.
+    """
     db = new_store()
     job, files = job_of(db), MemoryFiles()
     syncs: list[int] = []
@@ -181,7 +183,9 @@ def content_at(db: Any, name: str) -> bytes:
     [pytest.param(40, id="some"), pytest.param(None, id="all", marks=[pytest.mark.soak, pytest.mark.timeout(3_000)])],
 )
 def test_each_changed_byte_of_a_load_is_found_before_a_row_is_seen(most: int | None, on_disk: bool) -> None:
-    """One bit, and the next value. Not swept: `.published`, whose name says everything, and which nobody reads."""
+    """Change one bit of each byte, then add one to it. `.published` is not swept: only its name counts, and its content
+    is never read.
+    """
     rng = random.Random(5)
     print("seed 5")
     db = new_store(on_disk=on_disk)

@@ -31,7 +31,7 @@ KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
 
 
 def packed(shape: LoadShape, fragment: int, count: int, first: int = 0) -> tuple[Any, int, int]:
-    """A block of rows, the first word of its records, and the word behind them."""
+    """A block of rows, the first word of its records, and the word after them."""
     on_disk = shape.format.has_disk
     encoded = encode_rows(shape.format, batch(rows(0, count), on_disk))
     block = np.zeros(1 << 18, dtype=np.int64)
@@ -96,7 +96,7 @@ def test_blocks_of_any_rows_are_listed_and_any_changed_word_is_refused_as_the_tw
     out = np.zeros((stop + 1) * LR_WORDS, dtype=np.int64)
     status = survey_block(other.words(1), other.hash_header, block, start, stop, 0, 200, out, KEY)
     assert status == ST_PARTITION
-    # Pages are added to every record, and to nothing else.
+    # Pages are charged to every record, and to nothing else.
     moved = block.copy()
     assert add_pages(moved, start, stop, 9) == OK
     changed = np.flatnonzero(moved != block)

@@ -1,4 +1,4 @@
-"""How far an adopted load reaches: binlog and replica, archive and points in time, `log`, `check`, files of users."""
+"""Every reader of an adopted load: binlog and replica, archive and points in time, `log`, `check`, files of users."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_binlog_of_a_load_brings_its_rows_to_a_replica() -> None:
     with tm.Channel(a, b) as channel:
         channel.apply_all()
     assert found(b) == found(a) and len(found(b)) == 719
-    # The binlog that a crash cut off is made whole again from the log and the load files.
+    # The binlog that a crash cut off is completed from the log and the load files.
     a.adopt(published(a, rows(5_000, 300)))
     a = open_site(a.parts.files.kill(), server_id=1, **ROOM, **whole)
     assert replayed(a.parts.files)[NAME].keys() == found(a).keys() and len(found(a)) == 1_019

@@ -1,4 +1,4 @@
-"""What tasks write, what they refuse, and how a load is decided."""
+"""What tasks write and refuse, and how a load is decided."""
 
 from __future__ import annotations
 

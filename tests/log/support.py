@@ -30,7 +30,7 @@ class Log:
         memory: MemoryFiles | None = None,
         position: Position | None = None,
     ) -> None:
-        """memory, position: a disk that has the files already, and where the log goes on."""
+        """memory, position: a disk that has the files already, and the position at which the log goes on."""
         self.memory = memory or MemoryFiles()
         self.geometry = Geometry(file_bytes, file_count)
         if memory is None:
@@ -73,7 +73,7 @@ class Log:
         return self.geometry.name(number), offset
 
     def after_power_loss(self) -> MemoryFiles:
-        """The disk with nothing but what was synced."""
+        """The disk with only its synced data."""
         return self.memory.image(lambda piece: False)
 
 

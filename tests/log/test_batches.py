@@ -1,4 +1,4 @@
-"""Groups written by one sync: a crash leaves any of them, and only a whole beginning counts (ADR 0016)."""
+"""Groups written by one sync: a crash may leave any of them, and only those before the first gap count (ADR 0016)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_whatever_a_crash_leaves_of_a_batch_its_beginning_is_read_and_the_rest_n
         found = reader(files, log.geometry, is_writing=True)
         assert [records(group) for group in found.groups(0, 1)] == [[value] for value in range(1, 2 + kept)], there
         found.seal_tail()
-        # One group fewer than was lost: what stood behind it would now go on where it ends.
+        # Write one group fewer than were lost: a group that stood after them would now be taken for their continuation.
         position = Position(found.next_sequence, found.end_lsn)
         Log(file_bytes=1 << 15, memory=files, position=position).write(77)
         after = [[value] for value in range(1, 2 + kept)] + [[77]]

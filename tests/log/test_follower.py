@@ -1,4 +1,4 @@
-"""What the follower reads back from the log is what transactions did: random histories against a model of dicts."""
+"""The follower reads back from the log what transactions did: random histories against a model of dicts."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
     read: list[Any] = []
 
     def publish(epoch: int) -> None:
-        # What is read no later than this stays in the log, and its spool files with it.
+        # Groups read no later than this are still in the log, and so are their spool files.
         read.extend((each.epoch, list(each.parts())) for each in by.epochs(epoch, db.parts.store.log.durable_lsn))
 
     db.parts.store.followers["binlog"] = publish
@@ -397,7 +397,9 @@ def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same
 
 
 def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inserts():
-    """An update that left the var part alone, of a table that was not logged, ended the following with RedoDamaged."""
+    """Story: an update that left the var part alone, in a table that was not logged, ended the following with
+    RedoDamaged.
+    """
     files = MemoryFiles()
     db = followed(files)
     table = db.create_table("memory", COLUMNS, "id")
@@ -415,8 +417,9 @@ def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inse
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
 def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_between(memory: str) -> None:
-    """The record of an absent row names the first place of its fragment. It stood between the changes of the row that
-    is there, which were not joined: the insert was told, and of the delete nothing. (Simulation, seed 11820.)
+    """Story: the record of an absent row names the first place of its fragment. It stood between the changes of the row
+    that is there, so these were not joined: the follower reported the insert, and not the delete. (Simulation, seed
+    11820.)
     """
     files = MemoryFiles()
     db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")

@@ -18,7 +18,9 @@ SEED = 55_210
 @pytest.mark.parametrize("durability", ["commit", "epoch"])
 @pytest.mark.parametrize("unique", [False, True])
 def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(durability, unique):
-    """One batch a row, or a group, cost forty times the rows; where a unique key goes from row to row order stays."""
+    """One batch for each row or group cost forty times the rows. If a unique key moves from row to row,
+    order is kept.
+    """
     print("seed", SEED)
     rng = random.Random(SEED)
     files = MemoryFiles()
@@ -82,8 +84,8 @@ def test_groups_of_one_transaction_each_are_read_as_one_piece_and_a_schema_chang
 
 
 def test_kinds_gathered_of_a_table_with_disk_columns_keep_their_disk_parts():
-    """Rows were put in another order, and what is known of their disk parts was not: an image lost its disk columns,
-    or was read with those of another, as soon as small transactions of one piece changed kinds sixteen times.
+    """Story: rows were reordered, and the state of their disk parts was not. An image lost its disk columns, or was
+    read with those of another row, as soon as small transactions of one piece changed kinds sixteen times.
     """
     files = MemoryFiles()
     db = followed(files)

@@ -1,5 +1,7 @@
-"""Rows that an open transaction holds in a partition are gone with it. The log has their records after the drop, and
-the binlog once told of them: a replica put them into the range above, or stopped at a key that no partition takes.
+"""Rows that an open transaction holds in a partition are gone with it.
+
+Story: the log has their records after the drop, and the binlog once reported them. A replica put them into the range
+above, or stopped at a key that fits no partition.
 """
 
 from __future__ import annotations
@@ -118,7 +120,9 @@ def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_tells_noth
 
 
 def test_absent_row_of_a_dropped_partition_is_not_told_to_be_absent_after_the_range_above_has_it() -> None:
-    """An absence was told with whatever partition was the first: it outlived its own, and took the new row away."""
+    """Story: an absence was reported under the first partition, whichever that was. It outlived its own partition, and
+    removed the new row.
+    """
     files = MemoryFiles()
     db = made(files, "1 MiB")
     absent = [1, MIDDLE[1], MIDDLE[-1] + 2, 4 * WIDTH]  # no range takes the last one

@@ -29,7 +29,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SOURCE = 17
 SERVERS = (17, 18, 19)
-Step = tuple[int, dict[Any, Row]]  # a server, and the table behind what it did
+Step = tuple[int, dict[Any, Row]]  # a server, and the table after the step
 
 
 def told(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:
@@ -45,7 +45,9 @@ def told(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:
 
 
 class Twin:
-    """What servers did to each key, one entry for each run of changes of one server, those that come to nothing not."""
+    """The effect of servers on each key, one entry for each run of changes of one server, without runs
+    that cancel out.
+    """
 
     def __init__(self) -> None:
         self.runs: dict[Any, list[list[Any]]] = defaultdict(list)
@@ -103,8 +105,8 @@ def test_random_changes_of_several_servers_are_read_back_one_by_one(seed: int) -
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
 def test_row_of_one_server_that_another_took_away_is_told_with_both(memory: str) -> None:
-    """Joined to one change they were nothing: in a circle the row's own site never heard that it had been deleted, and
-    kept it, with no conflict anywhere. (Simulation, seed 11459.)
+    """Story: joined to one change they cancelled out. In a circle the row's own site never learned that the row had
+    been deleted, and kept it, without a conflict anywhere. (Simulation, seed 11459.)
     """
     files = MemoryFiles()
     db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")

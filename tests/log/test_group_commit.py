@@ -1,4 +1,4 @@
-"""Group commit: what `wait` has answered is durable, whoever leads, whoever is interrupted, whatever fails."""
+"""Group commit: what `wait` has answered is durable, whichever thread leads, is interrupted or fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_sixteen_threads_each_acknowledged_commit_is_in_a_power_loss_image() -> 
     assert not missing
     everything = [word for group in read(log.after_power_loss(), log.geometry) for word in records(group)]
     assert sorted(everything) == sorted(n * 1_000 + step + 1 for n in range(16) for step in range(commits))
-    for number in range(16):  # one thread's commits stand in the order it made them
+    for number in range(16):  # one thread's commits are in the order it made them
         own = [word for word in everything if word // 1_000 == number]
         assert own == sorted(own)
     assert log.redo.groups_written <= 16 * commits
@@ -78,7 +78,7 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
     followers: list[threading.Thread] = []
 
     def stall() -> None:
-        # The signal comes when others wait for what the leader writes, and for what comes behind.
+        # The signal comes while others wait for what the leader writes, and for what the next leader writes.
         for number in (20, 21, 22):
             followers.append(threading.Thread(target=log.write, args=(number,)))
             followers[-1].start()
@@ -100,8 +100,9 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
 
 
 def test_leader_interrupted_anywhere_leaves_a_log_that_others_lead() -> None:
-    """Story: a signal on the way into handing over left the log with a leader who had gone. Everybody who committed
-    afterwards slept for ever."""
+    """Story: a signal just before the handover left the log with a leader that was gone. Every later commit waited for
+    ever.
+    """
     first = Log()
     ticket = first.put(1)
     points = interrupt_at(-1, lambda: first.redo.wait(ticket)).count
@@ -120,13 +121,14 @@ def test_leader_interrupted_anywhere_leaves_a_log_that_others_lead() -> None:
 
 
 def test_signal_behind_the_publishing_of_a_group_does_not_write_its_buffer_again() -> None:
-    """Story: a leader that was interrupted wrote its group again, though it had been published and its buffer given to
-    the next records: a durable group was overwritten by bytes of another."""
+    """Story: an interrupted leader wrote its group again, though the group had been published and its buffer reused for
+    the next records: a durable group was overwritten by bytes of another.
+    """
     log = Log()
 
     class Taken(list[Any]):
         def append(self, words: Any) -> None:
-            words[:] = 7  # somebody else's records
+            words[:] = 7  # records of another thread
             raise KeyboardInterrupt
 
     log.redo.spares = Taken()
@@ -197,7 +199,7 @@ def test_failed_sync_after_reopening_acknowledged_commits_stand_and_the_failed_o
         except CommitOnFailedStore:
             assert db.status()["store"]["state"] == "failed"
         images = [memory.kill()]
-        if personality != "late":  # a disk that calls a sync done which was not has lost what it promised (F27)
+        if personality != "late":  # a disk that reports an unfinished sync as done has lost what it promised (F27)
             images.append(memory.image(lambda piece: False))
         for image in images:
             again = open_memory(image)

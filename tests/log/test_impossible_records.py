@@ -61,7 +61,7 @@ def test_schema_record_with_a_length_that_lies_is_redo_damaged(contents: dict[st
 
 
 def test_any_word_of_the_records_changed_is_refused_or_gives_whole_rows(contents: dict[str, bytes]) -> None:
-    # The kernels that replay must stay inside their arrays whatever a sealed group says; values may of course differ.
+    # Kernels that replay must stay inside their arrays whatever a sealed group contains; values may of course differ.
     rows = rows_of(open_memory(MemoryFiles.from_snapshot(contents)))
     log = contents[NAME]
     group = next(at for at in range(4_096, len(log), 4_096) if log[at + 8 : at + 10] == b"GT")

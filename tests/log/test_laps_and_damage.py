@@ -1,4 +1,6 @@
-"""The ring of files goes round and is read again: old laps stay unread, damage is told from a tail (F29, F52-F55)."""
+"""The ring of files wraps and is read again: old laps stay unread, damage is distinguished from a tail
+(F29, F52-F55).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ Contents = dict[str, bytes]
 
 
 def test_files_of_a_new_log_are_closed_once_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: a mutant left them open, and no test saw it; each store made would have cost its process descriptors."""
+    """Story: a mutant left the files open, and no test saw it; each store made would have cost its
+    process descriptors.
+    """
     files, left = MemoryFiles(), []
     made, closed = files.create, files.close
     monkeypatch.setattr(files, "create", lambda *given: left.append(made(*given)) or left[-1])
@@ -67,7 +71,8 @@ def test_group_of_an_earlier_lap_behind_the_end_is_neither_replayed_nor_taken_fo
     log.write(7)
     files = log.after_power_loss()
     assert [records(group) for group in read(files, log.geometry, 4 * 4_096, 5)] == [[5], [6], [7]]
-    # Torn, the seventh shows the first of the lap before in part: a tail, although group 2 behind it is intact.
+    # Torn, the seventh group shows part of the first group of the previous lap: a tail, although group 2 after it is
+    # intact.
     contents = files.snapshot()
     contents["redo/0000.redo"] = flipped(contents["redo/0000.redo"], 200)
     assert [records(group) for group in read(MemoryFiles.from_snapshot(contents), log.geometry, 4 * 4_096, 5)] == [
@@ -202,14 +207,14 @@ def test_store_with_its_last_group_damaged_opens_without_it(store: Any) -> None:
 def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed_and_a_tail_elsewhere(
     store: Any,
 ) -> None:
-    """F55. Story: only a bare log was shown the first of its groups in the place of others; no store was opened on a
-    write that had gone astray, and none on one that its own place lacks. Nothing but its header says that such a group
-    is the wrong one: its checksum is right.
+    """F55. Story: only a bare log was tested with its first group in the place of others. No store was opened on a
+    misdirected write, and none on one that is missing at its own place. Only its header shows that such a group is the
+    wrong one: its checksum is right.
     """
     contents, rows, end = store
     first, second = "redo/0000.redo", "redo/0001.redo"
     size = GROUP_ALIGN_BYTES
-    # Each of the last commits is a group of one unit. Places: 0 is the last one, -1 and -3 are behind the end.
+    # Each of the last commits is a group of one unit. Places: 0 is the last one, -1 and -3 are past the end.
     at = {number: end - (number + 1) * size for number in (-3, -1, 0, 1, 4, 7)}
     seen = {"damage": 0, "tail": 0, "whole": 0}
     for source, target, is_at_home in itertools.product((0, 1, 4, 7), (-3, -1, 0, 1, 4, 7, "other"), (True, False)):
@@ -287,7 +292,7 @@ def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store:
     ("field", "shift"), [("store_low", 1), ("store_high", 1), ("sequence", 1), ("lsn", GROUP_ALIGN_BYTES), ("kind", 1)]
 )
 def test_group_that_says_it_is_another_one_is_not_taken_though_its_seal_is_right(field: str, shift: int) -> None:
-    """The mutants that compare no store id and no LSN survived: no group was damaged but by flipped bits."""
+    """Story: mutants that compare no store id and no LSN survived: groups were damaged by flipped bits only."""
     log = Log(file_bytes=1 << 15)
     log.write(1)
     lsn, sequence = log.redo.head_lsn, log.redo.sequence

@@ -1,4 +1,4 @@
-"""REDO groups with rows of tables that have disk columns, listed: whole rows, and updates that keep some of it."""
+"""REDO groups with rows of tables that have disk columns, listed: whole rows, and updates that keep some columns."""
 
 from __future__ import annotations
 

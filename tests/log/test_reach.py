@@ -1,4 +1,6 @@
-"""The reach of the log (ADR 0007): never outrun, enough to tell damage from a tail, doubted when the sysfile is."""
+"""The reach of the log (ADR 0007): never exceeded, enough to distinguish damage from a tail, doubted when the sysfile
+is.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def new_store() -> Any:
 
 
 def durable(db: Any) -> MemoryFiles:
-    """The disk with nothing but what was synced."""
+    """The disk with only its synced data."""
     image: MemoryFiles = db.parts.files.image(lambda piece: False)
     return image
 

@@ -1,4 +1,6 @@
-"""What the system's cache shows after a failed sync or a kill is firmed up whole before anything follows it (F39)."""
+"""Groups that only the system's cache holds after a failed sync or a kill are all synced before any group follows
+(F39).
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ def second_session(killed: MemoryFiles, log: Log) -> list[list[int]]:
 
 
 def test_batch_whose_sync_failed_is_firmed_up_whole() -> None:
-    """Story: a restart rewrote the last group alone. The groups of its batch before it were in the cache, and not on
-    the disk: the next loss of power took them from under a commit that had been acknowledged after them."""
+    """Story: a restart rewrote only the last group. The groups of its batch before it were in the cache, and not on the
+    disk: the next power loss took them from under a commit that had been acknowledged after them.
+    """
     log = Log(lambda files: FaultFiles(files, [Rule("fdatasync", "redo/*", nth=2, error=errno.EIO)]), 1 << 15)
     log.write(1)
     with pytest.raises(CommitOnFailedStore):
@@ -43,8 +46,9 @@ def test_batch_whose_sync_failed_is_firmed_up_whole() -> None:
 
 @pytest.mark.parametrize("before", [2, 3, 4])
 def test_batch_in_two_files_killed_before_its_sync_is_firmed_up_whole(before: int) -> None:
-    """Story: as above, with a process that was killed: a sync of the file of the last group wrote nothing of the batch
-    that lay in the file before."""
+    """Story: as above, with a process that was killed. A sync of the last group's file did not write the part of the
+    batch in the file before.
+    """
     syncs = [0]
 
     def at_sync() -> None:
@@ -112,8 +116,9 @@ def lost_at_each_sync(killed: MemoryFiles, through: int | None = None) -> int:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_power_lost_in_an_opening_leaves_no_floor_that_the_log_does_not_reach(is_cut: bool) -> None:
-    """Story: a restart through an epoch wrote the end of the cut log into the sysfile as its floor, and only then made
-    sure of the last group. Power lost between the two left a store that refused to open."""
+    """Story: a restart through an epoch wrote the end of the cut log into the sysfile as its floor, and only then
+    synced the last group. Power lost between the two left a store that refused to open.
+    """
     memory = MemoryFiles()
     files = FaultFiles(memory, [Rule("fdatasync", "redo/*", nth=7, stall=power_off)])
     db = open_memory(files)

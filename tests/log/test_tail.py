@@ -1,4 +1,4 @@
-"""The one function that decides what of the log may be cut, and `status` that tells what holds it (D14)."""
+"""The one function that decides how much of the log may be cut, and `status`, which names what holds it (D14)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
 
 def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     """Story: ids of transactions are incarnation << 40 | counter. The opening after 8,388,607 others would have made
-    negative ones, without a word."""
+    negative ones, without an error.
+    """
     files = MemoryFiles()
     db = open_memory(files)
     db.create_table("test.account", ACCOUNT, primary_key="id")
@@ -142,7 +143,7 @@ def test_last_thousand_openings_are_told_of_and_no_others(caplog: pytest.LogCapt
 
 
 def test_last_id_of_an_opening_is_followed_by_none() -> None:
-    """Story: the counter went over into the ids of the next opening, which would have been given twice."""
+    """Story: the counter ran into the ids of the next opening, which would have been used twice."""
     db = open_memory()
     db.create_table("test.account", ACCOUNT, primary_key="id")
     end = txids_from(db.parts.store.txid_limit()).stop

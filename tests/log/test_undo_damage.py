@@ -116,12 +116,12 @@ def test_torn_last_group_is_a_tail_and_is_written_over_for_good(kept: int) -> No
     found.close()
     assert (position.sequence, position.position) == (5, end)
     again = Undo(undo.geometry, memory=files, position=position, incarnation=2)
-    new = again.write(UNDO_ALLOC)  # smaller than what was torn: the rest of it lies behind
+    new = again.write(UNDO_ALLOC)  # smaller than the torn group: the rest of that group lies after it
     assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
 
 
 def test_group_of_an_older_opening_behind_a_newer_one_is_no_successor() -> None:
-    """A disk that lost what it had called durable: two openings wrote groups of the same sequence and place."""
+    """A disk that lost data it had reported durable: two openings wrote groups of the same sequence and place."""
     undo, made, _ = of_groups(3)
     before = undo.after_power_loss().snapshot()
     position = reader_position(MemoryFiles.from_snapshot(before), undo.geometry)

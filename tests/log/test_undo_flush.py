@@ -1,4 +1,4 @@
-"""Flushing: what `flush_through` has answered is durable, whoever flushes, whoever is interrupted, whatever fails."""
+"""Flushing: what `flush_through` has answered is durable, whichever thread flushes, is interrupted or fails."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_many_threads_find_what_they_flushed_in_a_power_loss_image() -> None:
 
 
 def test_records_that_are_not_written_yet_count_as_used() -> None:
-    """A restore judged the room that was left by what was written. On a busy machine that came late: the log was full
-    in the middle of an epoch, the local checkpoint that made room closed the epoch, and rows got a later one.
+    """Story: a restore judged the free space by what was written. On a busy machine that came late: the log was full in
+    the middle of an epoch, the local checkpoint that freed space closed the epoch, and rows got a later one.
     """
     undo = Undo(geometry_of(1 << 20), 2_000)
     made = append(undo, 1, 100)
@@ -70,7 +70,7 @@ def test_records_that_are_not_written_yet_count_as_used() -> None:
 
 
 def append(undo: Undo, value: int, words: int) -> int:
-    """As a commit does: room before the latch, looked at again under it. The LSN."""
+    """As a commit does: make space before taking the latch, check again under it. Return the LSN."""
     import numpy as np
 
     from tidemark.engine.disk.undo_kernels import append_undo
@@ -162,7 +162,7 @@ def test_failed_write_or_sync_stops_the_store_and_nobody_is_told_durable(
         for made in (second, third):
             with pytest.raises(StoreFailed):
                 undo.log.flush_through(made.lsn)
-        undo.log.flush_through(first.lsn)  # what was durable stays so
+        undo.log.flush_through(first.lsn)  # durable data stays durable
         assert on_disk(undo)[0] == 1 and 3 not in on_disk(undo)
 
 
@@ -203,7 +203,7 @@ def test_waiters_of_a_flusher_who_fails_fail_too() -> None:
 
 
 def test_flush_over_the_tail_is_refused_before_a_byte_is_written() -> None:
-    """Nothing was promised and everything is written: the last guard."""
+    """Without reservations, when everything is written: the last guard."""
     undo = Undo(geometry_of(1 << 15, 3), 1_400)
     blocks = undo.geometry.capacity_bytes // 4_096
     for number in range(blocks - 1):

@@ -1,4 +1,4 @@
-"""The life of an UNDO log: what was made is read backward, over many laps, filtered or not, through any power loss."""
+"""The life of an UNDO log: its records are read backward, over many laps, filtered or not, through any power loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 
 
 class Life:
-    """A log, what a local checkpoint has said durably about it, and the checks after a power loss."""
+    """A log, the facts a local checkpoint has durably recorded about it, and the checks after a power loss."""
 
     def __init__(self, seed: int, is_filtering: bool, buffer_words: int) -> None:
         self.rng = random.Random(seed)
@@ -53,7 +53,9 @@ class Life:
             self.check(self.undo.memory.crash(self.rng, policy))
 
     def check(self, image: MemoryFiles) -> list[Made]:
-        """Everything durable that could not be filtered is read; what is read was made. The records, oldest first."""
+        """Every durable record that could not be filtered is read, and every record read was made. Return the records,
+        oldest first.
+        """
         undo = self.undo
         needed = self.mark[0] if self.mark_lsn else 0
         _, found = read(image, undo.geometry, *self.tail, needed)
@@ -84,7 +86,7 @@ class Life:
             self.restart()
 
     def transaction(self) -> None:
-        """Promise, then commit; refused, it waits for a local checkpoint."""
+        """Reserve, then commit; if refused, wait for a local checkpoint."""
         undo, rng = self.undo, self.rng
         pieces = [rng.randrange(1, 60) for _ in range(rng.randrange(1, 25))]
         if not all(undo.promise(5 + size) for size in pieces):
@@ -99,7 +101,9 @@ class Life:
         undo.end(TRANSACTION)
 
     def local_checkpoint(self) -> None:
-        """Mark, durable; now and then it is abandoned; complete, the older one's mark is the tail."""
+        """Make a mark durable. Sometimes the local checkpoint is abandoned; if complete, the older one's mark is the
+        tail.
+        """
         undo = self.undo
         mark = undo.mark(1, self.epoch)
         if self.rng.random() < 0.5:
@@ -115,7 +119,7 @@ class Life:
             undo.log.set_mark(place[1])
 
     def restart(self) -> None:
-        """A power loss, and the log goes on."""
+        """Lose power, and go on with the log."""
         old = self.undo
         image = old.memory.crash(self.rng, CRASH_POLICIES[self.rng.randrange(len(CRASH_POLICIES))])
         found = self.check(image)
@@ -155,7 +159,9 @@ def test_any_life_with_power_losses_keeps_every_durable_record(seed: int, is_fil
 
 @pytest.mark.parametrize("seed", range(10))
 def test_promised_records_never_reach_the_tail_whatever_the_groups(seed: int) -> None:
-    """Every promise is used, each transaction is flushed by itself, nothing is filtered: the worst padding there is."""
+    """Every reservation is used, each transaction is flushed by itself, nothing is filtered: the worst padding there
+    is.
+    """
     print(f"seed {seed}")
     rng = random.Random(seed)
     undo = Undo(geometry_of(1 << 16, 3), 700)
@@ -201,7 +207,7 @@ def test_mark_is_refused_when_marks_alone_have_filled_the_log_and_the_tail_stays
 
     undo = Undo(geometry_of(1 << 16, 3), 700)
     while undo.promise(100):
-        pass  # everything that may be promised is, for ever
+        pass  # everything that may be reserved is, for ever
     with pytest.raises(StorageFull):
         for lcp_id in range(1_000):
             undo.log.flush_through(undo.mark(lcp_id, 1).lsn)
@@ -256,8 +262,9 @@ def filtered_only(undo: Undo, count: int) -> None:
 
 
 def test_filtered_records_are_not_written_and_their_lsns_are_not_given_again() -> None:
-    """Story: after a run that wrote no group the next one gave the same LSNs again. A page on disk with the LSN of a
-    filtered record would have been undone by a new record that never reached it."""
+    """Story: after a run that wrote no group the next run used the same LSNs again. A page on disk with the LSN of a
+    filtered record would have been undone by a new record that never reached it.
+    """
     undo = Undo()
     undo.restorable = 1
     filtered_only(undo, 20)

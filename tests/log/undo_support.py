@@ -121,7 +121,7 @@ class Undo:
         return made.kind == UNDO_UPDATE and made.epoch <= self.restorable
 
     def after_power_loss(self) -> MemoryFiles:
-        """The disk with nothing but what was synced."""
+        """The disk with only its synced data."""
         return self.memory.image(lambda piece: False)
 
 

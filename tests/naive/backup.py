@@ -73,9 +73,9 @@ def is_entry_list(words: list[int], shape: list[int]) -> bool:
 def found(
     words: list[int], shapes: dict[int, tuple[int, bool, int]], wanted: tuple[int, int, int, bool, bool], live: set[int]
 ) -> list[int] | None:
-    """Where the images of chosen entries begin, the bits of `live` taken; None if words are no such entries.
+    """Where the images of chosen entries begin, with the bits of `live` cleared; None if the words are no such entries.
 
-    shapes: fixed words, has var and fragments of each table. wanted: as of the kernel. live: bits; {-1}: all.
+    shapes: fixed words, has var and fragments of each table. wanted: as in the kernel. live: bits; {-1}: all.
     """
     table, fragment, slots, has_disk, is_newest = wanted
     at, places = 0, []

@@ -23,7 +23,7 @@ def hashed(key: bytes, fragments: int, seed: int) -> int:
 
 
 def sorted_by_fragment(hashes: list[int]) -> list[int]:
-    """Batch positions, those of one fragment together and in their order."""
+    """Batch positions, by fragment, each fragment's in their order."""
     return sorted(range(len(hashes)), key=lambda position: hashes[position] >> 29)
 
 

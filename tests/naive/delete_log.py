@@ -23,7 +23,7 @@ def deletes_of(words: list[int], start: int, stop: int, epoch: int) -> list[Dele
 
 @dataclass
 class Ring:
-    """Entries as lists of rows that follow each other; the oldest goes when there are too many."""
+    """Entries as lists of consecutive rows; the oldest is dropped when there are too many."""
 
     capacity: int
     entries: list[list[Deleted]] = field(default_factory=list)

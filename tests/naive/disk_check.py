@@ -1,4 +1,6 @@
-"""What verification of disk columns must find, worked out page by page and row by row from the layout alone."""
+"""The expected findings of a verification of disk columns, derived page by page and row by row from the
+layout alone.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from tidemark.engine.memory.arena_layout import LIVE, LOCK_MASK, STATE_MASK, STA
 
 
 class Found(NamedTuple):
-    """What one page tells."""
+    """The findings of one page."""
 
-    faults: list[tuple[int, int]]  # what is wrong, ROWID the piece tells
-    proved: set[int]  # ROWIDs of rows whose first piece is as it should be
+    faults: list[tuple[int, int]]  # what is wrong, ROWID in the piece
+    proved: set[int]  # ROWIDs of rows with a valid first piece
     chunks: list[tuple[int, int]]  # reference and ROWID of each
     chains: list[int]  # ROWIDs of chained parts
     pieces: int  # first pieces

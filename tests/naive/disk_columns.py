@@ -21,7 +21,7 @@ def joined(memory, memory_offsets, disk, disk_offsets):
 
 
 def disk_start(images, offset, fixed_words, has_var, disk_fixed_words, disk_has_var):
-    """Word where the disk part of the image at `offset` starts; None if its lengths cannot be."""
+    """Word where the disk part of the image at `offset` starts; None if its lengths are invalid."""
 
     def var_words(at):
         header = images[at] if at < len(images) else -1
@@ -31,7 +31,7 @@ def disk_start(images, offset, fixed_words, has_var, disk_fixed_words, disk_has_
     at = offset + fixed_words
     if at > len(images):
         return None
-    # A disk part has no count of columns, and two words at least: whatever else stands here is a var part.
+    # A disk part has no count of columns, and two words at least: any other header belongs to a var part.
     header = images[at] if at < len(images) else 0
     if has_var or (header >> 32) % 2**12 or header % 2**32 == 1:
         words = var_words(at)

@@ -12,7 +12,7 @@ Row = tuple[int, int, list[int]]  # epoch, author, fixed words without the last 
 
 @dataclass(frozen=True)
 class Shape:
-    """A table as its records see it; all of one version."""
+    """A table as its records describe it; all of one version."""
 
     fixed: int
     has_var: bool

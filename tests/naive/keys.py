@@ -29,7 +29,7 @@ def _float(value: float, bits: int) -> Bits:
     (number,) = struct.unpack(">I" if bits == 32 else ">Q", struct.pack(">f" if bits == 32 else ">d", value))
     text = _unsigned(number, bits)
     if text == "1" + "0" * (bits - 1):
-        text = "0" * bits  # what was rounded to -0.0
+        text = "0" * bits  # values rounded to -0.0
     if text[0] == "0":
         return "1" + text[1:]
     return "".join("1" if each == "0" else "0" for each in text)

@@ -1,4 +1,4 @@
-"""What the kernels of node restart are to find, worked out from the layout alone, slot by slot."""
+"""The expected results of the kernels of node restart, derived from the layout alone, slot by slot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slots:
 
 
 def slots_of(mem: Any, fragment: int) -> Slots:
-    """Every slot of a fragment whose keys lie in the fixed part."""
+    """Every slot of a fragment with all of its keys in the fixed part."""
     found = Slots()
     for logical in range(int(mem[address_of(fragment) + a.F_PAGES])):
         middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])
@@ -51,7 +51,7 @@ def is_changed(epoch: int, since: int) -> bool:
 
 @dataclass
 class Items:
-    """A slice: rows as (ROWID, epoch, key), ranges as (first, behind the last)."""
+    """A slice: rows as (ROWID, epoch, key), ranges as (first, end), the end exclusive."""
 
     rows: list[tuple[int, int, Key]] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -74,7 +74,7 @@ def parse(mem: Any, fragment: int, words: Any) -> Items:
 
 
 def check_scan(slots: Slots, items: Items, since: int, start: int, stop: int, with_empty: bool) -> None:
-    """Every changed row is there, every changed empty slot in a range if they are asked for, and no row in one."""
+    """Every changed row is there, every changed empty slot is in a range if these are wanted, and no row is in one."""
     changed = [(at, *row) for at, row in sorted(slots.rows.items()) if start <= at < stop and is_changed(row[0], since)]
     assert items.rows == changed
     if not with_empty:

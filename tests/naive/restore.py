@@ -12,7 +12,7 @@ NO_VALUES = [1 | 1 << 56]
 
 
 class DoesNotFit(Exception):
-    """A change meets what it was not made for."""
+    """A change meets a row it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Change:
     is_kept: bool = False  # the var part stays
 
     def words(self, shape: Shape) -> list[int]:
-        """As a record behind its epoch."""
+        """Return the words of a record after its epoch."""
         body: list[int] = []
         for fixed, var in self.images:
             body += fixed

@@ -1,4 +1,4 @@
-"""Reservation of disk pages, the obvious way: everything is a list and is counted anew each time it is asked for."""
+"""Reservation of disk pages, the obvious way: everything is a list and is counted anew at each call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Page:
-    """A page: words not used, words promised, and whether it is dirty."""
+    """A page: words not used, words reserved, and whether it is dirty."""
 
     number: int
     free: int
@@ -74,7 +74,7 @@ class Fragment:
         return sorted(found, key=lambda extent: -extent.touched)
 
     def change(self, page: Page, free: int, promised: int, is_dirty: bool) -> None:
-        """Give a page new numbers; lists it comes into get it in front."""
+        """Give a page new numbers; in a list it joins, it comes first."""
         before = (page.is_open, page.is_dirty, self.page_class(page.available))
         self.clock += 1
         page.free, page.promised, page.is_dirty = free, promised, is_dirty

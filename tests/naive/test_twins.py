@@ -1,8 +1,8 @@
 """Every kernel has a test that compares it with something naive; the table below names it.
 
-Kernels of shared memory have no meaning apart from the structure they work on. Their naive twins are two: a dict of
-rows that random calls are made on beside the store, and the walk of `tests/engine/arena_check.py`, which works out from
-the layout alone which word belongs to whom, where an index entry must lie, and what every counter must say.
+Kernels of shared memory have no meaning apart from the structure they work on. They have two naive twins. One is a dict
+of rows, which gets the same random calls as the store. The other is the walk of `tests/engine/arena_check.py`, which
+derives from the layout alone the owner of each word, the place of each index entry, and the value of every counter.
 """
 
 from __future__ import annotations

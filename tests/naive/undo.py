@@ -67,7 +67,7 @@ def filtered(words: list[int], start: int, stop: int, restorable: int) -> tuple[
 
 
 class Buffer:
-    """The active buffer and what is promised."""
+    """The active buffer and the reserved space."""
 
     def __init__(self, size: int, free: int, lsn: int) -> None:
         self.size, self.free, self.lsn = size, free, lsn

@@ -1,4 +1,4 @@
-"""Partitions of open stores: rows in and out, partitions that come and go, and what a restart makes of it."""
+"""Partitions of open stores: rows in and out, partitions that come and go, and the store after a restart."""
 
 from __future__ import annotations
 
@@ -187,8 +187,8 @@ def test_last_partition_stays_and_numbers_run_out() -> None:
 
 
 def test_memory_that_does_not_suffice_for_a_partition_leaves_no_trace() -> None:
-    """Story of the end: a restart makes what schema records say from the lower half of the arena alone; a store whose
-    tables filled more than that could not be opened again with the data_memory it had.
+    """Story: a restart makes the objects of schema records in the lower half of the arena alone. A store whose tables
+    filled more than that could not be opened again with the data_memory it had.
     """
     db = made()
     with pytest.raises(tm.MemoryExhausted):

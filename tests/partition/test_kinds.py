@@ -1,4 +1,4 @@
-"""Every kind of partition: what is refused, what comes back from JSON, and where a key belongs."""
+"""Every kind of partition: what is refused, what comes back from JSON, and to which partition a key belongs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruning against brute force: no partition with a row of what is asked is ever left out."""
+"""Pruning against brute force: no partition with a matching row is ever left out."""
 
 from __future__ import annotations
 

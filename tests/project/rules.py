@@ -167,7 +167,7 @@ OS_PLACES: dict[str, frozenset[str]] = {
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.
     "tidemark.recovery.spark.java": frozenset({"environ"}),
     "tidemark.recovery.spark.session": frozenset({"environ"}),
-    # The password of a MySQL server; command lines are seen by everybody.
+    # The password of a MySQL server; command lines are visible to every user of the machine.
     "tidemark.cli.mysql_commands": frozenset({"environ"}),
 }
 
@@ -428,7 +428,7 @@ def _bound_at_top(tree: ast.Module) -> set[str]:
 
 
 def check_builtins(source: Source) -> Iterator[str]:
-    """`open` only behind the door to the disk; code is never made at run time."""
+    """`open` is called only by the modules that own access to the disk; code is never made at run time."""
     own = _bound_at_top(source.tree)
     for node in source.nodes:
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)) or node.id in own:

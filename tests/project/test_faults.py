@@ -1,4 +1,4 @@
-"""The fault catalogue is whole: each of its entries says what covers it, and nothing is put off.
+"""The fault catalogue is complete: each of its entries says what covers it, and none is postponed.
 
 Story: two dozen entries said that their tests come later, long after the rooms were built; some had tests by then that
 no entry named.
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 ENTRY = re.compile(r"### (F\d+) [^\n]+\n\n(.*?)\n?Tests:\n\n(.*?)\n?Tools: ([^\n]*)\.\s*", re.DOTALL)
 COUNT = 120
-# Enumerations that count where they were: an entry that names one is among the faults whose places it asserts.
+# Enumerations that count the places they reached: an entry that names one is among the faults whose places it asserts.
 COUNTED = "test_power_loss_before_any_change_keeps_acknowledged_transactions_whole"
 
 

@@ -1,4 +1,4 @@
-"""The house keeps its rules, and each rule fires on a planted violation."""
+"""The code keeps its rules, and each rule fires on a planted violation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 @functools.cache
 def broken(name: str) -> dict[str, list[str]]:
-    """What each rule for "packages" or "others" finds. A source is parsed once, and let go of."""
+    """What each rule for "packages" or "others" finds. A source is parsed once, then released."""
     known, found = (rules.PACKAGE_RULES, PACKAGES) if name == "packages" else (rules.TEST_RULES, OTHERS)
     lines: dict[str, list[str]] = {rule.__name__: [] for rule in known}
     for source in found:
@@ -79,7 +79,7 @@ def test_links_of_documents_lead_somewhere() -> None:
 
 
 def test_documents_have_no_phrase_of_the_list() -> None:
-    """docs/style.md shows such phrases in its pairs."""
+    """docs/style.md quotes such phrases in its pairs."""
     documents = [each for each in DOCUMENTS if each.name != "style.md"]
     assert [line for each in documents for line in rules.check_document_phrases(each, ROOT)] == []
 

@@ -1,4 +1,4 @@
-"""Options are valid from the moment they exist."""
+"""Options are valid from the moment they are made."""
 
 from __future__ import annotations
 

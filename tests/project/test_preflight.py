@@ -1,4 +1,4 @@
-"""What `import tidemark` refuses before it imports anything of ours."""
+"""What `import tidemark` refuses before it imports any of its own modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_modules_of_the_users_own_with_the_names_of_floors_are_no_concern(tmp_path: Path) -> None:
-    """Floors had been packages at the top, which modules of users could hide, and which hid theirs."""
+    """Story: floors had been top-level packages, which modules of users could hide, and which hid theirs."""
     for name in ("engine", "recovery", "replication"):
         (tmp_path / f"{name}.py").write_text("x = 1")
     code = "import engine, tidemark, replication; print(engine.x, replication.x, tidemark.Error.__module__)"
@@ -49,7 +49,9 @@ def test_every_error_class_is_public() -> None:
 
 
 def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -> None:
-    """Rooms that only replicating or restored stores need had come into every start, and made it a third longer."""
+    """Story: rooms that only replicating or restored stores need were imported at every start, and made it a third
+    longer.
+    """
     code = "import sys, tidemark as tm; tm.open(sys.argv[1], background=False).close(); print(*sys.modules)"
     outcome = run_python("-c", code, str(tmp_path / "store"), cwd=ROOT)
     loaded = set(outcome.stdout.split())

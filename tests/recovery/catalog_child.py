@@ -1,7 +1,7 @@
 """A process that damages a store's catalog in every way and opens it: `python -m tests.recovery.catalog_child DIR`.
 
-LMDB on a broken file can end in a signal, which no test in the same process would survive to report. Prints one line
-of JSON: how many damages were tried and how many openings made.
+LMDB on a broken file can end in a signal, which a test in the same process would not survive to report. Prints one line
+of JSON: how many damages were tried, and how many openings succeeded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def expected(db: Any) -> list[TableDefinition]:
 
 
 def served(directory: Path, identity: tuple[bytes, int]) -> list[TableDefinition] | None:
-    """What the catalog says, None if it calls itself damaged."""
+    """The content of the catalog, None if it reports damage."""
     files = PosixFiles(directory)
     files.read_errors_latch = False
     try:
@@ -51,13 +51,13 @@ class Check:
         assert served(directory, self.identity) == self.truth
 
     def damaged(self) -> None:
-        """A damaged catalog must be found out."""
+        """A damaged catalog must be detected."""
         self.damages += 1
         found = served(self.directory, self.identity)
         assert found is None, f"a damaged catalog was served: {found}"
 
     def reopen(self) -> None:
-        """Opening must bring the right tables, and the catalog back."""
+        """Opening must return the right tables, and repair the catalog."""
         self.openings += 1
         with tm.open(self.directory, **SMALL) as db:
             assert expected(db) == self.truth

@@ -1,4 +1,4 @@
-"""Stores whose files are damaged on purpose: one history, two local checkpoints, and what must be there afterwards."""
+"""Stores whose files are damaged on purpose: one history, two local checkpoints, and the rows a restart must find."""
 
 from __future__ import annotations
 
@@ -128,13 +128,15 @@ def refused(contents: Mapping[str, bytes], error: type[tm.Error]) -> tm.Error:
 
 
 def untouched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Files no opening writes before it is sure; disk pages it brings back to the local checkpoint, by their log."""
+    """Files that no opening writes before all is verified; disk pages are brought back to the local checkpoint, by
+    their log.
+    """
     written = ("sysfile", "space/", "undo/", "double-write")
     return {name: content for name, content in contents.items() if not name.startswith(written)}
 
 
 def survives(history: History, contents: Mapping[str, bytes], fallbacks: int | None = None) -> Any:
-    """Opening must bring back every row, here and once more after another checkpoint and a kill; the first report."""
+    """Opening must return every row, now and once more after another checkpoint and a kill; return the first report."""
     db, files = reopened(contents)
     report = db.restart_report
     assert rows_of(db) == history.rows
@@ -210,7 +212,7 @@ def power_off() -> NoReturn:
 
 
 def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:
-    """Do work(files); the machine is gone at the n-th call. False if there are fewer."""
+    """Run work(files) on a machine that loses power at the nth call. False if there are fewer calls."""
     files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=power_off)])
     try:
         work(files)

@@ -1,4 +1,6 @@
-"""The catalog damaged, foreign, unreadable, unwritable: a cache never believed, that stops nobody (F45, F66)."""
+"""The catalog damaged, foreign, unreadable, unwritable: it is a cache, never trusted, and stops no
+opening (F45, F66).
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def test_any_damage_of_the_catalog_is_found_and_mended_and_kills_no_process(dire
 
 
 def test_lmdb_itself_would_serve_the_flipped_bit(directory: Path) -> None:
-    # Why the digest stands before LMDB: without it this table would have another name.
+    # Why the digest precedes LMDB: without it this table would have another name.
     path = directory / DATA_NAME
     path.write_bytes(path.read_bytes().replace(b"test.other", b"test.othes"))
     with lmdb.open(str(directory / FOLDER), readonly=True, lock=False) as environment, environment.begin() as view:
@@ -99,7 +101,7 @@ def test_lock_file_of_lmdb_left_over_is_ignored(directory: Path) -> None:
 
 @pytest.mark.parametrize("what", ["a file", "a link", "nothing"])
 def test_folder_of_the_catalog_replaced_the_store_opens(directory: Path, tmp_path: Path, what: str) -> None:
-    # A file in its place used to end the opening with Rejected, and with the store still locked.
+    # Story: a file in its place ended the opening with Rejected, and with the store still locked.
     shutil.rmtree(directory / FOLDER)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -123,7 +125,7 @@ def faulty(directory: Path, *rules: Rule) -> Database:
 
 @pytest.mark.parametrize("name", [DATA_NAME, SEAL_NAME])
 def test_unreadable_catalog_does_not_stop_the_opening(directory: Path, name: str) -> None:
-    # One bad sector under the cache used to latch at every opening: the store could never be opened again.
+    # Story: one bad sector under the cache latched at every opening: the store could never be opened again.
     db = faulty(directory, Rule("pread", name, error=errno.EIO))
     assert len(rows_of(db)) == 20
     db["test.account"].delete(3)
@@ -147,7 +149,7 @@ def test_no_room_for_the_catalog_leaves_the_table_made(directory: Path, code: in
 def test_lmdb_that_cannot_write_leaves_the_table_made(
     directory: Path, monkeypatch: pytest.MonkeyPatch, error: type[lmdb.Error]
 ) -> None:
-    # An error of LMDB used to come out of create_table, of a class the user does not know, for a table that was made.
+    # Story: an error of LMDB came out of create_table, of a class unknown to the user, for a table that was made.
     def full(*arguments: Any, **keywords: Any) -> Any:
         raise error("injected")
 
@@ -162,7 +164,7 @@ def test_lmdb_that_cannot_write_leaves_the_table_made(
 
 
 def test_threads_that_make_tables_at_once_leave_a_catalog_with_all(directory: Path) -> None:
-    # LMDB refuses a second opening of one file in a process: the threads used to run into each other's.
+    # LMDB refuses a second opening of one file in a process. Story: the threads ran into each other's opening.
     errors: list[BaseException] = []
     start = threading.Barrier(4)
 

@@ -1,5 +1,6 @@
-"""Files cut, missing, replaced, copied at a bad moment; and what surrounds a store: clock, limits, signals, exceptions
-of the user's code (F71 to F76, F81, F82, F104, F118, F119)."""
+"""Files cut, missing, replaced, copied at a bad moment; and the surroundings of a store: clock, limits, signals,
+exceptions of the user's code (F71 to F76, F81, F82, F104, F118, F119).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 pytestmark = pytest.mark.usefixtures("storage")
 
 NAME = "test.account"
-NEEDED = ("redo/", "undo/", "space/")  # files whose content stands nowhere else
+NEEDED = ("redo/", "undo/", "space/")  # files whose content exists nowhere else
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_any_one_file_missing_is_survived_or_named(history: History) -> None:
 
 
 def assert_whole_or_named(contents: dict[str, bytes], name: str, rows: Any) -> None:
-    """Pages that are gone are an error at the opening, or of whoever reads them."""
+    """Missing pages are an error at the opening, or for the caller that reads them."""
     try:
         found = rows_of(open_memory(MemoryFiles.from_snapshot(contents)))
     except tm.Damaged as error:
@@ -88,8 +89,8 @@ def test_log_of_an_earlier_day_is_damage_and_not_a_shorter_history() -> None:
 
 
 def test_any_one_file_of_another_store_is_foreign_if_it_is_read_and_else_harms_nothing(history: History) -> None:
-    """F73. Story: each kind of file had a test of its own, the UNDO log had none: one of another store was called
-    damaged, and restoring a copy of a file that is whole helps nobody.
+    """F73. Story: each kind of file had a test of its own, but the UNDO log had none. An UNDO log of another store was
+    called damaged, and restoring a copy of an intact file does not help.
     """
     other = make_history(seed=99)
     assert other.rows == history.rows and other.lcp_ids == history.lcp_ids
@@ -116,7 +117,7 @@ def test_any_one_file_of_another_store_is_foreign_if_it_is_read_and_else_harms_n
 
 
 def test_any_one_file_of_an_earlier_day_is_damage_or_all_rows_are_there() -> None:
-    """F73. Story: only all files of the log together were put back to an earlier day."""
+    """F73. Story: all files of the log were only ever put back to an earlier day together."""
     files = MemoryFiles()
     db = open_memory(files)
     db.create_table(NAME, ACCOUNT, "id")
@@ -294,7 +295,7 @@ def test_process_ended_by_a_signal_without_close_loses_nothing_acknowledged(tmp_
     if child == 0:
         try:
             if number != signal.SIGKILL:
-                signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may ignore it, and that is inherited
+                signal.signal(number, signal.SIG_DFL)  # the test runner may ignore it, which is inherited
             db = tm.open(tmp_path, **SMALL)
             put(db, 0, 10, 1.0)
             txn = db.transaction()

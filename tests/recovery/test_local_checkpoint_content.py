@@ -38,7 +38,7 @@ def test_entries_missing_from_an_intact_file_of_the_newest_are_counted(history: 
     survives(history, {**history.contents, full: changed}, fallbacks=1)
 
 
-@memory_only  # long values in memory, of which a block holds few
+@memory_only  # long values in memory, few of which fit a block
 def test_copies_file_without_its_first_block_is_counted() -> None:
     files = MemoryFiles()
     db = open_memory(files, checkpoint_memory="8 MiB", redo_log="16 MiB", transaction_memory="8 MiB")
@@ -107,7 +107,7 @@ BODIES: dict[str, Callable[[dict[str, Any]], None] | bytes] = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_intact_control_file_with_an_impossible_body_is_a_damaged_one(history: History, name: str) -> None:
-    # Each used to end the opening with an error of Python's own.
+    # Story: each ended the opening with an error of Python's own.
     newest = f"lcp/control-{history.lcp_ids[1]}"
     changed = with_body(history.contents[newest], BODIES[name])
     assert changed != history.contents[newest]
@@ -173,7 +173,7 @@ KINDS = ["sysfile", "sysfile.1", "control", "data", "copies", "needed group", "l
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unit_of_a_newer_format_is_refused_with_both_versions(history: History, kind: str) -> None:
-    # Only the sysfile was looked at: every other kind was read as if its format were ours.
+    # Story: only the sysfile's format was verified: every other kind was read as if its format were the current one.
     name, at = place_of(history, kind)
     contents = {**history.contents, name: resealed(history.contents[name], at, version=FORMAT_VERSION + 1)}
     error = refused(contents, tm.VersionTooNew)

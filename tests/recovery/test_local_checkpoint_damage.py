@@ -121,8 +121,8 @@ def test_first_checkpoint_damaged_the_log_is_replayed_from_its_start(first_only:
 
 
 def test_first_checkpoint_damaged_and_log_overwritten_is_lcp_damage_not_log_damage() -> None:
-    # The log behind the first checkpoint is gone as soon as a second one was made and the ring went round; replaying
-    # from LSN 0 then met nothing and blamed the log.
+    # Story: the log after the first checkpoint is gone once a second one was made and the ring has wrapped. A replay
+    # from LSN 0 then found no group and blamed the log.
     history = make_history(lcps=2)
     contents = history.copy()
     damage(contents, "lcp/1-1-0.data", "zeros", random.Random(1))
@@ -134,8 +134,8 @@ def test_first_checkpoint_damaged_and_log_overwritten_is_lcp_damage_not_log_dama
 
 
 def test_restart_after_a_fallback_keeps_what_it_needed(history: History) -> None:
-    # The next checkpoint used to count the damaged one as one of the two kept, removed the one the fragment had come
-    # from and cut the log behind it.
+    # Story: the next checkpoint counted the damaged one as one of the two kept, removed the one the fragment had come
+    # from, and cut the log after it.
     contents = history.copy()
     older, newest = history.lcp_ids
     damage(contents, f"lcp/{newest}-1-1.data", "zeros", random.Random(1))
@@ -162,7 +162,7 @@ def test_kill_right_after_a_fallback_falls_back_again(history: History) -> None:
 
 @pytest.mark.parametrize("pattern", ["lcp/{newest}-1-3.data", "lcp/{newest}-copies.data", "lcp/control-{newest}"])
 def test_unreadable_file_of_the_newest_checkpoint_the_one_before_is_loaded(history: History, pattern: str) -> None:
-    # A read error used to latch, so that nothing else could be read either (F41).
+    # Story: a read error latched, so that nothing else could be read either (F41).
     name = pattern.format(newest=history.lcp_ids[1])
     memory = MemoryFiles.from_snapshot(history.contents)
     files = FaultFiles(memory, [Rule("pread", name, once=False, error=errno.EIO)])
@@ -236,7 +236,7 @@ def test_restart_through_an_epoch_before_every_checkpoint_says_which_are_possibl
 
 
 def test_row_whose_bit_disagrees_with_its_epoch_is_named_and_ends_the_store() -> None:
-    """It said only that there was one: of a store of millions of rows nothing could be found out."""
+    """Story: the error said only that there was such a row, but not which one of millions."""
     db = open_memory()
     db.create_table("test.t", ACCOUNT, "id", partition=tm.HashPartition(1))
     db["test.t"].insert_many([(number, "o", 1.0, None) for number in range(10)])

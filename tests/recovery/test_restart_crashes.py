@@ -41,7 +41,7 @@ def crashes(nth: int, memory: MemoryFiles, rng: random.Random) -> list[MemoryFil
 
 
 class CallsByKind(Plan):
-    """Which call of the disk was the first of each kind: an operation, and what file it is."""
+    """The call of the disk that was the first of each kind: an operation, and the kind of its file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_disk_full_while_a_store_is_made_is_storage_full_and_it_can_be_made_late
         else:
             assert not files.fired
             break
-        try:  # what was made is a whole store or none
+        try:  # the files are a whole store or none
             assert open_memory(memory.kill(), create=False).tables() == []
         except tm.FileMissing:
             unmade += 1
@@ -166,7 +166,7 @@ def test_power_lost_at_any_call_of_a_schema_change_leaves_the_table_whole_or_abs
         db["test.new"].insert((2, "second"))
         db.drop_table("test.young")
 
-    # State by state, what may be there.
+    # State by state, the files that may be there.
     steps = [None, [], [(1,)], None, [], [(2, "second")]]
     nth = 0
     reached = set()

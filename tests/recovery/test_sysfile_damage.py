@@ -108,7 +108,7 @@ def without_newest(contents: Contents) -> Contents:
 
 
 class Watched(DiskHistory):
-    """After every promise the store is restarted from its files without the newest copy of the sysfile."""
+    """After every promise, restart the store from its files without the newest copy of the sysfile."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(self.opened, seed, Ledger())
@@ -134,9 +134,9 @@ class Watched(DiskHistory):
 
 @memory_only  # the program has tables over both
 def test_newest_copy_lost_after_any_promise_takes_nothing_back() -> None:
-    """The newest copy alone told of the UNDO log that the first tablespace is made with: without it, the log had a
-    tablespace and the sysfile no UNDO log. It alone told of the incarnation of an opening, too: the next one gave its
-    ids of transactions again.
+    """Story: the newest copy alone recorded the UNDO log that is made with the first tablespace. Without it, the log
+    had a tablespace and the sysfile no UNDO log. It alone recorded the incarnation of an opening, too: the next opening
+    used its ids of transactions again.
     """
     watched = Watched(3)
     watched.run(40)
@@ -172,7 +172,7 @@ def test_both_copies_damaged_refused_with_checkpoints_and_with_a_log_alone(
 
 
 def test_both_copies_damaged_with_only_data_files_or_a_late_group_beside_them_refused(history: History) -> None:
-    # Only control files, and groups at the very start of a file, used to be looked for: a store without them was made
+    # Story: only control files, and groups at the very start of a file, were looked for. A store without them was made
     # anew over its own data files and log.
     contents = damaged(history.copy(), NAMES, "missing", 1)
     for name in [name for name in contents if "/control-" in name or name.startswith("redo/")]:
@@ -204,7 +204,7 @@ def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: s
 
 
 def test_making_a_store_leaves_files_of_others_alone() -> None:
-    # Making a store used to remove every file in folders named redo and lcp, whoever's they were.
+    # Story: making a store removed every file in folders named redo and lcp, even files that were not the store's.
     theirs = {
         "redo/notes.txt": b"do it again",
         "redo/my own.redo": b"undo",
@@ -247,7 +247,7 @@ def test_copies_of_an_earlier_day_open_with_all_rows(history: History) -> None:
 
 
 def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
-    # The only thing that tells a lost end of the log from a tail is the sysfile.
+    # Only the sysfile distinguishes a lost end of the log from a tail.
     contents = log_only.copy()
     log = contents["redo/0000.redo"]
     last = max(at for at in range(0, len(log), 4_096) if log[at + 8 : at + 10] == b"GT")
@@ -271,7 +271,7 @@ def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
     ids=str,
 )
 def test_intact_copies_with_an_impossible_log_are_damage(history: History, fields: dict[str, int]) -> None:
-    # Used to end in ZeroDivisionError, or in a list of 2**60 names.
+    # Story: this ended in ZeroDivisionError, or in a list of 2**60 names.
     contents = history.copy()
     for name in NAMES:
         contents[name] = resealed(contents[name], **fields)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for table definitions and rows, and what a row must come back as."""
+"""Hypothesis strategies for table definitions and rows, and the values that rows must be read back as."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def rows(definition):
 
 
 def expected(value, kind, is_key=False):
-    """What a value comes back as, made comparable (NaN and the sign of zero included)."""
+    """The value that is read back, made comparable (NaN and the sign of zero included)."""
     if value is None:
         return None
     if isinstance(kind, t.Binary):

@@ -1,5 +1,7 @@
-"""Values whose few bytes stand for enormous numbers cost no more time than their bytes: each case runs in a process of
-its own that may use a minute of the processor, and would need hours, or would fall, if a number were written out.
+"""Values whose few bytes stand for enormous numbers cost no more time than their bytes.
+
+Each case runs in a process of its own with a minute of processor time. If a number were written out, it would need
+hours or die.
 """
 
 from __future__ import annotations
@@ -145,7 +147,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_value_costs_no_more_time_than_it_has_bytes(case: str) -> None:
     """Story: `scan(where=col("price") > Decimal("1e999999999"))` wrote a number of a thousand million digits and held
-    the GIL for minutes, as a call of 74 bytes too; a row with `Decimal("1e-99999999")` ended the process inside Arrow.
+    the GIL for minutes; a call of 74 bytes over the wire did the same. A row with `Decimal("1e-99999999")` ended the
+    process inside Arrow.
     """
     made = subprocess.run(
         [sys.executable, "-c", f"from tests.rows.test_bounded_values import run; run({case!r})"],
@@ -163,7 +166,7 @@ def run(case: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_made_short_compare_as_they_did(seed: int) -> None:
-    """`comparable` changes no answer: values beside what columns hold are ordered as they are."""
+    """`comparable` changes no answer: values outside a column's range keep their order with those inside."""
     from tidemark.engine.base.decimals import COMPARED_DIGITS, comparable
 
     rng = np.random.default_rng(seed)

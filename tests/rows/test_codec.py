@@ -1,4 +1,4 @@
-"""Rows and batches through the row image and back: one row, many rows, Arrow, and all of them alike."""
+"""Rows and batches through the row image and back: one row, many rows, Arrow; all of them give the same."""
 
 from __future__ import annotations
 

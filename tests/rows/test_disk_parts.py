@@ -60,7 +60,7 @@ def image_list(encoded):
 
 
 def kept(row_format, images):
-    """The images without their disk parts, one behind the other, and where each begins."""
+    """The images without their disk parts, consecutively, and where each begins."""
     parts = [image[: row_format.image_parts(image)[0]] for image in images]
     return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
 
@@ -70,7 +70,9 @@ def memory_names(definition):
 
 
 def twin_part(row_format, places, row, start):
-    """Fixed columns of a part behind `start` bytes, and the bytes of its var columns, from the description alone."""
+    """The fixed columns of a part after its first `start` bytes, and the bytes of its var columns, from the description
+    alone.
+    """
     body = bytearray(start)
     fixed = [place for place in places if place.part == FIXED and not place.is_key]
     fixed.sort(key=lambda place: (-place.column.type.alignment, -place.column.type.width, place.position))
@@ -196,7 +198,7 @@ def test_images_without_disk_part_give_their_memory_columns(data):
         assert repr(present) == repr({name: values[name] for name in names})
         assert repr(row_format.decode_columns(images, int(at), names)) == repr(tuple(values[name] for name in names))
         assert repr(row_format.decode_present(image, 0, has_var=True, has_disk=True)) == repr(values)
-        # An update that keeps its var part has the disk part right behind the fixed words.
+        # In an update that keeps its var part, the disk part directly follows the fixed words.
         memory_words = row_format.image_parts(image)[0]
         short = np.concatenate([image[: row_format.fixed_words], image[memory_words:]])
         fixed = {place.column.name for place in row_format.layout.fixed_places}
@@ -334,7 +336,9 @@ def test_image_with_any_words_flipped_is_read_or_reported_as_damage(data, seed, 
 
 # --- kernels ----------------------------------------------------------------------------------------
 def random_parts(random, count, fixed_words, has_var):
-    """Words of `count` parts and their offsets; with `has_var`, random words behind a header that tells how many."""
+    """Words of `count` parts and their offsets; with `has_var`, a header with a count of words, then that many random
+    words.
+    """
     parts = []
     for _ in range(count):
         part = random.integers(-(2**62), 2**62, fixed_words).tolist()

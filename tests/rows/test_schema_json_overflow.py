@@ -1,7 +1,7 @@
-"""Definitions out of damaged JSON.
+"""Definitions from damaged JSON.
 
-A statement of the binlog whose definition had a Time default of forty digits raised OverflowError out of `datetime`
-where SchemaInvalid was promised: the applier would have died of it instead of stopping with a typed error.
+Story: a statement of the binlog whose definition had a Time default of forty digits raised OverflowError from
+`datetime`, where SchemaInvalid was promised. The applier would have died of it instead of stopping with a typed error.
 """
 
 from __future__ import annotations

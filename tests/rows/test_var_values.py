@@ -1,4 +1,4 @@
-"""Values of a var part replaced in place: the same bytes as taking it apart and building it again, or nothing."""
+"""Values of a var part replaced in place: the same bytes as decoding it and building it again, or no change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_values_put_into_any_bytes_never_fail_and_never_change_their_length(
 
 def test_values_of_a_part_whose_lengths_contradict_each_other_are_left_to_who_takes_it_apart() -> None:
     part = bytearray(build_var_part(b"", [b"abc", b"defgh"]))
-    part[8] = 200  # the first value would end behind the part
+    part[8] = 200  # the first value would end past the part
     assert not put_var_values(part, 0, {1: b"xxxxx"})
     assert not put_var_values(part, 0, {0: b"x" * 200})
     assert split_var_part(memoryview(build_var_part(b"", [b"abc"])), 0).values == [b"abc"]

@@ -1,4 +1,4 @@
-"""Schema changes of open stores: rows before and behind them, transactions and scans across them, refusals."""
+"""Schema changes of open stores: rows from before and after them, transactions and scans across them, refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def all_rows(db: Any, name: str = "t") -> list[tuple[Any, ...]]:
 
 
 def reopened(db: Any, files: MemoryFiles) -> Any:
-    """As behind a power failure: the log alone, then also a local checkpoint, tell the same rows."""
+    """Open again as after a power failure: from the log alone, then also from a local checkpoint. The rows are the
+    same.
+    """
     rows = {name: repr(all_rows(db, name)) for name in db.tables()}
     db.close()
     db = open_memory(MemoryFiles(files.disk))
@@ -395,8 +397,8 @@ def test_read_only_view_shows_the_columns_of_its_local_checkpoint(tmp_path: Any)
 
 
 def test_defaults_of_nan_survive_changes_and_restarts() -> None:
-    """A definition with NaN among its defaults equals none, itself as read included: a restart behind any change of
-    indexes or partitions of such a table took its own log for damaged.
+    """Story: a definition with NaN among its defaults equals no definition, not even itself when read back. A restart
+    after any change of indexes or partitions of such a table took its own log for damaged.
     """
     files = MemoryFiles()
     db = open_memory(files)
@@ -450,8 +452,8 @@ def test_writers_never_see_half_a_change() -> None:
 
 @pytest.mark.parametrize("unique", [False, True])
 def test_renamed_column_of_an_index_is_replayed(unique: bool) -> None:
-    """The log had the new version, and asked whether only its indexes differ by giving them to the old one, which had
-    no such column: the store could not be opened any more until a local checkpoint was behind the change.
+    """Story: the log had the new version. To find out whether only its indexes differ, the restart gave them to the old
+    version, which had no such column. The store could not be opened until a local checkpoint followed the change.
     """
     files = MemoryFiles()
     db = open_memory(files)

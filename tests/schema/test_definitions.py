@@ -1,4 +1,4 @@
-"""Definitions of tables whose columns change: what they say, what is refused, and that older ones are still read."""
+"""Definitions of tables whose columns change: their content, what is refused, and that older ones are still read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_definition_after_any_change_comes_back_equal_from_json() -> None:
 
 
 def test_defaults_are_equal_if_their_bytes_are() -> None:
-    """NaN is not equal to itself: two nodes with one table were told that its definitions differ."""
+    """Story: NaN is not equal to itself, so two nodes with one table received the error that its definitions differ."""
     definition = with_column(plain(), tm.Column("a", tm.Float32, default=float("nan")))
     again = TableDefinition.from_json(definition.to_json())
     assert again == definition and hash(again) == hash(definition) and again.to_json() == definition.to_json()
@@ -63,7 +63,7 @@ def test_defaults_are_equal_if_their_bytes_are() -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda column: pickle.loads(pickle.dumps(column))])
 def test_column_without_a_default_is_copied_without_one(copied: Any) -> None:
-    """A copy had an unknown object for its default, which no value of the column may be."""
+    """Story: the default of a copy was an unknown object, which no value of the column may be."""
     column = tm.Column("a", tm.Int64)
     again = copied(column)
     assert again == column and hash(again) == hash(column) and not again.has_default
@@ -132,7 +132,7 @@ def test_renamed_column_is_followed_by_key_partition_and_indexes() -> None:
 
 @pytest.mark.parametrize("default", [float("nan"), 1.5])
 def test_every_change_is_told_from_one_that_rows_would_not_survive(default: float) -> None:
-    """A restart takes only steps that leave rows readable; NaN equals nothing, but its bytes do."""
+    """A restart accepts only steps that leave rows readable; NaN equals nothing, but its bytes equal themselves."""
     before = with_column(plain(), tm.Column("f", tm.Float64, default=default))
     before = TableDefinition.from_json(before.to_json())
     steps = [

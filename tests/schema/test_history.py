@@ -43,7 +43,7 @@ def test_every_step_of_a_random_history_leaves_the_rows_of_the_model(kind: Any, 
 
 
 def test_default_that_changes_for_rows_that_are_there_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: rows from before a column was added read the default of now."""
+    """Planted: rows from before a column was added read the current default."""
     monkeypatch.setattr(Column, "when_absent", property(lambda column: column.missing))
     sees: list[str] = []
     for seed in range(4):
@@ -56,7 +56,7 @@ def test_dropped_column_whose_place_is_given_again_is_seen(monkeypatch: pytest.M
     from tidemark.engine.schema.definition import TableDefinition
 
     monkeypatch.setattr(TableDefinition, "physical", property(lambda table: tuple(enumerate(table.columns))))
-    with pytest.raises(Exception, match=r".*"):  # whatever meets the garbage first
+    with pytest.raises(Exception, match=r".*"):  # the first error that the garbage causes
         sees: list[str] = []
         for seed in range(4):
             history(schema_history.SchemaHistory, seed, 40, sees)

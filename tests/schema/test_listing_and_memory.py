@@ -1,4 +1,4 @@
-"""What listings say of rows from before a change, and where side pages come from and go."""
+"""How listings show rows from before a change, and how side pages are allocated and freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that come while other rooms are at work: snapshots, unique indexes, transactions that spool, batches."""
+"""Columns that are added during other work: snapshots, unique indexes, transactions that spool, batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(columns: list[tm.Column], files: MemoryFiles | None = None, **options
 
 @pytest.mark.parametrize("columns", [FIXED, DISK, VAR], ids=["fixed", "disk", "var"])
 def test_snapshot_shows_rows_without_a_column_added_since(columns: list[tm.Column]) -> None:
-    """Rows kept before the table had var parts have none, rows changed behind that have one."""
+    """Rows kept from before the table had var parts have none; rows changed since then have one."""
     db = opened(columns)
     before = rows_of(columns, range(300))
     with db.snapshot() as snapshot:
@@ -109,7 +109,9 @@ def test_unique_index_over_an_added_column_holds_through_changes_and_a_restart(c
 
 @pytest.mark.parametrize("columns", [FIXED, DISK], ids=["fixed", "disk"])
 def test_column_added_in_the_middle_of_a_transaction_that_spools(columns: list[tm.Column]) -> None:
-    """Its records of before have no var part, those of behind have one; commit, replay and rollback tell them apart."""
+    """Its records from before the change have no var part, later ones do; commit, replay and rollback
+    tell them apart.
+    """
     files = MemoryFiles()
     options: dict[str, Any] = {"transaction_memory": "64 KiB", "transaction_limit": "64 MiB"}
     db = opened(columns, files, **options)
@@ -166,8 +168,9 @@ def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkey
 
 
 def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of dicts were filled up with the defaults of all columns there were when the call began; a column that
-    was dropped before they were put, and another one added, made them NoSuchColumn though nobody had named it.
+    """Story: batches of dicts were filled up with the defaults of all columns that existed when the call began. If one
+    of these columns was dropped before the rows were put, and another one added, the call failed with NoSuchColumn,
+    although the caller had not named the column.
     """
     db = opened(VAR)
     db.add_column("t", tm.Column("a", tm.VarChar(9), nullable=True, default="was"))
@@ -209,8 +212,8 @@ def test_row_given_as_a_tuple_is_taken_in_the_order_there_was_when_the_call_bega
 
 
 def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`update_many` locked its rows, a partition went with some of them, and the fewer rows it then read were taken for
-    rows with broken lengths: PageDamaged on a sound store.
+    """Story: `update_many` locked its rows, a partition was dropped with some of them, and the fewer rows it then read
+    were taken for rows with broken lengths: PageDamaged on a sound store.
     """
     db = open_memory(redo_log="16 MiB")
     ranges = tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)])

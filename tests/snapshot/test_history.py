@@ -1,4 +1,4 @@
-"""Random transactions beside several open snapshots: each shows what it showed when it was opened, by every call."""
+"""Random transactions during several open snapshots: by every call, each snapshot shows the rows from its opening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When snapshots open and close, what the schema does meanwhile, and who may read them."""
+"""When snapshots open and close, what the schema does meanwhile, and which threads may read them."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_dropped_table_and_partition_are_still_shown_and_their_memory_goes_with_
             db.drop_partition("test.t", "low")
             db.drop_table("test.gone")
             txn.delete("test.t", 150)
-        table.insert((60, 7, "new"))  # goes to the partition above now
+        table.insert((60, 7, "new"))  # belongs to the partition above now
         assert len(table) == 200
         for each in (snapshot, second):
             shown = each["test.t"]
@@ -221,8 +221,8 @@ def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool) -> None:
-    # A page that is made again has slots that were never used since, or held no more than an insert that was undone:
-    # only the page's "emptied through" epoch tells that rows were there.
+    # A page that is made again has slots that were never used since, or held only an insert that was undone: only the
+    # page's "emptied through" epoch shows that rows were there.
     db = open_memory(redo_log="16 MiB", undo_log="16 MiB")
     columns = [tm.Column("id", tm.Int64), *(tm.Column(f"pad{i}", tm.Binary(255)) for i in range(8))]
     columns.append(tm.Column("text", tm.VarChar(100), storage="disk" if on_disk else "memory"))
@@ -320,8 +320,8 @@ def test_snapshot_memory_is_checked_and_named() -> None:
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_partition_dropped_before_a_snapshot_is_not_shown_by_an_index(storage: Literal["memory", "disk"]) -> None:
-    """Story: entries of a dropped partition stay in an index as long as anything looks at its rows, an older snapshot
-    say; a scan of a newer snapshot by the index showed those rows, and broke off in an IndexError for disk columns.
+    """Story: entries of a dropped partition stay in an index as long as any reader needs its rows, for example an older
+    snapshot. A scan of a newer snapshot by the index showed those rows, and ended in an IndexError for disk columns.
     """
     db = open_memory(data_memory="16 MiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64), tm.Column("note", tm.Int64, storage=storage)]

@@ -1,4 +1,4 @@
-"""Writers and readers of snapshots in threads: what a snapshot shows is one instant, and stays it."""
+"""Writers and readers of snapshots in threads: a snapshot shows one instant, and keeps showing it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ACCOUNTS = 300
 TOTAL = 100 * ACCOUNTS
 WRITERS, READERS = 2, 2
 MOVES = 500  # of each writer, at least
-LOOKS = 3  # of each reader beside moves, at least
-# Committed while a snapshot is open: at least, and at most. Far more would not fit into its memory.
+LOOKS = 3  # of each reader, at least, while rows move
+# Committed while a snapshot is open: at least, and at most. Far more would not fit in its memory.
 BESIDE_MIN, BESIDE_MAX = 20, 1_000
 PATIENCE_SECONDS = 120
 
 
 class Bank:
-    """Transfers between accounts, which come and go with nothing on them; the sum stays."""
+    """Transfers between accounts; empty accounts are deleted and made again; the sum stays."""
 
     def __init__(self) -> None:
         self.db = open_memory(redo_log="64 MiB", durability="epoch", lock_timeout_ms=120_000, snapshot_memory="8 MiB")
@@ -35,7 +35,7 @@ class Bank:
         self.changed = threading.Condition()  # of all below
         self.moves = [0] * WRITERS
         self.looks = [0] * READERS
-        self.opened: dict[int, int] = {}  # of readers with an open snapshot: the moves there were
+        self.opened: dict[int, int] = {}  # for readers with an open snapshot: the number of moves at its opening
         self.has_failed = False
 
     def run(self, work: Any, number: int, seed: int) -> None:
@@ -88,7 +88,9 @@ class Bank:
         return sum(self.moves) < min(self.opened.values(), default=sum(self.moves)) + BESIDE_MAX
 
     def moved(self, move: Any) -> bool:
-        """Whether it was done. Nobody locks the key of an account that is not there: the other may make it first."""
+        """Whether it was done. The key of an account that does not exist cannot be locked: the other thread may make it
+        first.
+        """
         try:
             self.attempts.run(self.db, move)
         except tm.DuplicateKey:
@@ -126,7 +128,7 @@ class Bank:
 def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
     """Story: writers made their moves and ended. On a busy machine they had ended before a reader had opened its first
     snapshot, so no version was kept. Now writers go on until readers have looked, and a snapshot stays open until moves
-    have been committed beside it.
+    have been committed during it.
     """
     print("seeds 1 to 4")
     bank = Bank()

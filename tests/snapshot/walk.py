@@ -1,6 +1,6 @@
-"""The version store as its layout says, walked in plain Python: what every open snapshot shows, one row after another.
+"""The version store by its layout, walked in plain Python: the rows of every open snapshot, one after another.
 
-Shares no code with the kernels it checks, but for the constants.
+It shares no code with the kernels it checks, except the constants.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Version(NamedTuple):
 
 
 def versions(mem: Any) -> Iterator[Version]:
-    """All entries of the ring, oldest first; each is where it may be."""
+    """All entries of the ring, oldest first; each is at a valid place."""
     size = int(mem[a.S_VERSION_RING_WORDS])
     position, head = int(mem[a.S_VERSION_TAIL]), int(mem[a.S_VERSION_HEAD])
     assert 0 <= head - position <= size

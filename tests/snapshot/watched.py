@@ -1,4 +1,4 @@
-"""Random work on a table beside open snapshots, each with a copy of the dict of its epoch."""
+"""Random work on a table during open snapshots, each with a copy of the dict of its epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PADS = 6
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers come back to Python every few rows, so that writers get in between."""
+    """Readers return to Python every few rows, so that writers run in between."""
     for name, value in {"SCAN_BATCH_ROWS": 23, "CALL_SLOTS": 40, "CALL_ROWS": 11}.items():
         monkeypatch.setattr(snapshot_reads, name, value)
     monkeypatch.setattr(snapshot_reads.DiskRows, "rows", 9)
@@ -35,7 +35,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Taken:
-    """A snapshot, and what it must show."""
+    """A snapshot, and the rows it must show."""
 
     snapshot: Any
     rows: dict[int, tuple[Any, ...]]
@@ -44,7 +44,7 @@ class Taken:
 
 
 class Watched(Indexed):
-    """Rows are wide, so that pages empty and come back; `between` is called where a reader comes up for air."""
+    """Rows are wide, so that pages empty and are used again; `between` is called when a reader returns to Python."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
         self.rng = random.Random(seed)
@@ -98,7 +98,9 @@ class Watched(Indexed):
             self.taken.pop(self.rng.randrange(len(self.taken))).snapshot.close()
 
     def verify_store(self) -> None:
-        """The version store, walked, has what every open snapshot must show; nothing is kept that nobody needs."""
+        """Walk the version store: it has what every open snapshot must show, and keeps no row that no
+        snapshot needs.
+        """
         mem = self.db.parts.store.mem
         assert walk.open_epochs(mem) == [each.snapshot.epoch for each in self.taken]
         for each in self.taken:

@@ -1,4 +1,4 @@
-"""One Spark for all tests of it: they stand in one file, so that one process starts one Java."""
+"""One Spark for all of its tests: they are in one file, so that one process starts one Java."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A disk that is full, seen by the processes of Spark's tasks: no room at a planned call, or a real limit of file size.
+"""A full disk for the processes of Spark's tasks: out of space at a planned call, or a real limit of file size.
 
-What stands here travels to executors by value: they need not find the tests.
+Functions of this module travel to executors by value: executors need not find the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemark.recovery.spark.source import TidemarkSource
 
 
 def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:
-    """What opens a directory, made to open one where the n-th call that takes space finds none, and all behind it."""
+    """Wrap a function that opens a directory: from the nth call that takes space on, the disk is full."""
 
     def opened(*arguments: Any, **options: Any) -> Any:
         rules = [Rule("space", nth=nth, once=False, error=errno.ENOSPC)]
@@ -44,7 +44,7 @@ def replaced(room: Any, name: str, made: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def limited(size_bytes: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes: the system's own refusal, EFBIG."""
+    """Limit the size of files of this process in bytes: the system itself refuses more, with EFBIG."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -54,7 +54,7 @@ def limited(size_bytes: int) -> Iterator[None]:
 
 
 class FullDiskWriter(LoadWriter):
-    """Writes loads on a disk that is full at the n-th call, or at a file size; for so many attempts of each task."""
+    """Writes loads on a disk that is full at the nth call, or at a file size, for the first attempts of each task."""
 
     def __init__(self, job: Any, nth: int, size_bytes: int, attempts: int) -> None:
         super().__init__(job)

@@ -1,10 +1,10 @@
 """`python -m tests.spark.kill_loop DIRECTORY`: SIGKILL of processes that load and restore, by seed and count.
 
 Kinds of rounds: `load` (Spark's Python tasks write a load), `restore` (they restore a backup), `processes` (worker
-processes of a native restore), and with `-executors` the same of Spark's Java executors, whose Python tasks are held at
-times until after the job, and of verification. Each round kills some of them at random moments, often more than the job
-survives. Then either everything is there, or nothing is and no file is left; and a job that was given up is done again,
-in peace, and comes to its end. Exit code 1 at the first broken promise, with its round.
+processes of a native restore). With `-executors` Spark's Java executors are killed, in loads, restores and
+verification; their Python tasks are sometimes held until after the job. Each round kills some of them at random
+moments, often more than the job survives. Then either everything is there, or nothing is and no file is left. An
+aborted job is done again without kills, and succeeds. Exit code 1 at the first broken promise, with its round.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column(
 FRAGMENTS = 4
 ROWS = 60_000
 ROWS_MAX = 600_000  # then the store begins anew
-FAILED = (tm.Error, PySparkException, Py4JError)  # what a job ends with whose tasks were killed
+FAILED = (tm.Error, PySparkException, Py4JError)  # errors of a job whose tasks were killed
 KINDS = ("load", "restore", "processes")
 EXECUTOR = "-executors"
 EXECUTOR_KINDS = ("load-executors", "restore-executors", "verify-executors")
-KILLS_MAX = {False: 7, True: 5}  # of one round; of executors fewer, since Java takes seconds to come back
+KILLS_MAX = {False: 7, True: 5}  # in one round; fewer for executors, since Java takes seconds to start again
 WAITS_S = {False: (0.05, 0.3, 0.8), True: (0.1, 0.5, 2.0)}
-VERIFY_TURNS = 3  # else a round is over before the first kill
+VERIFY_TURNS = 3  # otherwise a round is over before the first kill
 ATTEMPTS_NATIVE = 3  # of a task of a native restore
 # Two executors of one core, as processes of their own; a task is tried twice.
 CLUSTER = "local-cluster[2,1,1024]"
@@ -54,7 +54,7 @@ CLUSTER_SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.task.maxFailures": CLUSTER_ATTEMPTS,
-    "spark.deploy.maxExecutorRetries": -1,  # else the tenth executor that ends so takes the session with it
+    "spark.deploy.maxExecutorRetries": -1,  # otherwise the tenth executor that ends so takes the session with it
 }
 
 
@@ -94,7 +94,7 @@ class Loop:
     def round(self, kind: str, report: KillReport) -> None:
         """One round. Raises: Violation."""
         began = time.monotonic()
-        # What one round draws, killers included, is of no influence on the next.
+        # The draws of one round, killers included, have no influence on the next.
         self._rng = random.Random(f"{self._seed} {kind} {report.rounds}")
         work = {"load": self._load, "verify": self._verify}.get(kind.removesuffix(EXECUTOR), self._restore)
         work(kind, report)
@@ -110,7 +110,7 @@ class Loop:
         return Killer(most, is_restore_worker if kind == "processes" else is_spark_task, self._rng, wait_s_max)
 
     def _under_kills(self, kind: str, report: KillReport, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
-        """What the work gives beside a killer, and what it ended with if kills explain that."""
+        """The result of the work during kills, and its error if kills explain it."""
         killer = self._killer(kind)
         result = failed = None
         try:
@@ -151,7 +151,7 @@ class Loop:
             if db.check()["problems"]:
                 raise Violation(f"the check of the store: {db.check()['problems'][0]}")
             for _ in range(3):
-                db.checkpoint()  # the log is cut, and files that only it named go
+                db.checkpoint()  # the log is cut, and files that only it named are removed
             left = files_below(path / "load")
             if left:
                 raise Violation(f"the store's folder of loads holds {left[:3]}")
@@ -182,7 +182,7 @@ class Loop:
         except tm.LoadRefused:
             if bad < 0:
                 raise
-            report.refused += failed is None  # of one given up the second try is
+            report.refused += failed is None  # not if only the second try, after an abort, is refused
         self._proved(db)
         self._swept(kind, report)
 
@@ -193,8 +193,8 @@ class Loop:
             raise Violation(f"the table has {found} as count and sum, not {want}")
 
     def _swept(self, kind: str, report: KillReport) -> None:
-        """No file is left in the directory of loads; of tasks that outlived their executor, and were ended behind the
-        job's end, only what a sweep of the job removes (docs/load.md, section 3).
+        """No file is left in the directory of loads. Tasks that outlived their executor, and were ended after the job,
+        may leave only files that a sweep of the job removes (docs/load.md, section 3).
         """
         loads = self._directory / "loads"
         left = files_below(loads)
@@ -211,7 +211,7 @@ class Loop:
 
     # --- restores --------------------------------------------------------------------------------
     def _made_source(self) -> Path:
-        """A store that was closed behind a full backup, an incremental one and archived log."""
+        """A closed store with a full backup, an incremental one and archived log."""
         if self._source is None:
             self._source = self._directory / "source"
             with tm.open(self._source, **ROOM) as db:
@@ -253,7 +253,7 @@ class Loop:
 
     # --- verification and reading ----------------------------------------------------------------
     def _verify(self, kind: str, report: KillReport) -> None:
-        """Verification, comparison and reading on executors, against the same by this process."""
+        """Verification, comparison and reading on executors, compared with the same by this process."""
         source, place, spark = self._made_source(), self._directory / "place", self._spark()
 
         def work() -> list[Any]:
@@ -299,7 +299,7 @@ def kill_loop(
 
 
 def own_spark_home(directory: Path) -> Path:
-    """A directory that Spark takes for its installation: workers of `local-cluster` write below it."""
+    """A directory that Spark uses as its installation: workers of `local-cluster` write below it."""
     import pyspark
 
     home = directory / "spark-home"
@@ -310,7 +310,7 @@ def own_spark_home(directory: Path) -> Path:
 
 
 def cluster_session(directory: Path) -> Any:
-    """Spark with executors that are processes of their own. directory: what they write goes there."""
+    """Spark with executors that are processes of their own. directory: for their files."""
     from tests.spark.conftest import SETTINGS
 
     os.environ["SPARK_HOME"] = str(own_spark_home(directory))

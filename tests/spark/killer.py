@@ -1,4 +1,4 @@
-"""SIGKILL of processes that do the work of others, at random moments."""
+"""SIGKILL of processes that work for others, at random moments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 def is_spark_task(process: psutil.Process) -> bool:
     """Whether it is a Python process of Spark's tasks: forked from the daemon of tasks. Planners and committers have
-    daemons of their own, and nobody starts them again.
+    daemons of their own, which are not restarted.
     """
     command = process.cmdline()
     parent = process.parent()
@@ -22,7 +22,7 @@ def is_spark_task(process: psutil.Process) -> bool:
 
 
 def is_executor(process: psutil.Process) -> bool:
-    """Whether it is the Java process of an executor, which `local[…]` has not, that has had a task."""
+    """Whether it is the Java process of an executor (`local[…]` has none) that has had a task."""
     return EXECUTOR in process.cmdline() and bool(process.children())
 
 
@@ -82,9 +82,10 @@ class Killer:
 
 
 class ExecutorKiller(Killer):
-    """Kills Java processes of executors. The Python processes of their tasks are no children of Java's death: their
-    daemon ends them when it finds its input closed. Half the time they are stopped before, and go on when others do
-    their work already, or have done it: stragglers, as those of an executor that is cut off from the network.
+    """Kills Java processes of executors. The Python processes of their tasks do not die with Java: their daemon ends
+    them when it finds its input closed. Half the time they are stopped before, and continue when other processes are
+    doing their work already, or have done it. They are then stragglers, like those of an executor that is cut off from
+    the network.
     """
 
     def __init__(self, most: int, rng: random.Random, wait_s_max: float) -> None:
@@ -115,7 +116,7 @@ class ExecutorKiller(Killer):
         self._held = []
 
     def __exit__(self, *_: object) -> None:
-        """Behind it none of the processes of killed executors is left."""
+        """After it, none of the processes of killed executors is left."""
         super().__exit__()
         self._let_go()
         alive = psutil.wait_procs(self._orphans, ORPHANS_TIMEOUT_S)[1]

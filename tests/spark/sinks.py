@@ -1,4 +1,4 @@
-"""What takes a stream, and oracles that tell what it must have given."""
+"""Sinks of a stream, and oracles for the rows it must have given."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ STARTS_MAX = 5
 
 
 def run_query(writer: Any) -> None:
-    """Start a query and await its end, again if Spark ended it because its planner had not connected.
+    """Start a query and await its end; start it again if Spark ended it because its planner had not connected.
 
-    Spark waits ten seconds for the Python process that plans a stream to connect, whatever the machine does, and ends
-    the query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
+    Spark waits ten seconds for the Python process that plans a stream to connect, whatever the load, and then ends the
+    query before any of our code has run (`createSimpleWorker`, SPARK-45245). At a load of 16 the imports of pyspark
     took longer, and one run of all tests failed by it. Another failed in spite of five starts: then the imports took
-    four times what they do with the command of `tests/spark/conftest.py`. More than a few such ends in a row are a
-    fault.
+    four times as long as with the command of `tests/spark/conftest.py`. More than a few such ends in a row are a fault.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -38,7 +37,7 @@ def closed(db: tm.Database) -> int:
 
 
 class Sink:
-    """Takes the batches of a query by their numbers, as a sink does that may be written to again."""
+    """Keeps the batches of a query by their numbers, as a sink that may be written to again."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -53,7 +52,7 @@ class Sink:
             raise RuntimeError("the sink failed")
 
     def run(self, stream: Any) -> None:
-        """To the end there is now."""
+        """Read to the current end."""
         with tidemark.spark.typed_errors():
             run_query(stream.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.place)))
 
@@ -72,7 +71,7 @@ def told_by_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
 
 
 def told_by_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
-    """Of each column of a Parquet file: rows, values, different ones, least, greatest, and a sum of hashes."""
+    """For each column of a Parquet file: rows, values, distinct ones, least, greatest, and a sum of hashes."""
     import duckdb
 
     with duckdb.connect() as oracle:

@@ -1,4 +1,4 @@
-"""Stores on disk with every type of column, for what Spark reads and writes."""
+"""Stores on disk with every type of column, for Spark to read and write."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def every_row(count: int) -> list[tuple[Any, ...]]:
 
 
 def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
-    """What the tasks of a read give, without Spark, sorted; of exactly the types Spark is told."""
+    """The rows that the tasks of a read give, without Spark, sorted; of exactly the types that Spark receives."""
     plan = make_plan({"path": str(place), **{name: str(value) for name, value in options.items()}})
     schema = arrow_schema(plan.chosen(), plan.hidden)
     batches = [made for task in plan.divided() for batch in read_task(task) for made in to_spark_batches(batch, schema)]
@@ -82,7 +82,7 @@ def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
 
 
 def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:
-    """The same of an open store."""
+    """The same from an open store."""
     return sorted((tuple(row) for row in db[table].scan(columns=columns)), key=lambda row: row[0])
 
 

@@ -1,4 +1,4 @@
-"""What Spark calls to read row changes, without Spark: offsets, tasks, options."""
+"""The calls by which Spark reads row changes, without Spark: offsets, tasks, options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stream_reader(place: Path, **options: Any) -> Any:
 
 
 def rows_of_batch(reader: Any, start: Any, end: Any) -> list[int]:
-    """Keys of the rows of a batch, each task by a copy of the reader that knows nothing of the store."""
+    """Keys of the rows of a batch; each task runs on a copy of the reader without access to the store."""
     found = []
     for partition in reader.partitions(start, end):
         copy = pickle.loads(pickle.dumps(reader))
@@ -61,13 +61,13 @@ def test_batches_of_a_reader_are_the_same_for_the_same_offsets_whichever_reader_
     assert first + second == list(range(6)) and first and second
     db["numbers"].insert((6, "x"))
     logged(db)
-    # Another one, as after a restart of the query, plans a batch without having been asked how far it goes.
+    # Another reader, as after a restart of the query, plans a batch without a prior call for the latest offset.
     other = stream_reader(place)
     assert rows_of_batch(other, middle, end) == second
-    # Spark before 4.2 does not say from where, and knows no limit.
+    # Spark before 4.2 does not pass the start, and knows no limit.
     newest = other.latestOffset()
     assert rows_of_batch(other, end, newest) == [6] and other.latestOffset() == newest
-    # With what there was when it began, whatever comes then.
+    # With the data that existed when it began, whatever is added later.
     other.prepareForTriggerAvailableNow()
     db["numbers"].insert((7, "x"))
     logged(db)

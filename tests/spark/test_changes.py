@@ -1,5 +1,7 @@
-"""Row changes out of the files of a binlog, without Spark: epochs, pieces and rows are those of `db.changes`, whoever
-has the store open; what is torn, damaged, purged or missing is never taken for the end.
+"""Row changes from the files of a binlog, without Spark.
+
+Epochs, pieces and rows are those of `db.changes`, whichever process has the store open. A torn, damaged, purged or
+missing file is never taken for the end.
 """
 
 from __future__ import annotations
@@ -90,7 +92,7 @@ def test_changes_are_those_of_the_feed_from_any_epoch_in_pieces_of_any_size(seed
         since, until = sorted((rng.choice(epochs) + rng.randrange(-1, 2), rng.choice(epochs) + rng.randrange(-1, 2)))
         found, reached, _ = rows_in(files, definition, since, until, 500)
         assert found == [row for row in expected if since < row[0] <= until] and reached <= max(since, until)
-    # Some epochs at a time come to the same.
+    # A few epochs at a time give the same.
     since, found = 0, []
     while True:
         reach = files.reach(since, None, rng.randrange(1, 4), 500)
@@ -186,7 +188,7 @@ def test_every_damaged_byte_of_an_epoch_stops_the_reading(db: tm.Database, tmp_p
         path.write_bytes(spoiled)
         with pytest.raises(tm.BinlogDamaged):
             files.reach(since, None, None, PIECE)
-        # A task reads for itself what its planner found whole.
+        # A task itself reads the files that its planner found whole.
         with pytest.raises(tm.BinlogDamaged):
             list(files.images(whole.pieces[0]))
     files.close()
@@ -198,7 +200,7 @@ class _Impatient:
 
 
 def test_file_that_its_writer_could_not_end_is_gone_on_from(db: tm.Database, tmp_path: Path) -> None:
-    """A full disk keeps the ROTATE out of a file, which stays marked as in use, while the next one is written."""
+    """A full disk keeps the ROTATE from a file, which stays marked as in use, while the next one is written."""
     db.create_table("numbers", NUMBERS, "id")
     db["numbers"].insert((1, "one"))
     logged(db)
@@ -216,7 +218,7 @@ def test_file_that_its_writer_could_not_end_is_gone_on_from(db: tm.Database, tmp
         files = files_of(copy, "numbers")
         assert [row[3]["id"] for row in rows_in(files, db["numbers"].definition)[0]] == [1, 2]
         files.close()
-    # Marked as ended, it must have its end.
+    # A file marked as ended must have its end.
     (copy / FOLDER / old.name).write_bytes(data[:size])
     with pytest.raises(tm.BinlogDamaged, match="was ended"):
         files_of(copy, "numbers").reach(0, None, None, PIECE)
@@ -314,7 +316,7 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind(tmp_path:
     assert [row[3]["id"] for row in rows] == [1] and reached == since
     with pytest.raises(tm.PositionLost, match="not in the binlog"):
         rows_in(files, definition, since)
-    # A range that ends before the gap is whole, and can be planned again.
+    # A range that ends before the gap is complete, and can be planned again.
     assert files.reach(0, None, None, PIECE).obstacle is not None
     assert files.reach(0, since, None, PIECE) == files.reach(0, since, None, PIECE)
     assert files.reach(0, since, None, PIECE).obstacle is None
@@ -359,7 +361,7 @@ def test_epoch_that_comes_below_the_one_a_stream_begins_behind_is_not_given(db: 
     next_epoch = logged(db)
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
     known = files.known_places[next_epoch + 1]
-    # As if it had been looked for before the last epoch was written.
+    # As if the end had been looked up before the last epoch was written.
     files.known_places[next_epoch + 1] = files.beside.behind(since)
     assert files.known_places[next_epoch + 1] != known
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)

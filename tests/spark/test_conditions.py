@@ -1,4 +1,4 @@
-"""Conditions of reads: as text and back, and the rows they take, which are those a scan takes."""
+"""Conditions of reads: to text and back; they accept the same rows as a scan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Java processes of executors that are killed, on a cluster of two on this machine.
 
-A process of its own has that Spark: one process has one. It stands in a file of its own for the same reason.
+The cluster runs in a process of its own, because a process has only one Spark. It has a test file of its own for the
+same reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which Java Spark is started with; what is said where there is none."""
+"""Which Java Spark is started with, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="Spark is not installed; pip install 'tide
 
 
 def made(folder: Path, version: str, said: str = 'openjdk version "{}" 2026-01-01') -> str:
-    """A program that says it is a Java."""
+    """A program that claims to be a Java."""
     (folder / "bin").mkdir(parents=True)
     program = folder / "bin" / "java"
     program.write_text(

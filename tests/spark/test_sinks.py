@@ -1,5 +1,5 @@
-"""A query that Spark ended because its planner had not connected in ten seconds failed a run of all tests on a busy
-machine. Such a query is started again, a bounded number of times, and no other end is.
+"""Story: a query that Spark ended because its planner had not connected in ten seconds failed a run of all tests on a
+busy machine. Such a query is started again, a bounded number of times; a query that ends otherwise is not.
 
 Five starts were not enough for another run: Spark's Python processes compiled a zipped pyspark at each start. Those of
 the tests import the installed one.
@@ -21,7 +21,7 @@ UNCONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker fa
 
 
 class Writer:
-    """A writer of a stream whose query ends with each of `ends` in turn, then well."""
+    """A writer of a stream: its query ends with each of `ends` in turn, then succeeds."""
 
     def __init__(self, ends: list[str]) -> None:
         self.ends = ends

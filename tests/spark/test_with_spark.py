@@ -1,6 +1,6 @@
-"""What needs a running Spark: the data source by its name, types through its Java, tasks that are killed.
+"""Tests that need a running Spark: the data source by its name, types through its Java, tasks that are killed.
 
-All tests of one Spark stand here: files are given to processes, and each process would start a Java of its own.
+They are all in one file: files are distributed to processes, and each process would start a Java of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.spark.sinks import Sink, closed, run_query, told_by_duckdb, told_by_f
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 from tidemark.recovery.load import read_manifest
 
-# pyspark leaves sockets to the garbage collector.
+# pyspark leaves its sockets to the garbage collector.
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 pytestmark = [pytest.mark.spark, *map(pytest.mark.filterwarnings, LEFT)]
 NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
 KILLERS_MAX = 10
-LONG = pytest.mark.timeout(1_200)  # if killers meet no task in the first attempts
+LONG = pytest.mark.timeout(1_200)  # if killers find no task in the first attempts
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """What a test leaves is collected before the next, which may be of another file."""
+    """Garbage of a test is collected before the next test, which may be in another file."""
     yield
     gc.collect()
 
@@ -76,8 +76,8 @@ def test_local_checkpoint_is_read_beside_its_owner_and_pinned(spark: Any, db: tm
 
 
 def test_condition_of_a_read_goes_with_its_dataframe(spark: Any, db: tm.Database, tmp_path: Path) -> None:
-    """Not through Spark's pushFilters, of which 4.1.4 and 4.3.0 made wrong answers: what was pushed for one query of a
-    DataFrame was in force for the next, and for the other side of a union.
+    """Not through Spark's pushFilters, with which 4.1.4 and 4.3.0 gave wrong answers: a filter pushed for one query of
+    a DataFrame stayed in force for the next, and for the other side of a union.
     """
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     db["numbers"].insert_many([(key, f"n{key}", key if key % 3 else None) for key in range(2_000)])
@@ -124,7 +124,7 @@ def loaded(db: tm.Database, job: Any) -> list[tuple[Any, ...]]:
 def test_rows_of_every_type_are_loaded_as_they_are(
     spark: Any, every: tuple[Path, list[tuple[Any, ...]]], tmp_path: Path
 ) -> None:
-    """Out of one store through Spark into another: equal in the end."""
+    """From one store through Spark into another: equal in the end."""
     frame = tidemark.spark.read(spark, every[0], options={"tasks": 2})
     with tm.open(tmp_path / "other", **SMALL) as other:
         other.create_tablespace("main", size="1 MiB", page_size="32 KiB")
@@ -162,8 +162,8 @@ def test_load_that_cannot_be_is_refused_before_any_task(spark: Any, db: tm.Datab
 
 
 def until_killed(killer_of: Callable[[], Killer], work: Callable[[int], Any]) -> Any:
-    """Do the work until a process was killed in it, with the number of the attempt; what the last one gave. On a busy
-    machine the killer may look when the tasks have ended.
+    """Repeat the work, with the number of the attempt, until a process was killed in it; return the result of the last
+    attempt. On a busy machine the killer may look only after the tasks have ended.
     """
     for attempt in range(KILLERS_MAX):
         with killer_of() as killer:
@@ -182,7 +182,7 @@ def working_killed(most: int) -> Killer:
 def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     spark: Any, db: tm.Database, tmp_path: Path
 ) -> None:
-    """Story: the test was to see a kill in a load of twenty seconds, which a busy machine may not give."""
+    """Story: the test had to see a kill in a load of twenty seconds, which a busy machine may not give."""
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
 
@@ -215,7 +215,7 @@ def files_below(path: Path) -> list[str]:
 
 @pytest.fixture
 def full_disk(spark: Any) -> Any:
-    """The room of full disks, its functions travelling by value."""
+    """The module of full disks, its functions travelling by value."""
     from pyspark import cloudpickle
 
     from tests.spark import full_disk as room
@@ -226,7 +226,7 @@ def full_disk(spark: Any) -> Any:
     cloudpickle.unregister_pickle_by_value(room)
 
 
-# Calls that find no room; ordinary runs take two of them, for each job is tried four times over.
+# Calls that find the disk full; ordinary runs take two of them, because each job is tried four times over.
 CALLS = [pytest.param((2, 4, 99), id="some"), pytest.param(range(1, 30), id="all", marks=pytest.mark.soak)]
 
 
@@ -255,7 +255,7 @@ def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_i
             db.adopt(job)
     assert refused >= (3 if len(calls) == 3 else 5)  # both files made, and written in one call each
     db.adopt(job)
-    # Room comes back before the next attempt: one task in two is tried again, and nothing is seen of it.
+    # Space is back before the next attempt: one task in two is tried again, and the caller does not notice.
     job = db.plan_load("numbers", tmp_path / "load")
     more = spark.range(20_000, 20_100, 1, 2).selectExpr("id", "'late' n", "cast(0 as decimal(20,0)) k")
     writer = more.write.format("full disk").mode("append").option("job", job.to_json())
@@ -386,7 +386,7 @@ def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
     run(most=1)
     assert len(sink.batches) > 1 and sink.rows == told_by_feed(source, "numbers")
     change(1)
-    # The batch was given out, and the query ends before it has noted that.
+    # The batch was given out, and the query ends before it has recorded that.
     sink.fails_in = len(sink.batches)
     with pytest.raises(Exception, match="the sink failed"):
         run()
@@ -419,7 +419,7 @@ def test_changes_of_every_type_reach_spark_as_they_are(spark: Any, source: tm.Da
 def test_tasks_killed_in_the_middle_of_a_stream_are_done_again_while_its_store_is_written(
     spark: Any, source: tm.Database, tmp_path: Path
 ) -> None:
-    """Story: as the load, a short stream may end before a task of it was met."""
+    """Story: as for the load, a short stream may end before one of its tasks is killed."""
     with source.transaction() as txn:
         txn.insert_many("numbers", [(key, f"n{key}", key) for key in range(100_000)])
     epoch = closed(source)
@@ -473,8 +473,8 @@ def test_what_a_stream_cannot_have_ends_it_with_its_own_error(spark: Any, source
 
 
 def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.Database, tmp_path: Path) -> None:
-    """An oracle that knows nothing of stores reads both Parquet files, the one the load is made of and the one the
-    table was written to, by this process and by Spark.
+    """An oracle without knowledge of stores reads both Parquet files, the source of the load and the export of the
+    table, by this process and by Spark.
     """
     from tidemark.cli.user_files import write_rows
     from tidemark.demo import data
@@ -507,8 +507,8 @@ def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
 
 @LONG
 def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    """Story: one round of each kind was to see two kills, and a killer on a busy machine may see none. There are more
-    rounds until it has.
+    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds go on
+    until it has.
     """
     kills = 0
     for attempt in range(KILLERS_MAX):

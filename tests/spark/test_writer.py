@@ -42,7 +42,7 @@ def batch(first: int, count: int, name: str | None = "n") -> pa.RecordBatch:
 
 
 def sent(value: Any) -> Any:
-    """As it reaches another process."""
+    """The writer as it arrives in another process."""
     return pickle.loads(pickle.dumps(value))
 
 
@@ -53,10 +53,10 @@ def files_in(tmp_path: Path) -> list[str]:
 def test_messages_that_are_committed_are_the_load(db: tm.Database, job: LoadJob, tmp_path: Path) -> None:
     writer = sent(load.LoadWriter(job))
     messages = [sent(writer.write(iter([batch(start, 50), batch(start + 50, 50)]))) for start in (0, 100, 200)]
-    writer.write(iter([batch(100, 100)]))  # a speculative twin whose message nobody got
+    writer.write(iter([batch(100, 100)]))  # a speculative twin whose message is lost
     sent(writer).commit([*messages, None])
     sent(writer).commit(messages)
-    sent(writer).abort(messages)  # by a committer that was not told of its success
+    sent(writer).abort(messages)  # by a committer that never received its success
     db.adopt(job)
     assert rows_of(db, "numbers") == [(key, "n", key) for key in range(300)]
     assert files_in(tmp_path) == []
@@ -71,7 +71,7 @@ def test_commit_that_raises_and_the_abort_behind_it_leave_nothing(
         writer.commit(messages)
     writer.abort(messages)
     assert files_in(tmp_path) == []
-    # Through the text of a traceback, which is all that Spark hands over.
+    # From the text of a traceback, which is all that Spark passes on.
     found = error_in("".join(traceback.format_exception(caught.value)))
     assert isinstance(found, tm.LoadRefused) and found.evidence["refused"] == 1
     (example,) = found.evidence["examples"]
@@ -98,7 +98,7 @@ def test_straggler_behind_an_abort_leaves_nothing(db: tm.Database, job: LoadJob,
 
 
 def test_whole_decimals_are_numbers_of_64_unsigned_bits(db: tm.Database, job: LoadJob) -> None:
-    """Spark has no others; single values that do not fit are refused, the rest of their batch is not."""
+    """Spark has no other types; single values that do not fit are refused, the rest of their batch is not."""
     writer = load.LoadWriter(job)
     numbers = pa.array([0, 2**64 - 1, 2**64, -1, None], pa.decimal128(20, 0))
     given = pa.record_batch({"id": pa.array(range(5)), "n": pa.array(["n"] * 5), "k": numbers})

@@ -1,4 +1,4 @@
-"""Two stores that are given the same calls: in one every transaction of some size spools, in the other none does."""
+"""Two stores that get the same calls: in one every transaction of some size spools, in the other none does."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ORDINARY: dict[str, Any] = {**OPTIONS, "transaction_memory": "16 MiB", "transact
 
 
 def columns(kind: str) -> list[tm.Column]:
-    """fixed: no var part. var: with one, the key among it. disk: with a disk part, chained at times.
-    unique: with a column of values that no two rows share.
+    """fixed: no var part. var: with one, which holds part of the key. disk: with a disk part, chained at times. unique:
+    with a column of distinct values.
     """
     if kind == "unique":
         return [*columns("var"), tm.Column("u", tm.Int64, nullable=True)]
@@ -44,7 +44,7 @@ def columns(kind: str) -> list[tm.Column]:
 
 
 class Beside:
-    """Both stores, and what is drawn for them from one seed."""
+    """Both stores, and the random draws for them from one seed."""
 
     def __init__(self, seed: int, kind: str, is_indexed: bool) -> None:
         self.rng = random.Random(seed)
@@ -82,7 +82,7 @@ class Beside:
         return (key, *[self.value(column.name) for column in self.columns[1:]])
 
     def draw(self) -> Callable[[Any], Any]:
-        """One call on a transaction; what it returns, both must return."""
+        """Make one call on both transactions; both must return the same."""
         rng, names = self.rng, [column.name for column in self.columns[1:]]
         key = rng.randrange(KEYS)
         keys = rng.sample(range(KEYS), 40)
@@ -128,7 +128,7 @@ class Beside:
         assert found[0] == found[1], f"{found[0]!r:.2000} and {found[1]!r:.2000}"
 
     def block(self, one: Any, other: Any, calls: int, depth: int = 0) -> None:
-        """Some calls, some of them in savepoints that are given up or not."""
+        """Some calls, a few of them in savepoints, of which some are rolled back."""
         for _ in range(calls):
             if depth < 2 and self.rng.random() < 0.08:
                 self.within_savepoints(one, other, depth)

@@ -1,4 +1,6 @@
-"""Transactions that spool give the answers of transactions that do not, call by call, and the same rows ever after."""
+"""Transactions that spool give the same answers as transactions that do not, call by call, and the same rows
+afterwards.
+"""
 
 from __future__ import annotations
 

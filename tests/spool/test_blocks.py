@@ -1,4 +1,4 @@
-"""Blocks of a spool file beside a naive twin, and the kernels of `engine/txn/spool_kernels.py`."""
+"""Blocks of a spool file against a naive twin, and the kernels of `engine/txn/spool_kernels.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TXID = (3 << 40) + 7
 
 
 def records(rng: random.Random, words: int) -> list[int]:
-    """Records of at least so many words, as they stand in a buffer."""
+    """Records of at least so many words, as in a buffer."""
     made: list[int] = []
     while len(made) < words:
         size = rng.choice([2, 4, 9, 60, rng.randrange(2, 900)])
@@ -106,7 +106,7 @@ class Beside:
         return int(np.count_nonzero(self.spool.words[FIRST_WORD : self.spool.head]))
 
     def verify(self, rng: random.Random) -> None:
-        """Every block brought back has its words; what is away is zero, and nothing else is."""
+        """Every block brought back has its words; blocks that are away are zero, and no others."""
         for block in self.spool.blocks:
             here = self.spool.words[block.start : block.stop]
             expected = self.model[block.start : block.stop]
@@ -170,13 +170,13 @@ def check_file(both: Beside) -> None:
 
 
 def test_memory_that_was_given_back_costs_nothing(tmp_path: Path) -> None:
-    """The system is asked, page by page."""
+    """Ask the system, page by page."""
     spool = Spool(SpoolFiles(PosixFiles(tmp_path), IDENTITY), TXID, 1 << 17, 1 << 24)
     some = np.array(records(random.Random(5), 30_000), dtype=np.int64)
     used, buf = FIRST_WORD, spool.room(FIRST_WORD)
     before = 0
     for turn in range(240):
-        if turn == 40:  # what is loaded and made for the first blocks, code included, is there by now
+        if turn == 40:  # by now, everything the first blocks need is loaded and made, code included
             before = resident_bytes()
         while used + some.size > buf.size:
             buf = spool.room(used)

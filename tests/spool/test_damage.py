@@ -1,4 +1,4 @@
-"""A spool file that the log refers to is whole, or the store is not opened; nothing is changed then."""
+"""A spool file that the log refers to is whole, or the store is not opened, and no file is changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_any_flipped_bit_is_damage() -> None:
 
 
 def test_blocks_exchanged_or_of_another_file_are_damage() -> None:
-    """Intact blocks in a wrong place: the seal says whose they are."""
+    """Intact blocks in a wrong place: the seal names the file and place they belong to."""
     files, _, name = spooled_store()
     content = files.snapshot()[name]
     size = int.from_bytes(content[12:16], "little") * 8
@@ -91,12 +91,12 @@ def test_blocks_exchanged_or_of_another_file_are_damage() -> None:
 
 
 def test_block_as_it_was_before_it_was_written_again_is_damage() -> None:
-    """A write that the disk lost although it was synced: seals are right, the digest is not."""
+    """A lost write on a disk that had reported the sync as done: seals are right, the digest is not."""
     files, _, name = spooled_store()
     content = files.snapshot()[name]
     size = int.from_bytes(content[12:16], "little")
     words = np.frombuffer(content[: size * 8], dtype=np.int64).copy()
-    words[size - 1] ^= 1  # padding, or a value nobody looks at
+    words[size - 1] ^= 1  # padding, or a value that is not read
     seal(words, size)
     put(files, name, 0, words.tobytes())
     assert "differs from its description in the log" in refused(files, name).message

@@ -41,8 +41,8 @@ def test_promises_of_the_log_and_of_copies_are_given_back() -> None:
 
 
 def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: a mutant let large commits in memory wait, which have promised their copies, and spooled ones, which have
-    not, pile them up; no test saw it.
+    """Story: a mutant made large commits in memory wait, which have reserved space for their copies, and let spooled
+    ones, which have not, pile up; no test saw it.
     """
     db = low_store(lock_timeout_ms=1_000)
     limit, asked = db.parts.store.options.checkpoint_memory_bytes // 8, []
@@ -273,7 +273,7 @@ STEPS = [
 def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
     operation: str, where: str, number: int
 ) -> None:
-    """The store may be dead then, or go on; the transaction has not happened, and its file does not stay."""
+    """Afterwards the store may be dead or go on; the transaction has not happened, and its file is removed."""
     if number == errno.ENOSPC and operation not in ("create", "pwrite"):
         return
     files = MemoryFiles()
@@ -310,7 +310,7 @@ def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
 
 
 def test_rollback_to_a_savepoint_gives_the_memory_behind_it_back() -> None:
-    """The buffer kept the length it had, so what was made afterwards stayed in memory instead of going to the file: a
+    """Story: the buffer kept its grown length, so later records stayed in memory instead of going to the file. A
     replica that applied an epoch a second time had all its records in memory.
     """
     db = low_store()

@@ -1,4 +1,4 @@
-"""A store with one table on disk behind 25 frames, beside a dict that says what must be in it."""
+"""A store with one table on disk and 25 frames, and a dict that says what must be in it."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class DiskStore:
         assert self.db.check()["problems"] == [], said
 
     def crash(self, rng: random.Random | None = None, **options: Any) -> None:
-        """Power loss, or the end of the process without `rng`; then the rows must be what they were."""
+        """Power loss, or without `rng` the end of the process; afterwards the rows must be what they were."""
         self.files = self.files.kill() if rng is None else self.files.crash(rng, rng.choice(CRASH_POLICIES))
-        self.db.close()  # on the disk of before: memory and threads go, what was lost is lost
+        self.db.close()  # on the same disk: memory and threads are gone, lost data stays lost
         self.db = open_memory(self.files, **{**self.options, **options})
         self.verify("after a crash")
 

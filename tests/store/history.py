@@ -1,4 +1,4 @@
-"""Random histories of one table: data that knows nothing of how the table is stored, and what a store answers to it."""
+"""Random histories of one table: data that does not depend on how the table is stored, and a store's answers to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE_SIZES = ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call; `data` is what it is called with."""
+    """One call; `data` is its arguments."""
 
     call: str
     data: Any = None
@@ -166,7 +166,7 @@ class History:
         return Step(call, (self._keys(), self._columns()))
 
     def steps(self, count: int) -> Iterator[Step]:
-        """Steps of all kinds, the first of which fills the table."""
+        """Steps of all kinds; the first one fills the table."""
         yield Step("insert_many", [self._row(key, True) for key in range(0, self.keys, 2)])
         for _ in range(count):
             kind = self.rng.random()
@@ -209,13 +209,13 @@ class World:
         self.db.create_table(NAME, self.columns, "id", spread)
 
     def answer(self, step: Step) -> Any:
-        """What the store says: rows sorted by key, counts, or the class and evidence of a refusal."""
+        """The answer of the store: rows sorted by key, counts, or the class and evidence of a refusal."""
         try:
             return getattr(self, f"_{step.call}")(step.data)
         except tm.Rejected as error:
             evidence = [error.evidence.get(name) for name in ("row", "column", "key")]
             if step.call.endswith("_many") and isinstance(error, (tm.DuplicateKey, tm.RowNotFound)):
-                evidence = []  # of several such rows that is named which is met first, fragment by fragment
+                evidence = []  # of several such rows, the error names the first one met, fragment by fragment
             return type(error).__name__, evidence
 
     def close(self) -> None:
@@ -338,7 +338,7 @@ class World:
         """Power loss: every commit that returned was durable."""
         rng = random.Random(seed)
         self.files = self.files.crash(rng, rng.choice(CRASH_POLICIES))
-        self.close()  # on the disk of before: memory and threads go, what was lost is lost
+        self.close()  # on the same disk: memory and threads are gone, lost data stays lost
         self.db = open_memory(self.files, **self.options)
         return self._count(None)
 

@@ -1,8 +1,8 @@
 """Ctrl-C, or another exception, at a chosen point of a program.
 
 CPython looks for signals when it enters a Python function and when a called C function has returned (and at backward
-jumps). A profile function is called at exactly these points and may raise there as a signal handler may, so the n-th
-point of a run can be given a KeyboardInterrupt again and again.
+jumps). A profile function is called at exactly these points and may raise there like a signal handler, so the nth point
+of a run can be given a KeyboardInterrupt reproducibly.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ PACKAGES = tuple(str(each) for each in Path(ROOT, "tidemark").iterdir() if each.
 
 
 class Point:
-    """Where it fell, and the error that came out of the call."""
+    """Where the exception was raised, and the error that came out of the call."""
 
     def __init__(self) -> None:
         self.count = 0
         self.where = ""
-        self.is_entry = False  # on the way into the first function of the packages: nothing has begun
-        self.files: list[str] = []  # of the code that was under way, the innermost first
+        self.is_entry = False  # on the way into the first function of the packages: no work has begun
+        self.files: list[str] = []  # the code that was running, the innermost frame first
         self.error: BaseException | None = None
 
 
-# These frames turn one error into another; what fails on the way into them fails in the caller.
+# These frames turn one error into another; an exception on the way into them is raised in the caller.
 _OUTSIDE = ("/crash_harness/disks/", "engine/base/out_of_memory.py")
 
 
 def fail_at(
     nth: int, work: Callable[[], Any], kind: type[BaseException], packages: tuple[str, ...] = PACKAGES
 ) -> Point:
-    """Run `work` with an exception of this kind raised at the n-th point inside the packages."""
+    """Run `work` with an exception of this kind raised at the nth point inside the packages."""
     point = Point()
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -48,7 +48,7 @@ def fail_at(
         if any(each in frame.f_code.co_filename for each in _OUTSIDE):
             return  # a disk in memory is no code of the store's
         if event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return  # it may be the closing of a generator given up, where Python swallows what is raised
+            return  # it may close an abandoned generator, where Python swallows what is raised
         point.count += 1
         if point.count == nth:
             what = f" after {argument.__name__}" if event == "c_return" else ""
@@ -76,7 +76,7 @@ def fail_at(
 
 
 def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
-    """Run `work` with a KeyboardInterrupt at the n-th point; it must come out of `work` as itself."""
+    """Run `work` with a KeyboardInterrupt at the nth point; it must come out of `work` unchanged."""
     point = fail_at(nth, work, KeyboardInterrupt)
     if point.error is not None and not isinstance(point.error, KeyboardInterrupt):
         raise point.error

@@ -1,4 +1,4 @@
-"""Views of stores in memory, through disks on which whatever would change them fails."""
+"""Views of stores in memory, through disks on which every call that would change them fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITES = ("create", "pwrite", "truncate", "sync", "make_directory", "rename", "u
 
 
 def attach(files: Any, **options: Any) -> tm.ReadOnlyDatabase:
-    """A view through a disk on which whatever would change it fails."""
+    """A view through a disk on which every call that would change it fails."""
     guarded = FaultFiles(files, [Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     parsed = Options.from_keywords({"data_memory": "16 MiB", **options})
     return tm.ReadOnlyDatabase(guarded, parsed, ManualClock())
@@ -63,7 +63,7 @@ def make_states() -> tuple[dict[str, bytes], dict[int, Any]]:
 
 
 def make_writer() -> Any:
-    """A store with 100 rows in its local checkpoint and more behind it."""
+    """A store with 100 rows in its local checkpoint and more after it."""
     db = open_memory()
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 100, 0.0)

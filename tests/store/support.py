@@ -42,7 +42,7 @@ def rows_of(db: Database, name: str = "test.account") -> dict[Any, Any]:
 
 
 def let_read_ahead_end(store: Any) -> None:
-    """Until the next scan no other thread of a store driven by hand changes frames, promises and open pages."""
+    """Until the next scan no other thread of a store driven by hand changes frames, reservations and open pages."""
     if store.disk is not None:
         for cache in store.disk.caches.values():
             cache.ahead.drain()

@@ -1,8 +1,9 @@
-"""Keys whose absence travels to other sites: nobody makes their rows before the transaction that told of it has ended.
+"""Keys whose absence travels to other sites: no row is made under such a key before the transaction that noted its
+absence has ended.
 
-Kill loops of two sites under NDB$EPOCH_TRANS, writers at both, once ended with rows at the primary that the secondary
-lacked: the applier found no row to refresh and noted the absence; a client made the row and committed; then the
-applier's transaction committed. In the binlog the absence came behind the row, and took it away at the secondary.
+Story: kill loops of two sites under NDB$EPOCH_TRANS, with writers at both, once ended with rows at the primary that the
+secondary lacked. The applier found no row to refresh and noted the absence; a client made the row and committed; then
+the applier's transaction committed. In the binlog the absence came after the row, and removed the row at the secondary.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def test_row_of_a_key_told_absent_is_made_behind_the_end_of_the_transaction(kind
 
 
 def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
-    """Story: the longer timeout was given to a name that nothing reads. On a busy machine 200 ms were over before the
-    commit.
+    """Story: the longer timeout was assigned to a name that is never read. On a busy machine 200 ms were over before
+    the commit.
     """
     db, table = store("plain", LONG_MS)
     txn = db.transaction()

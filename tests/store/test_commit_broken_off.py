@@ -1,8 +1,8 @@
-"""A large commit that breaks off in the middle, and who waits for its epoch to close.
+"""A large commit that breaks off in the middle, and the threads that wait for its epoch to close.
 
-The stress program over disk columns lost power while a commit was being applied in slices: its thread died holding
-the epoch, and the thread that wanted a local checkpoint waited for it for ever. The same wait would have kept `close()`
-from returning after a read error in the midst of such a commit.
+Story: the stress program over disk columns lost power while a commit was being applied in slices. The committing thread
+died holding the epoch, and the thread that wanted a local checkpoint waited for it for ever. The same wait would have
+kept `close()` from returning after a read error in the midst of such a commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemark.engine.txn.transaction import Transaction
 
 
 class Died(BaseException):
-    """What ends a thread without a word."""
+    """Ends a thread without a message."""
 
 
 @pytest.mark.parametrize("spools", [False, True])

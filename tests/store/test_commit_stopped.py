@@ -1,5 +1,6 @@
-"""An invariant that breaks once the log has the records of a commit: nothing of it is written, or the class of the
-error says that the outcome is unknown. Another thread leads the log at the worst moment: as soon as the latch is free.
+"""An invariant that breaks once the log has the records of a commit: either none of them is written, or the class of
+the error says that the outcome is unknown. Another thread leads the log at the worst moment: as soon as the latch is
+free.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ WIDE: dict[str, Any] = {"redo_log": "32 MiB", "data_memory": "32 MiB"}
 
 
 class LedLatch:
-    """The latch of a store; once `is_due`, whoever releases it next finds that another thread has led the log."""
+    """The latch of a store. Once `is_due`, the next thread that releases it finds that another thread
+    has led the log.
+    """
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -82,8 +85,8 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
 def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the records lay in the filling group when the latch was released; another thread led and made them
-    durable, and the caller heard `InvariantBroken`, which says that the store stopped before anything happened.
+    """Story: the records lay in the filling group when the latch was released. Another thread led and made them
+    durable, and the caller got `InvariantBroken`, which says that the store stopped before anything happened.
     """
     files = MemoryFiles()
     db = _store(files, kind)
@@ -124,7 +127,7 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
 
 
 def test_a_schema_change_that_cannot_be_seen_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Story: what broke in a schema change that was logged left its record to the next leader, and the store alive."""
+    """Story: a schema change that broke after it was logged left its record to the next leader, and the store alive."""
     files = MemoryFiles()
     db = _store(files, "small")
     store = db.parts.store

@@ -1,4 +1,6 @@
-"""The filter of the UNDO log at work, GCIs ended by hand: no restart goes back behind what it has left out (U3)."""
+"""The filter of the UNDO log at work, with GCIs ended by hand: no restart goes back past the records it has left out
+(U3).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ TURNS = 6
 def history() -> tuple[dict[str, bytes], Moments]:
     """The files of a store whose filter has left records out at every turn; epochs, and the rows at the end of each.
 
-    Each turn changes rows no other turn does, so that replay brings none of them to rights by chance.
+    Each turn changes rows that no other turn changes, so that replay repairs none of them by chance.
     """
     store = DiskStore(undo_log="8 MiB")
     store.load(range(ROWS))
@@ -43,7 +45,7 @@ def history() -> tuple[dict[str, bytes], Moments]:
 
 
 def outcomes(contents: dict[str, bytes], moments: Moments) -> list[str]:
-    """What a restart through each epoch gives: "refused", or "exact" once the rows were found to be those."""
+    """The result of a restart through each epoch: "refused", or "exact" after its rows were compared."""
     found = []
     for epoch, rows in moments:
         files = MemoryFiles.from_snapshot(contents)
@@ -84,8 +86,9 @@ def test_filter_goes_as_far_as_both_copies_of_the_sysfile_say() -> None:
 
 @pytest.mark.parametrize("lost", ["newest", "older"])
 def test_restart_through_an_epoch_knows_the_filter_by_either_copy_of_the_sysfile(lost: str) -> None:
-    """Story: a flush left out what the newest copy of the sysfile allowed. With that copy lost, the older one let a
-    restart go back before epochs whose UNDO records were gone: rows of later epochs stood on the pages.
+    """Story: a flush left out the records that the newest copy of the sysfile allowed it to leave out. With that copy
+    lost, the older one let a restart go back before epochs whose UNDO records were gone: rows of later epochs stood on
+    the pages.
     """
     contents, moments = history()
     name = newest_copy(contents)
@@ -97,7 +100,7 @@ def test_restart_through_an_epoch_knows_the_filter_by_either_copy_of_the_sysfile
 
 
 def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> None:
-    """The floor it writes first must not itself forbid what it is the floor of."""
+    """The floor that it writes first must not itself forbid the restart point it is the floor of."""
     contents, moments = history()
     first = outcomes(contents, moments).index("exact")
     epoch, rows = moments[first]
@@ -114,8 +117,9 @@ def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> Non
 
 
 def test_undo_group_of_which_everything_was_filtered_is_stepped_over() -> None:
-    """Story: the first flush behind an opening writes a group even if the filter leaves nothing of it, for its LSNs.
-    The next restart looked for its first record, and ended in an IndexError: the store could not be opened any more.
+    """Story: the first flush after an opening writes a group for its LSNs, even if the filter leaves out all of its
+    records. The next restart looked for its first record, and ended in an IndexError: the store could not be opened any
+    more.
     """
     store = DiskStore(undo_log="8 MiB")
     store.load(range(ROWS))

@@ -1,6 +1,6 @@
 """One test for each bug of disk columns and local checkpoints that NDB had and this store could have.
 
-Each begins with the story, and plays what made the bug show: it must not.
+Each begins with the story, and repeats the steps that exposed the bug: it must not appear.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_page_emptied_flushed_and_taken_again_as_an_empty_one_keeps_its_place_in
 
 def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_the_undo_buffer() -> None:
     """NDB bug #16766493: disk columns of 8 KB and more overloaded the UNDO buffer. Rows nearly as large as a page,
-    parallel updates, the smallest UNDO log: every update is done or refused, and never half of it.
+    parallel updates, the smallest UNDO log: every update is made or refused as a whole.
     """
     store = DiskStore(undo_log="1 MiB", lock_timeout_ms=0)
     store.load(range(30), size=2_990)
@@ -83,8 +83,8 @@ def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_th
 
 
 def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_local_checkpoint() -> None:
-    """NDB error 1501, UNDO log full: only a local checkpoint frees it. The transaction that finds it full is refused
-    and nobody else; what aborted transactions were promised comes back; a local checkpoint frees the rest.
+    """NDB error 1501, UNDO log full: only a local checkpoint frees it. Only the transaction that finds it full is
+    refused. Space reserved by aborted transactions is returned; a local checkpoint frees the rest.
     """
     store = DiskStore(undo_log="1 MiB", transaction_memory="1 MiB")
     store.db.create_table("test.plain", [tm.Column("id", tm.Int64)], "id")
@@ -192,8 +192,8 @@ def test_data_files_added_again_and_again_are_there_after_a_kill() -> None:
 
 
 def test_undo_log_goes_round_its_ring_many_times_with_a_crash_at_every_turn() -> None:
-    """NDB: the head of the UNDO log exactly at the end of a file. The ring goes round; wherever its head stands, a
-    restart finds it (the exact end of a file: `test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first`).
+    """NDB: the head of the UNDO log exactly at the end of a file. The ring wraps; wherever its head is, a restart finds
+    it (the exact end of a file: `test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first`).
     """
     rng = random.Random(2)
     store = DiskStore(undo_log="1 MiB", undo_filter=False)
@@ -374,9 +374,9 @@ def test_disk_insert_that_finds_no_room_inside_a_batch_on_one_key_rolls_all_of_i
 
 
 def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_overwritten() -> None:
-    # The data files are synced when the next batch comes, for until then the double-write file has what they may lose.
-    # A process that was killed leaves its last batch so. The next one took the data files for synced: its first batch
-    # went over the copies, and a power loss then tore pages that nobody could mend.
+    # The data files are synced when the next batch comes; until then the double-write file has every page they may
+    # lose. A killed process leaves its last batch unsynced. Story: the next process took the data files for synced. Its
+    # first batch overwrote the copies, and a power loss then tore pages that could not be repaired.
     store = DiskStore()
     store.load(range(40), 1, size=2_500)
 

@@ -21,7 +21,7 @@ DATA = "space/1.data"
 
 
 def stored(**options: Any) -> DiskStore:
-    """A store of 60 rows, two to a page, in two local checkpoints, closed: `files` is what it left."""
+    """A store of 60 rows, two to a page, in two local checkpoints, closed; `files` are its files."""
     store = DiskStore(**options)
     store.load(range(60), 1, size=1_500)
     store.db.checkpoint()
@@ -32,7 +32,7 @@ def stored(**options: Any) -> DiskStore:
 
 
 def damaged(store: DiskStore, page: int, offset: int = 1_000) -> MemoryFiles:
-    """The store's files with a byte of one page turned over, and no copy of it in the double-write file."""
+    """The store's files with one byte of one page changed, and no copy of the page in the double-write file."""
     contents = dict(store.files.snapshot())
     data = bytearray(contents[DATA])
     data[page * PAGE_BYTES + offset] ^= 0x40
@@ -52,7 +52,9 @@ def readable(db: Any, keys: Any) -> dict[int, Any]:
 
 
 def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_no_others() -> None:
-    """F62: a page not changed since the local checkpoint. Opening succeeds; who needs it is told file and place."""
+    """F62: a page not changed since the local checkpoint. Opening succeeds; a call that needs the page fails with its
+    file and place.
+    """
     store = stored()
     files = damaged(store, 5)
     db: Any = open_memory(files, **DISK)
@@ -83,8 +85,8 @@ def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_no_others() -> 
 
 
 def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_on() -> None:
-    """F40: a failed read changed nothing, so one bad sector must not end everybody's work. Once it can be read again,
-    it is.
+    """F40: a failed read changed nothing, so one bad sector must not end all work. Once it can be read again, it is
+    read.
     """
     store = stored()
     plan = Plan([Rule("pread", DATA, once=False, error=errno.EIO)])
@@ -107,7 +109,7 @@ def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_o
 
 @pytest.mark.parametrize("is_needed", [False, True])
 def test_restart_with_a_damaged_page_opens_unless_undo_needs_it(is_needed: bool) -> None:
-    """F61, F62: a damaged page that UNDO or REDO must change is refused by name; nothing that is whole gets worse."""
+    """F61, F62: a damaged page that UNDO or REDO must change is refused by name; no intact page is damaged."""
     store = stored()
     store.db = open_memory(store.files, **DISK)
     if is_needed:
@@ -169,7 +171,9 @@ def test_double_write_file_missing_or_damaged_is_made_again(is_missing: bool) ->
 
 
 def test_failed_write_of_the_undo_log_ends_the_store_and_loses_nothing() -> None:
-    """F35: its files were written when they were made, so even a full disk there is a failure of the disk."""
+    """F35: the files of the UNDO log were written when they were made, so even a full disk there is a failure of the
+    disk.
+    """
     store = stored()
     plan = Plan([Rule("pwrite", "undo/*", nth=2, error=errno.ENOSPC)])
     plan.is_over = True
@@ -237,7 +241,7 @@ def test_full_tablespace_refuses_until_it_has_another_file() -> None:
 
 
 def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
-    """Who finds every frame pinned is told so after waiting, is rolled back, and may try again."""
+    """A transaction that finds every frame pinned fails after a wait, is rolled back, and may be retried."""
     store = stored()
     db: Any = open_memory(store.files, **DISK)
     disk = db.parts.store.disk
@@ -274,7 +278,9 @@ def readable_in_memory(db: Any, keys: Any) -> set[int]:
 
 
 def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
-    """Each thread owns keys and a model; others read them meanwhile and never see a row that was not written so."""
+    """Each thread owns keys and a model; other threads read them meanwhile and never see a row that was
+    not written so.
+    """
     store = DiskStore(lock_timeout_ms=2_000, redo_log="16 MiB", undo_log="16 MiB", data_memory="32 MiB")
     store.load(range(160), 0, size=900)
     models: list[dict[int, tuple[Any, ...]]] = [{} for _ in range(8)]
@@ -311,8 +317,8 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
 
 
 def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> None:
-    # A scan holds up to a quarter of the frames, and held all pages rows had moved to besides: four of them, each
-    # waiting for one frame more, waited for each other until their time was over, or one for itself.
+    # Story: a scan holds up to a quarter of the frames, and also held all pages that rows had moved to. Four scans,
+    # each waiting for one frame more, waited for each other until their timeouts, or one for itself.
     store = DiskStore(data_memory="32 MiB")
     store.load(range(60), size=400)
     before = store.found()
@@ -349,7 +355,7 @@ def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> No
 
 
 def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_filtered_epoch() -> None:
-    """U3: UNDO records of restorable epochs are left out; no restart goes back behind them, none does so wrongly."""
+    """U3: UNDO records of restorable epochs are left out; no restart goes back past them, none does so wrongly."""
     for undo_filter in (False, True):
         store = DiskStore(undo_filter=undo_filter)
         store.load(range(30), 1)
@@ -375,7 +381,7 @@ def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_fil
 
 
 def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
-    """A store whose UNDO buffer is full but for what is kept back for marks, and its UNDO log."""
+    """A store whose UNDO buffer is full except for the space reserved for marks, and its UNDO log."""
     store = DiskStore(**keywords)
     store.load(range(60), size=1_200)
     undo = store.db.parts.store.disk.undo
@@ -386,8 +392,9 @@ def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
 
 
 def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> None:
-    # A table made or dropped leaves a mark of 6 words in the UNDO buffer, of which 64 are kept back for marks. Nobody
-    # flushed for them: the eleventh change with a full buffer was InvariantBroken, and the store was dead.
+    # Story: a table made or dropped leaves a mark of 6 words in the UNDO buffer, which reserves 64 words for marks.
+    # These changes did not flush it: the eleventh change with a full buffer was InvariantBroken, and the store was
+    # dead.
     store, undo = filled_undo()
     flushes = undo.counters()["flushes"]
     columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.Int64, storage="disk")]
@@ -401,7 +408,7 @@ def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> N
 
 
 def test_local_checkpoint_with_a_full_undo_buffer_makes_room_for_its_mark() -> None:
-    # As above; the marks of checkpoints that a full disk had abandoned added up.
+    # Story: as above; the marks of local checkpoints that a full disk had abandoned added up.
     plan = Plan([Rule("create", "lcp/*", once=False, error=errno.ENOSPC)])
     plan.is_over = True
     memory = MemoryFiles()
@@ -435,8 +442,8 @@ class Pauses:
 
 
 def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the_store() -> None:
-    # Pages larger than 8 KiB make the double-write file longer. With no space for that the thread that writes pages
-    # ahead of need died, and its death failed the store.
+    # Story: pages larger than 8 KiB make the double-write file longer. Without space for that, the thread that writes
+    # pages ahead of need died, and its death failed the store.
     plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
     plan.is_over = True
     memory = MemoryFiles()

@@ -26,9 +26,9 @@ ROWS = 60
 
 @functools.cache
 def history() -> tuple[dict[str, bytes], dict[int, Any], list[tuple[int, int]]]:
-    """Files of a killed store, its rows, (offset, bytes) of the UNDO groups behind the newest local checkpoint's.
+    """Files of a killed store, its rows, (offset, bytes) of the UNDO groups after the newest local checkpoint's.
 
-    All pages those groups are of stand changed in the data file, but those of the last group: it was written, and the
+    The data file has the changes of all pages of those groups, except of the last group: it was written, and the
     process ended before the first of its pages was.
     """
     store = DiskStore(undo_filter=False)
@@ -78,7 +78,7 @@ def test_last_undo_group_damaged_or_torn_before_any_page_was_written_is_a_tail_a
 
 @pytest.mark.parametrize("seed", range(4))
 def test_last_undo_group_lost_that_written_pages_need_is_never_silent(seed: int) -> None:
-    """It looks like a tail; but the pages of its records do not fit the log that is left."""
+    """It looks like a tail; but the pages of its records do not fit the rest of the log."""
     rng = random.Random(seed)
     store = DiskStore(undo_filter=False)
     store.load(range(ROWS))
@@ -97,8 +97,8 @@ def test_last_undo_group_lost_that_written_pages_need_is_never_silent(seed: int)
 
 @pytest.mark.parametrize("size", [60, 500, 2_900])
 def test_undo_log_full_before_any_local_checkpoint_is_void_at_every_restart_and_never_too_full(size: int) -> None:
-    """U7: no extent was in use, so all of the log is void. Were it kept, the records a restart makes would come behind
-    it, and a log that was full would be written over its tail or have no room for a local checkpoint to begin.
+    """U7: no extent was in use, so all of the log is void. If it were kept, the records that a restart makes would come
+    after it. A full log would then be written over its tail, or have no space for a local checkpoint to begin.
     """
     store = DiskStore(undo_log="1 MiB", undo_filter=False)
     with pytest.raises(tm.StorageFull, match="UNDO log"):
@@ -119,7 +119,7 @@ def test_undo_log_full_before_any_local_checkpoint_is_void_at_every_restart_and_
 
 
 def test_restart_before_any_local_checkpoint_broken_off_anywhere_gives_the_rows() -> None:
-    """U7: the void is declared by both copies of the sysfile before anything is written in its place."""
+    """U7: both copies of the sysfile declare the log void before any byte is written in its place."""
     store = DiskStore(undo_filter=False)
     for turn in range(4):
         store.load(range(turn, ROWS, 3), turn, size=400 + 100 * turn)

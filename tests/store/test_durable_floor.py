@@ -1,4 +1,4 @@
-"""What was told to be durable is not taken for a torn tail when a bit of it flips (F52, F54)."""
+"""Data that was reported durable is not taken for a torn tail when one of its bits flips (F52, F54)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(
     print(f"seed {seed}")
     rng = random.Random(seed)
     db, files = written()
-    if end == "checkpoint":  # whose log begins after what it has of the rows: what is committed beside it
+    if end == "checkpoint":  # its log begins after its rows: a row is committed while it is made
         db.checkpoint(lambda *_: (db["test.account"].write((1_000, "a", 1.0, None)), db.parts.store.log.flush()))
     else:
         db.parts.store.log.flush()
@@ -76,7 +76,9 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(
 
 
 def test_floor_never_goes_back() -> None:
-    """Story: a GCI that ended looked at the log, and wrote the sysfile after a `sync` that had looked later."""
+    """Story: the end of a GCI read the end of the log first, and wrote the sysfile after a `sync` that had read a later
+    end.
+    """
     db, _ = written()
     keeper, log = db.parts.opened.keeper, db.parts.store.log
     before = log.durable_lsn, log.durable_sequence
@@ -88,7 +90,7 @@ def test_floor_never_goes_back() -> None:
 
 
 def test_what_a_flipped_bit_may_hide_is_the_last_batch_and_nothing_from_before_the_last_gci() -> None:
-    """What remains in doubt: commits that were acknowledged since the last GCI, and of those the last batch."""
+    """The part that remains in doubt: commits acknowledged since the last GCI, and of those the last batch."""
     db, files = written("commit")
     db.advance_gci()
     floor = sorted(rows_of(db))

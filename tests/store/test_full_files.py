@@ -1,5 +1,5 @@
-"""Full files of a store: REDO log, UNDO log, spool, tablespaces. Each is filled to its refusal; then the advice of the
-message is followed as a user would, and the same change goes through.
+"""Full files of a store: REDO log, UNDO log, spool, tablespaces. Each is filled until it refuses; then the test follows
+the advice of the message as a user would, and the same change goes through.
 """
 
 from __future__ import annotations

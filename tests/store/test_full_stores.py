@@ -43,7 +43,7 @@ def create(db: Any, kind: str, name: str = NAME) -> None:
 
 
 def fill(db: Any, kind: str, name: str = NAME, first: int = 0) -> tuple[int, str]:
-    """Insert until nothing goes in any more, at last row by row; (rows that are in, the refusal)."""
+    """Insert until no row fits any more, at last row by row; (rows that are in, the refusal)."""
     key, refusal = first, ""
     for size in (500, 20, 1):
         while True:
@@ -61,7 +61,7 @@ def fill(db: Any, kind: str, name: str = NAME, first: int = 0) -> tuple[int, str
 
 def goes_on(db: Any, kind: str, keys: list[int], name: str = NAME) -> None:
     """Rows can be inserted again, and the store is sound."""
-    if kind == "indexed":  # one by one: blocks of an index are promised for the worst case
+    if kind == "indexed":  # one by one: blocks of an index are reserved for the worst case
         for key in keys:
             db[name].insert(row(key, kind))
     else:
@@ -80,8 +80,8 @@ FREES: dict[str, Callable[[Any, int], None]] = {
 @pytest.mark.parametrize("how", FREES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_can_be_deleted_from_full_memory_and_inserted_again(kind: str, how: str) -> None:
-    """Story: with `data_memory` full one delete went through, and `delete_many` of a hundred rows was told to delete
-    rows.
+    """Story: with `data_memory` full, one delete went through, but `delete_many` of a hundred rows was refused with the
+    advice to delete rows.
     """
     db = open_memory(**SMALL)
     create(db, kind)
@@ -96,7 +96,7 @@ def test_rows_can_be_deleted_from_full_memory_and_inserted_again(kind: str, how:
 
 @pytest.mark.parametrize("kind", ["plain", "unique"])
 def test_changes_of_full_memory_are_made_and_undone_again_and_again(kind: str) -> None:
-    """Deletes and updates that need no row more go through for ever; what needs one is refused whole."""
+    """Deletes and updates that need no new row go through for ever; a call that needs one is refused whole."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)
@@ -121,7 +121,7 @@ def test_changes_of_full_memory_are_made_and_undone_again_and_again(kind: str) -
 
 
 def test_more_operations_than_there_is_memory_for_are_told_so_and_all_of_them_go() -> None:
-    """Each savepoint makes another operation of the same row: they use up what is kept for operations."""
+    """Each savepoint makes another operation of the same row: they use up the space for operations."""
     db = open_memory(**{**SMALL, "transaction_limit": "64 MiB"})
     create(db, "plain")
     db[NAME].insert_many([row(key, "plain") for key in range(5_000)])

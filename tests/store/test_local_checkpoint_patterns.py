@@ -1,7 +1,7 @@
 """NDB's testLcp: ten patterns of operations on one row, at four moments, at every position of the scan.
 
-What a local checkpoint holds must be exactly the state at the end of its epoch (restart through that epoch shows it),
-and with the log behind it the state at the crash. Crossing the scan at slot granularity finds boundary errors that lose
+What a local checkpoint holds must be exactly the state at the end of its epoch (a restart through that epoch shows it),
+and with the log after it the state at the crash. Crossing the scan at slot granularity finds boundary errors that lose
 or double one row.
 """
 
@@ -140,7 +140,7 @@ def test_patterns_committed_before_the_point_are_in_the_checkpoint() -> None:
 
 
 def test_pages_that_vanish_and_return_during_the_scan_lose_nothing() -> None:
-    """NDB's PLCP tests: whole pages are emptied ahead of the scan, given back, and made again with other rows."""
+    """NDB's PLCP tests: whole pages are emptied ahead of the scan, freed, and made again with other rows."""
     files = MemoryFiles()
     db = open_memory(files)
     account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(1))

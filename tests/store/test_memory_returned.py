@@ -1,4 +1,4 @@
-"""A store's memory goes with the last reference to it: nothing waits for the collector of cycles."""
+"""A store's memory is freed with the last reference to it, without the collector of cycles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def no_collector() -> Iterator[None]:
 
 
 def worked(files: Any, storage: str) -> Any:
-    """A store that has done something of everything."""
+    """A store that has used every feature once."""
     db = open_memory(files)
     table = db.create_table("x", [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(500), storage=storage)], "id")
     table.insert_many([(key, "q" * 400) for key in range(500)])
@@ -56,8 +56,8 @@ def leave(db: Any) -> None:
 @pytest.mark.parametrize("end", [close, leave])
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_memory_of_a_store_is_free_when_its_last_reference_is_gone(storage: str, end: Callable[[Any], None]) -> None:
-    # Store and log, page cache and read-ahead, tablespaces and caches held each other: hundreds of megabytes of arena
-    # stayed until the collector came, and programs that open many stores ran out of memory.
+    # Story: store and log, page cache and read-ahead, tablespaces and caches held each other. Hundreds of megabytes of
+    # arena stayed until the collector ran, and programs that open many stores ran out of memory.
     files = MemoryFiles()
     db = worked(files, storage)
     for _ in range(2):

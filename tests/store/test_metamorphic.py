@@ -1,7 +1,7 @@
 """One history, two stores that keep the same table in different ways: every answer must be the same.
 
 One table has all its columns in memory and three fragments. The other has one fragment and, where "disk" stands in
-STORAGES, random columns on disk, behind a page buffer of 25 frames or a larger one, on pages of any size.
+STORAGES, random columns on disk, with a page buffer of 25 frames or a larger one, on pages of any size.
 """
 
 from __future__ import annotations

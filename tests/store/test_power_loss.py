@@ -1,4 +1,6 @@
-"""Power loss at every call that changes the disk: the acknowledged is there whole, and at most the commit under way."""
+"""Power loss at every call that changes the disk: acknowledged commits are there whole, and at most one more, under
+way.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class _HookRaw(RawWrapper):
 
 
 class HookFiles(WrappedFiles):
-    """Files with a hook before every change, and one that is told of each change: operation, name, bytes written."""
+    """Files with a hook before every change, and one that receives each change: operation, name, bytes written."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class HookFiles(WrappedFiles):
 
 
 class NotedFiles(MemoryFiles):
-    """Remembers of each piece whether the last image kept it."""
+    """Remembers for each piece whether the last image kept it."""
 
     asked: dict[Piece, bool]
 
@@ -127,7 +129,7 @@ class Watched:
         db = open_memory(image)
         found = rows_of(db) if "test.account" in db else {}
         assert found in (self.acked, self.under_way), f"call {self.calls}, policy {policy}"
-        # Once more, from what this restart has written: the same state (F11, F31).
+        # Once more, from the files of this restart: the same state (F11, F31).
         again = open_memory(image.crash(self.rng, "sectors"))
         assert (rows_of(again) if "test.account" in again else {}) == found
         self.states += 2
@@ -146,7 +148,9 @@ class Watched:
         self.acked = self.under_way
 
     def fill_log(self, db: tm.Database) -> None:
-        """So far that what follows comes to the end of its files and goes on over its oldest groups (F10)."""
+        """Fill the logs so far that the next changes reach the end of their files and overwrite their oldest groups
+        (F10).
+        """
         self.is_watching = False
         for _ in range(2):
             db.checkpoint()  # all before it may be cut
@@ -167,7 +171,7 @@ def random_changes(rng: random.Random) -> dict[int, Any]:
 
 
 def run_history(seed: int, steps: int, every: int) -> Watched:
-    """A random history with local checkpoints and reopenings; returns what was judged."""
+    """A random history with local checkpoints and reopenings; return the verdicts."""
     watched = Watched(seed, every)
     options = {"redo_log": "1 MiB", "data_memory": "4 MiB", "transaction_memory": "256 KiB"}
 

@@ -1,4 +1,4 @@
-"""Read-only opening: exact rows of a local checkpoint, nothing written, nobody disturbed; what is refused."""
+"""Read-only opening: exact rows of a local checkpoint, nothing written, no other process disturbed; what is refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def states() -> Any:
     return make_states()
 
 
-# --- what is shown --------------------------------------------------------------------------------
+# --- what is visible ------------------------------------------------------------------------------
 def test_view_is_the_checkpoint_exactly_with_hidden_columns(states: Any) -> None:
     contents, expected = states
     with attach_to(contents) as view:
@@ -180,7 +180,7 @@ def test_refresh_after_a_restart_through_an_older_epoch_follows_it_back() -> Non
         assert len(view[NAME]) == 10
 
 
-# --- nothing written, nobody disturbed --------------------------------------------------------------
+# --- nothing written, no other process disturbed ------------------------------------------------------
 def test_attaching_reading_refreshing_closing_change_no_byte(history: History) -> None:
     files = MemoryFiles.from_snapshot(history.contents)
     before, changes = files.snapshot(), files.disk.changes
@@ -233,7 +233,7 @@ def test_opened_without_leaving_a_lock_file(tmp_path: Path) -> None:
     (tmp_path / "shop" / "LOCK").unlink()
     names = sorted(each.name for each in (tmp_path / "shop").iterdir())
     with tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB"):
-        # Any number of readers, and a writer beside them.
+        # Any number of readers, and a writer at the same time.
         with tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB"):
             assert sorted(each.name for each in (tmp_path / "shop").iterdir()) == names
         tm.open(tmp_path / "shop", **SMALL).close()
@@ -474,7 +474,7 @@ def test_first_checkpoint_ever_interrupted_is_none_yet() -> None:
 def test_memory_too_small_is_memory_exhausted_and_more_than_half_of_it_is_filled_by_one_thread() -> None:
     files = MemoryFiles()
     db = open_memory(files, data_memory="64 MiB", redo_log="64 MiB", transaction_memory="32 MiB")
-    # One fragment: its loader alone needs nearly all of the memory, of which two loaders would have a half each.
+    # One fragment: its loader alone needs nearly all of the memory; two loaders would get half each.
     columns = [tm.Column("id", tm.Int64), tm.Column("text", tm.VarChar(1_000))]
     table = db.create_table(NAME, columns, "id", tm.HashPartition(1))
     table.insert_many([(key, "x" * 900) for key in range(9_000)])

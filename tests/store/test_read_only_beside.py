@@ -1,4 +1,4 @@
-"""A reader that refreshes beside a writer that changes rows and makes local checkpoints all the time."""
+"""A reader that refreshes while a writer changes rows and makes local checkpoints all the time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_reader_refreshing_beside_a_writing_process_sees_every_time_one_point_in
             process.wait()
             last = view.refresh()
             check_transfers(view, accounts)
-            # Opening recovers what the log holds behind it; the view stays where it is.
+            # Opening recovers the log after that local checkpoint; the view stays where it is.
             with tm.open(tmp_path / "bank", data_memory="16 MiB", background=False) as db:
                 assert sum(db[NAME].to_arrow(["balance"]).to_pydict()["balance"]) == ACCOUNTS * 1_000
                 assert view.epoch == last

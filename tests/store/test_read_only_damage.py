@@ -1,4 +1,4 @@
-"""Read-only opening of damaged stores, and of stores whose writer retires what is being read."""
+"""Read-only opening of damaged stores, and of stores whose writer retires files that are being read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_newest_checkpoint_damaged_the_whole_one_before_is_shown(states: Any, ho
 
 
 def test_damage_of_both_checkpoints_in_different_fragments_is_refused(history: History) -> None:
-    # A restart takes each fragment from where it is intact; a view cannot, it has no log to bring them together.
+    # A restart takes each fragment from an intact checkpoint; a view cannot, it has no log to bring them to one epoch.
     contents = history.copy()
     older, newest = history.lcp_ids
     damage(contents, f"lcp/{newest}-1-0.data", "flip", random.Random(1))
@@ -229,8 +229,8 @@ def test_control_file_half_written_is_no_checkpoint_yet(states: Any) -> None:
 
 # --- crashes of the writer ---------------------------------------------------------------------------
 def test_disk_after_any_crash_shows_a_checkpoint_that_was_made_and_none_older_than_the_last_acknowledged() -> None:
-    """Story: which places of a crash were looked at was drawn, so a seed could leave a local checkpoint out, the last
-    one above all. Now each is looked at where it was acknowledged: then it is shown, and no other one.
+    """Story: the places at which a crash was examined were drawn, so a seed could miss a local checkpoint, above all
+    the last one. Now each is examined where it was acknowledged: from there on it is visible, and no other one.
     """
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""The quick start of the README, and its section on bulk work, run as they stand."""
+"""The quick start of the README, and its section on bulk work, run exactly as printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store end to end on simulated files: what was acknowledged is there after a crash, and nothing else."""
+"""The store end to end on simulated files: acknowledged changes are there after a crash, and no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_reopen_after_kill_keeps_every_acknowledged_row() -> None:
 
 @memory_only
 def test_as_many_places_of_transactions_are_kept_as_are_worth_it() -> None:
-    db = open_memory(redo_log="16 MiB")  # each transaction has a promise of it
+    db = open_memory(redo_log="16 MiB")  # each transaction has reserved its share
     open_at_once = [db.transaction() for _ in range(SPARE_PLACES + 9)]
     for txn in open_at_once:
         txn.rollback()
@@ -148,8 +148,9 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
 
 
 def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
-    """Story: undoing down to "no operation" ended the transaction in shared memory, so that what it did afterwards
-    could not be rolled back: the row below stayed, locked by nobody. Found by the stateful test."""
+    """Story: undoing down to "no operation" ended the transaction in shared memory, so that its later changes could not
+    be rolled back: the row inserted below stayed, without a lock. Found by the stateful test.
+    """
     db = open_memory()
     account = make_account(db)
     txn = db.transaction()
@@ -164,7 +165,7 @@ def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
 
 
 def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
-    """Story: a mutant whose scans took any text for no lock was seen by no test."""
+    """Story: a mutant whose scans took any text for "no lock" was seen by no test."""
     db = open_memory()
     make_account(db).insert((1, "a", 0.0, None))
     with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="lock must be None, 'shared' or 'exclusive'"):
@@ -172,8 +173,9 @@ def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
 
 
 def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
-    """Story: looking for the row to share took a shared lock of another transaction for an exclusive one, so that the
-    second reader waited for the first. Found by the stateful test."""
+    """Story: the search for the row to share took a shared lock of another transaction for an exclusive one, so that
+    the second reader waited for the first. Found by the stateful test.
+    """
     db = open_memory(lock_timeout_ms=0)
     account = make_account(db)
     account.insert((1, "a", 0.0, None))
@@ -181,7 +183,7 @@ def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
     assert first.get("test.account", 1, lock="shared") == second.get("test.account", 1, lock="shared")
     with pytest.raises(tm.LockTimeout):
         account.delete(1)
-    # The mark of a waiter that gave up kept later readers out.
+    # Story: the mark of a waiter that had timed out kept later readers out.
     with db.transaction() as third:
         assert third.get("test.account", 1, lock="shared") is not None
     first.rollback()
@@ -192,8 +194,9 @@ def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
 
 
 def test_shared_lock_comes_back_when_what_made_it_exclusive_is_undone() -> None:
-    """Story: a shared lock made way for the exclusive one of a delete; when a savepoint took the delete back, no lock
-    was left, though it was promised to the transaction's end. Found by the stateful test."""
+    """Story: the exclusive lock of a delete replaced a shared lock. When a savepoint took the delete back, no lock was
+    left, though the shared one was promised to the transaction's end. Found by the stateful test.
+    """
     db = open_memory(lock_timeout_ms=0)
     account = make_account(db)
     account.insert((1, "a", 0.0, None))
@@ -459,7 +462,9 @@ def test_random_history_against_a_dict_with_crashes() -> None:
 
 
 def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_swept() -> None:
-    """A killed checkpoint's number was given again, its leftover data files made the next one fail with EEXIST."""
+    """Story: a killed checkpoint's number was used again, and its leftover data files made the next one fail with
+    EEXIST.
+    """
     files = MemoryFiles()
     db = open_memory(files)
     make_account(db).insert_many([(number, "a", 1.0, None) for number in range(50)])
@@ -475,7 +480,7 @@ def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_s
 
 
 def test_damaged_newest_control_file_leaves_two_intact_roots_in_the_end() -> None:
-    """A damaged control file was counted as one of the two kept, so the only other root was removed (F58)."""
+    """Story: a damaged control file was counted as one of the two kept, so the only other root was removed (F58)."""
     files = MemoryFiles()
     db = open_memory(files)
     account = make_account(db)

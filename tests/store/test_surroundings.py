@@ -1,5 +1,5 @@
-"""What surrounds a store for long or all at once: little address space, other processes, thousands of tables, a
-transaction that stays open, a file system that turns read-only, a disk that turns slow (F82, F47, F50, F100, F116).
+"""Long or combined pressure on a store: little address space, other processes, thousands of tables, a transaction that
+stays open, a file system that turns read-only, a disk that turns slow (F82, F47, F50, F100, F116).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAME = "test.account"
 
 # --- little address space -------------------------------------------------------------------------
 def leave_address_space(size_bytes: int) -> Callable[[], None]:
-    """From here on this process may map no more than so much; call what is returned to end it."""
+    """From now on this process may map at most so much memory; call the returned function to end the limit."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size_bytes, before[1]))
@@ -44,7 +44,9 @@ def leave_address_space(size_bytes: int) -> Callable[[], None]:
 
 
 def outcome(call: Callable[[], Any]) -> str:
-    """Name of the error a call ends with, "" if none. Raises: what is no error of the store, nor of Python's memory."""
+    """Name of the error a call ends with, "" if none. Raises: errors that are neither the store's nor Python's
+    MemoryError.
+    """
     try:
         call()
     except (tm.Error, MemoryError) as error:
@@ -54,7 +56,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 
 def test_opening_with_little_address_space_is_refused_or_opens_and_kills_no_process(tmp_path: Path) -> None:
-    """F82. Story: only a limit that has no room for `data_memory` itself was tried, and only while a store was made."""
+    """F82. Story: only a limit without space for `data_memory` itself was tried, and only while a store was made."""
     place = tmp_path / "store"
     with tm.open(place, **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id")
@@ -82,7 +84,7 @@ def test_opening_with_little_address_space_is_refused_or_opens_and_kills_no_proc
 
 
 def work_in_little_space(answers: Any, place: str) -> None:
-    """Calls of every kind of work with less and less room, and what the store says in between."""
+    """Calls of every kind of work with less and less space, and the store's answers in between."""
     db = tm.open(place, **{**SMALL, "data_memory": "64 MiB", "redo_log": "64 MiB", "transaction_memory": "16 MiB"})
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 500, 0.0)
@@ -124,9 +126,9 @@ def work_in_little_space(answers: Any, place: str) -> None:
 
 
 def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_store_goes_on(tmp_path: Path) -> None:
-    """F82. Story: no store was ever at work when its process could map nothing more.
+    """F82. Story: no store was ever at work when its process could map no more memory.
 
-    The process has the code of all kernels: LLVM ends one that has no room for code it loads (docs/faults.md).
+    The process has the code of all kernels: LLVM ends a process that has no space for code it loads (docs/faults.md).
     """
     answers = FORKS.Queue()
     child = FORKS.Process(target=work_in_little_space, args=(answers, str(tmp_path / "store")))
@@ -135,7 +137,7 @@ def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_stor
     assert child.exitcode == 0
     found = answers.get(timeout=200)
     print(found)
-    # Most calls succeed: what a store needs at work it has taken when it was opened.
+    # Most calls succeed: a store allocates most of the memory for its work when it is opened.
     assert found.pop("limited") and set(found) <= {"", "MemoryExhausted", "MemoryError"}
     with tm.open(tmp_path / "store", **{**SMALL, "data_memory": "64 MiB"}) as db:
         assert {row[2] - key for key, row in rows_of(db).items()} == {7.0}
@@ -162,8 +164,8 @@ def of_another_process(answers: Any, locator: Any, told: Any) -> None:
 def test_started_process_finds_the_store_locked_reads_beside_it_and_has_it_when_it_is_free(
     tmp_path: Path, method: str
 ) -> None:
-    """F77, F116. Story: children were forked by hand alone; what multiprocessing starts inherits nothing but what is
-    sent to it, and that is a locator.
+    """F77, F116. Story: children were forked by hand alone. A child of multiprocessing inherits only what is sent to
+    it, and that is a locator.
     """
     context: Any = FORKS if method == "forkserver" else multiprocessing.get_context("spawn")
     db = tm.open(tmp_path / "store", **SMALL)
@@ -225,7 +227,7 @@ def test_ten_thousand_tables_are_made_dropped_and_there_after_a_kill() -> None:
 def test_transaction_open_for_months_beside_many_local_checkpoints_is_whole_in_the_end(
     is_large: bool, ending: str
 ) -> None:
-    """F100. Story: transactions were held open while a log filled, and not while the log went round and round, local
+    """F100. Story: transactions were held open while a log filled, but not while the log wrapped again and again, local
     checkpoints retired each other and spool files were swept.
     """
     options = {"redo_log": "1 MiB", "transaction_memory": "128 KiB", "transaction_limit": "8 MiB"}
@@ -274,7 +276,7 @@ FAILED = (tm.IoFailed, tm.SyncFailed, tm.CommitOnFailedStore)
 
 @pytest.mark.parametrize("moment", ["commit", "local checkpoint", "closing an epoch", "schema change"])
 def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_acknowledged(moment: str) -> None:
-    """F47. Story: a read-only file system was met at openings, and of a store at work by a few single writes."""
+    """F47. Story: a read-only file system was tested at openings; in a store at work, only by a few single writes."""
     plan = Plan([Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     plan.is_over = True
     memory = MemoryFiles()
@@ -296,7 +298,8 @@ def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_ackn
     }
     with pytest.raises(tm.Error) as caught:
         calls[moment]()
-    # A local checkpoint that may not make its first file has changed nothing; whatever writes the log has failed.
+    # A local checkpoint that may not make its first file has changed nothing; a failed write of the log fails the
+    # store.
     is_alive = moment == "local checkpoint"
     assert type(caught.value) in ((tm.ReadOnly,) if is_alive else FAILED), repr(caught.value)
     assert "\n" not in str(caught.value)
@@ -324,7 +327,7 @@ CLONE_NEWNS = 0x0002_0000
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
 def test_store_on_a_file_system_that_was_mounted_anew_read_only_is_refused_and_not_changed(tmp_path: Path) -> None:
-    """F47, by the system itself. The mount is one of the child alone, and ends with it."""
+    """F47, by the system itself. The mount belongs to the child alone, and ends with it."""
     place = tmp_path / "mounted" / "store"
     place.parent.mkdir()
 
@@ -366,8 +369,9 @@ def test_store_on_a_file_system_that_was_mounted_anew_read_only_is_refused_and_n
 
 # --- a disk that turns slow -----------------------------------------------------------------------
 def test_disk_whose_every_sync_takes_two_seconds_has_commits_share_them_and_times_nothing_out() -> None:
-    """F50. Story: one sync hung at a time. Here each takes two seconds by the store's clock, and all that commit come
-    to their commits meanwhile: they share the next sync, so that syncs follow from rounds and not from commits.
+    """F50. Story: one sync hung at a time. Here each takes two seconds by the store's clock, and all committing threads
+    reach their commits meanwhile: they share the next sync, so the number of syncs follows from rounds and not from
+    commits.
     """
     threads, rounds = 16, 6
     clock, plan, memory = ManualClock(), Plan(), MemoryFiles()

@@ -49,7 +49,7 @@ def account_store(files: Any = None, **options: Any) -> Any:
 
 
 def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
-    """Everything a user can ask of an open store and of a transaction of it."""
+    """Every call that a user can make on an open store and on a transaction of it."""
     table = db[NAME]
     row = (1_000, "a", 1.0, None)
     return {
@@ -201,8 +201,8 @@ def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tm
 
 
 def test_openings_that_are_refused_leave_no_descriptor(tmp_path: Path) -> None:
-    """A process that asked again and again for a store which another had open kept a descriptor of the directory each
-    time, and was out of them in the end.
+    """Story: a process that tried again and again to open a store which another process had open kept a descriptor of
+    the directory each time, and ran out of them in the end.
     """
     refused = {
         tm.Locked: lambda: tm.open(tmp_path / "shop"),
@@ -312,7 +312,8 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
 
 def test_transaction_larger_than_the_log_goes_to_a_file_or_is_too_large_at_once() -> None:
     """Story: with transaction_memory above the size of the log, a large transaction filled the log and ended with
-    RedoOverloaded, which `Database.run` tried again for half a minute though no retry could help."""
+    RedoOverloaded, which `Database.run` retried for half a minute, though no retry could succeed.
+    """
     rows = [(number, "a", 1.0, "n" * 1_200) for number in range(1_000)]
     options = {"redo_log": "1 MiB", "transaction_memory": "2 MiB"}
     db = account_store(**options)
@@ -433,11 +434,11 @@ def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> 
 def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
     error: type[tm.StoreFailed], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each takeover had an ERROR in the log of who was left out, for threads that ended as they were told."""
+    """Story: each takeover had an ERROR in the log of the removed node, for threads that ended as requested."""
     caplog.set_level(logging.INFO, "tidemark")
     db = account_store(background=True)
     db.parts.store.fail(error("this is the end"))
-    db.parts.store.on_redo_full()  # a local checkpoint is wanted
+    db.parts.store.on_redo_full()  # a local checkpoint is requested
     wait_until(lambda: any("background work stopped" in record.getMessage() for record in caplog.records))
     said = [record for record in caplog.records if "background work stopped" in record.getMessage()]
     assert {record.levelno for record in said} == {level}
@@ -445,8 +446,8 @@ def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
 
 
 def test_schema_changes_with_a_full_log_are_refused_and_never_go_over_what_is_needed() -> None:
-    # Schema changes took no promise of room in the log. What is kept back of it is 64 KiB: with the log full, the
-    # seventeenth table made or dropped went over its first group, and the store could not be opened any more.
+    # Story: schema changes reserved no space in the log, which keeps only 64 KiB back. With the log full, the
+    # seventeenth table made or dropped overwrote its first group, and the store could not be opened any more.
     files = MemoryFiles()
     db = open_memory(files)
     log = db.parts.store.log
@@ -467,7 +468,7 @@ def test_schema_changes_with_a_full_log_are_refused_and_never_go_over_what_is_ne
 
 
 def test_log_that_would_go_over_groups_that_are_needed_ends_the_store_instead() -> None:
-    """L4 is looked at again right before the write: should a promise ever fail, nothing that is needed is lost."""
+    """L4 is verified again right before the write: if a reservation ever fails, no needed group is lost."""
     files = MemoryFiles()
     db = open_memory(files)
     db.create_table("t", [tm.Column("id", tm.Int64)], "id")

@@ -31,13 +31,13 @@ def history(storage: str) -> History:
 
 
 def faulty(history: History, *rules: Rule) -> tuple[Any, MemoryFiles]:
-    """Files of the store that fail on plan, and the disk below."""
+    """Files of the store that fail as planned, and the disk below."""
     memory = MemoryFiles.from_snapshot(history.contents)
     return FaultFiles(memory, list(rules)), memory
 
 
 def numbers_of(memory: MemoryFiles) -> set[int]:
-    """Local checkpoints of which any file is there."""
+    """Local checkpoints with at least one file."""
     names = [name.removeprefix("lcp/") for name in memory.snapshot() if name.startswith("lcp/")]
     return {int(name.removeprefix("control-").split("-")[0]) for name in names if name}
 
@@ -125,7 +125,7 @@ def test_each_file_unreadable_in_turn_is_survived_or_refused_with_nothing_change
         assert rows_of(db) == history.rows
         db.close()
     refused = {name for name, outcome in outcomes.items() if outcome != "opens"}
-    # Of the ring only what is needed and what lies within reach is read (ADR 0007).
+    # Of the ring, only groups that are needed and lie within reach are read (ADR 0007).
     assert refused and all(name.startswith(("redo/", "undo/", "space/")) for name in refused)
     kinds = {"redo": "RedoDamaged", "undo": "UndoDamaged", "space": "PageDamaged"}
     assert {name: outcomes[name] for name in refused} == {name: kinds[name.partition("/")[0]] for name in refused}
@@ -181,7 +181,7 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
         seen["follower"] = True
 
     def hang() -> None:
-        # The leader is inside its sync. Readers go on; a second commit waits behind it and is not acknowledged.
+        # The leader is inside its sync. Readers go on; a second commit waits for the leader and is not acknowledged.
         seen["row"] = db[NAME].get(3)
         with db.transaction() as txn:
             txn.update(NAME, 5, {"balance": -1.0})
@@ -316,7 +316,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_elsewhere(
     tmp_path: Path, what: str, call: str
 ) -> None:
-    # Nothing in the store ever looked, and the catalog of a replaced store went into the folder in its place.
+    # Story: the store never checked this, and the catalog of a replaced store went into the folder in its place.
     place, moved = tmp_path / "store", tmp_path / "moved"
     db = tm.open(place, **SMALL)
     db.create_table(NAME, ACCOUNT, "id")

@@ -1,7 +1,7 @@
 """Bad input: every wrong value, in every form a row can come in, one row at a time and in batches.
 
-Each case must raise exactly its class, name column (and row, where the form has rows), and leave no trace: the store's
-rows, ROWIDs, epochs, promises and log are compared before and after, and once more after a crash.
+Each case must raise exactly its class, name the column (and the row, where the form has rows), and leave no trace: the
+store's rows, ROWIDs, epochs, reservations and log are compared before and after, and once more after a crash.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def as_columns(rows: list[Row], bad: Bad) -> Any:
 
 
 def as_arrow(rows: list[Row], bad: Bad) -> Any:
-    """Arrow has one type a column: a value of another type brings a whole column of it."""
+    """Arrow has one type per column: a value of another type needs a whole column of it."""
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if bad.error is tm.TypeMismatch and bad.value in columns[bad.column]:
         columns[bad.column] = [bad.value] * len(rows)
@@ -323,8 +323,9 @@ def nothing_happens_but_nan(db: Any) -> Any:
 
 
 def test_pandas_column_of_mixed_objects_is_refused_like_rows(db: Any) -> None:
-    """Story: pyarrow was asked to make a column of a frame's Python objects. It raised errors of its own for text among
-    integers, and took text among bytes and times with a zone among those without, which single rows refuse."""
+    """Story: pyarrow had to make a column of a frame's Python objects. It raised errors of its own for text among
+    integers, but accepted text among bytes, and times with a zone among those without, which single rows refuse.
+    """
     bad = next(each for each in BAD_VALUES if each.name == "text for bytes")
     rows = [good(30), {**good(31), "raw": "ab"}]
     with nothing_happens(db, tm.TypeMismatch) as caught:
@@ -333,7 +334,7 @@ def test_pandas_column_of_mixed_objects_is_refused_like_rows(db: Any) -> None:
 
 
 def test_refused_call_inside_a_transaction_leaves_what_it_did_before(db: Any) -> None:
-    """A Rejected error undoes its own call only; the transaction goes on and commits the rest."""
+    """A Rejected error undoes only its own call; the transaction goes on and commits the rest."""
     opened = open_memory()
     opened.create_table(NAME, COLUMNS, primary_key=KEY)
     with opened.transaction() as txn:
@@ -349,7 +350,7 @@ def test_refused_call_inside_a_transaction_leaves_what_it_did_before(db: Any) ->
 
 
 def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> None:
-    # Used to set every column that the rows did not give to its default, silently.
+    # Story: this silently set every column that the rows did not give to its default.
     db = open_memory()
     columns = [
         tm.Column("id", tm.Int64),
@@ -385,7 +386,7 @@ def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> Non
 
 @pytest.mark.parametrize("columns", [["id", "id"], ["price", "id", "price"], [tm.ROWID, "id", tm.ROWID]])
 def test_column_asked_for_twice_is_refused_by_every_way_to_read(db: Any, columns: list[str]) -> None:
-    # A scan of ["id", "id"] was a bare KeyError out of Arrow, or rows with a field "_1".
+    # Story: a scan of ["id", "id"] was a bare KeyError from Arrow, or gave rows with a field "_1".
     table = db[NAME]
     calls = [table.scan, table.to_arrow, table.to_pandas]
     if tm.ROWID not in columns:

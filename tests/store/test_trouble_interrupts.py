@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of a call: done whole or not at all, locks and promises free, the store goes on (F117)."""
+"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store goes on (F117)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.store.trouble import promises
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.account"
-# A signal on the way into these finds nobody who could still end the transaction: `with` has not begun or has ended, or
-# an exception is under way already. It stays open, as if its user had kept it, until it is ended or the store closed.
+# A signal on the way into these finds no frame that could still end the transaction: `with` has not begun or has ended,
+# or an exception is under way already. The transaction stays open, as if its user had kept it, until it is ended or the
+# store is closed.
 UNREACHABLE = ("in __enter__", "in __exit__", "in rollback")
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB", **LEAST}
 POINTS = few(6, 0)  # per case; 0 is all
@@ -150,7 +151,7 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
         assert now in (before, after), place
         crashed = open_memory(db.parts.files.kill(), **OPTIONS)
         assert state_of(crashed) in (before, now), place
-        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # whose locks would be in the way?
+        db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # would locks be left in the way?
         db[NAME].delete(40)
         db.sync()
         db.checkpoint()
@@ -161,7 +162,7 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
 def test_interrupt_between_the_hold_of_an_epoch_and_the_log_lets_the_epoch_close(
     start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: a mutant rolled such a commit back and held its epoch for ever, so that no local checkpoint could begin;
+    """Story: a mutant rolled such a commit back and kept its epoch for ever, so that no local checkpoint could begin;
     no test saw it.
     """
 

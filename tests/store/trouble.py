@@ -1,4 +1,6 @@
-"""Proof that a refused call left a store as it was: rows, hidden columns, locks, promises; now and after a crash."""
+"""Proof that a refused call left a store as it was: rows, hidden columns, locks, reservations; now and
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def dump(db: Any) -> dict[str, list[Any]]:
 
 
 def promises(db: Any) -> dict[str, Any]:
-    """What operations take and must give back, but for memory that stays on free lists."""
+    """Resources that operations take and must return, except memory that stays on free lists."""
     store = db.parts.store
     let_read_ahead_end(store)
     found = _disk_promises(store) if store.disk is not None and store.disk.is_started else {}
@@ -40,7 +42,7 @@ def promises(db: Any) -> dict[str, Any]:
 
 
 def after_crash(db: Any, **options: Any) -> dict[str, list[Any]]:
-    """What a store opened on the files as they are now shows."""
+    """The content of a store opened on the files as they are now."""
     files: MemoryFiles = db.parts.files
     again = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **options)
     found = dump(again)
@@ -69,7 +71,7 @@ def _disk_promises(store: Any) -> dict[str, Any]:
 
 @contextmanager
 def nothing_happens(db: Any, error: type[tm.Error], reopen: bool = True, **options: Any) -> Iterator[Any]:
-    """The block must raise exactly this class and leave rows and promises as they were, here and after a crash."""
+    """The block must raise exactly this class and leave rows and reservations as they were, here and after a crash."""
     before, promised, head = dump(db), promises(db), db.parts.store.log.head_lsn
     caught: list[tm.Error] = []
     try:

@@ -1,4 +1,4 @@
-"""A store whose table has unique indexes, beside dicts that say what each open transaction sees and what is refused."""
+"""A store whose table has unique indexes, and dicts that say what each open transaction sees and what is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def columns(on_disk: bool) -> list[tm.Column]:
 
 
 def key_of(row: Row, name: str) -> Any:
-    """What may be there once only; None if it does not count."""
+    """The value that must be unique; None if the row does not count."""
     places = {"by_email": (1,), "by_pair": (2, 3), "by_float": (4,)}[name]
     key = tuple(row[place] for place in places)
     if None in key:
@@ -48,11 +48,11 @@ def key_of(row: Row, name: str) -> Any:
 
 
 class Refused(Exception):
-    """What the model says of a call that gives two rows one key."""
+    """The model's answer to a call that gives two rows one key."""
 
 
 class Uniques:
-    """Random work on one table; `rows` is what is committed, by primary key."""
+    """Random work on one table; `rows` is the committed content, by primary key."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
         self.rng = random.Random(seed)
@@ -126,7 +126,7 @@ class Uniques:
             assert said is not None and error.index in self.unique, (said, error)
 
     def change(self, txn: Any, rows: Rows) -> None:
-        """One call of any kind; what it does to the table, it does to `rows`."""
+        """One call of any kind, made on the table and on `rows`."""
         rng, draw = self.rng, self.rng.random()
         key = rng.randrange(self.keys)
         if draw < 0.2:

@@ -1,4 +1,4 @@
-"""Keys that are looked for: batches are encoded as single keys are, and as rows are, whatever form they come in."""
+"""Keys of look-ups: batches are encoded like single keys, and like rows, whatever form they come in."""
 
 from __future__ import annotations
 

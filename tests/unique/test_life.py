@@ -1,4 +1,4 @@
-"""Unique indexes online, at a restart, in dropped partitions, with memory short, and with several threads."""
+"""Unique indexes online, at a restart, in dropped partitions, with little memory, and with several threads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def end(txn: Any, ends_well: bool) -> None:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Let others work until it is so, a minute at most: a planted defect may keep it from ever being so."""
+    """Let other threads work until the condition is true, a minute at most: a planted defect may keep it false for
+    ever.
+    """
     pause = threading.Event()
     for _ in range(60_000):
         if is_so():
@@ -136,7 +138,7 @@ def test_build_refuses_two_rows_with_one_key_and_leaves_no_index() -> None:
         db.create_index(NAME, "by_n", "n", unique=True)
     assert caught.value.index == "by_n" and caught.value.key == 49
     assert [each["name"] for each in db.indexes(NAME)] == ["by_email"]
-    db[NAME].update(51, {"n": 49})  # nobody is refused any more
+    db[NAME].update(51, {"n": 49})  # no value is refused any more
     check_arena(db)
 
 
@@ -159,7 +161,7 @@ def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_i
             txn.insert(NAME, (fresh + 5_000, f"e{calls}", 0))
             txn.update(NAME, 1_900 - calls, {"email": f"moved{calls}"})
         if calls < 10:
-            txn = db.transaction()  # meets a key that is there, and goes
+            txn = db.transaction()  # meets an existing key, and is discarded
             txn.insert(NAME, (77_777, f"e{rng.randrange(1_000, 1_800)}", 0))
             txn.rollback()
         if breaks and calls == 3:

@@ -1,15 +1,15 @@
 """The built-in program of several threads: transfers between accounts, each with its own trace.
 
-Every transaction moves money between two accounts and writes one row of the journal under (thread, sequence); old
-journal rows are removed and what they moved is added to the table of settled sums, in the transaction of a later
-transfer. So balance = start + settled + what the journal moves, for every account, exactly when every transaction is
-there whole or not at all. Thread 0 also makes local checkpoints, and makes and drops tables.
+Every transaction moves money between two accounts and writes one row of the journal under (thread, sequence). A later
+transfer removes old journal rows and adds what they moved to the table of settled sums, in the same transaction. So
+balance = start + settled + what the journal moves, for every account, exactly when every transaction is there whole or
+not at all. Thread 0 also makes local checkpoints, and makes and drops tables.
 
 Ledger lines: "paid THREAD SEQUENCE", "made TABLE", "dropped TABLE". At the start every thread acknowledges what it
 found: a state once shown by a restart must stay.
 
-`disk_work` has balances twice, in memory and on disk pages, notes and the journal's amounts on disk pages too, behind
-caches of 25 frames, with GCIs, local checkpoints and a filtered UNDO log going on.
+`disk_work` has balances twice, in memory and on disk pages; notes and the journal's amounts are on disk pages too. Its
+caches have 25 frames, and GCIs, local checkpoints and a filtered UNDO log go on meanwhile.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Teller(threading.Thread):
             self.failed = error
 
     def found(self) -> None:
-        """What the restart has shown is promised from now on."""
+        """From now on, the state shown by the restart is promised."""
         self.ledger.acknowledge(f"paid {self.number} {self.sequence - 1}")
         if self.number == 0:
             self.scratch = [name for name in self.db.tables() if name.startswith(SCRATCH)]
@@ -218,7 +218,7 @@ def _verify_tables(db: Any, ledger: Ledger) -> list[str]:
 
 
 def _verify_sequences(journal: list[tuple[int, ...]], ledger: Ledger) -> list[str]:
-    """Each thread's newest rows without a gap, ending with the acknowledged one or the one behind it."""
+    """Each thread's newest rows without a gap, ending with the acknowledged one or the next one."""
     last: dict[int, int] = {}
     for line in ledger.acknowledged:
         if line.startswith("paid "):

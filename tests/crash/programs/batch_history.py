@@ -1,9 +1,9 @@
 """The built-in program whose commits share a sync: batches of many groups, across files and laps of the log.
 
-What `history` (or `disk_history`) does, and: each commit ends its group, as in a node group whose commits wait for no
-disk, and many of them are written by one sync; or several threads commit while one of them waits for the disk, and
-share the next sync. Rows are long, so that batches lie in two files, and the log goes round. Threads commit in a fixed
-order, so that a seed gives the same work.
+As `history` (or `disk_history`), with batches made in two ways. Either each commit ends its group, as in a node group
+whose commits do not wait for the disk, and one sync writes many groups; or several threads commit while one of them
+waits for the disk, and share the next sync. Rows are long, so that batches span two files and the log wraps. Threads
+commit in a fixed order, so that a seed gives the same work.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SHORT_STEPS = 5
 
 
 class Turns:
-    """The partner of the log (`engine/log/partner.py`): nobody else has the groups, but each commit ends its own.
+    """The partner of the log (`engine/log/partner.py`): no other node has the groups, but each commit ends its own.
 
-    While `is_held` is set, who has written a batch stays at its place until it is cleared.
+    While `is_held` is set, the thread that has written a batch stays at its place until it is cleared.
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Turns:
         self.has_closed = threading.Event()
 
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Nobody wants the files."""
+        """No other node wants the files."""
 
     def send(self, group: Group) -> None:
-        """Nobody wants the group."""
+        """No other node wants the group."""
 
     def share(self, sequence: int) -> None:
         """Nobody lacks it."""
@@ -59,7 +59,7 @@ class Turns:
             self.may_go_on.wait()
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Somebody has committed, and will wait for the epoch."""
+        """A thread has committed, and will wait for the epoch."""
         self.has_closed.set()
 
 
@@ -152,7 +152,7 @@ class BatchHistory(History):
             self.turns.has_closed.set()
 
     def make_room(self) -> None:
-        """Local checkpoints, until what threads commit has room."""
+        """Make local checkpoints until the log has space for the commits of threads."""
         for _ in range(2):
             log = self.db.status()["log"]
             if (log["head_lsn"] - log["tail_lsn"]) * 2 > log["capacity_bytes"]:
@@ -174,7 +174,7 @@ class DiskBatchHistory(BatchHistory, DiskHistory):
         return DiskHistory.row(self, key)
 
     def make_room(self) -> None:
-        """Local checkpoints, until what threads commit has room in both logs."""
+        """Make local checkpoints until both logs have space for the commits of threads."""
         super().make_room()
         for _ in range(2):
             undo = self.db.status()["disk"]["undo"]

@@ -1,9 +1,9 @@
 """The built-in program of one thread over tables with disk columns, by a cache of 25 pages (docs/internals/disk.md).
 
-What `history` does, and: texts of up to four pages, values that keep their length and values that do not, transactions
-that touch more pages than a slice of a commit pins, tablespaces of two page sizes made and given data files in the
-course of the run, one of them dropped and made again, growth by extents, GCIs in between, some of them right behind
-commits that keep every length, so that the filter of the UNDO log has something to leave out.
+As `history`, with texts of up to four pages, values that keep their length and values that do not, and transactions
+that touch more pages than a slice of a commit pins. Tablespaces of two page sizes are made and get data files during
+the run; one of them is dropped and made again. Fragments grow by extents. GCIs end in between, some right after commits
+that keep every length, so that the filter of the UNDO log has something to leave out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DiskHistory(History):
             self.schema_change(lambda: self.db.drop_tablespace("side"))
 
     def commit(self) -> None:
-        """One transaction of any kind, or one of which a filtered UNDO log need not say anything."""
+        """One transaction of any kind, or one that a filtered UNDO log may leave out."""
         if self.rng.random() >= QUIET_SHARE:
             super().commit()
             return
@@ -105,7 +105,9 @@ class DiskHistory(History):
             self.gci()
 
     def gci(self) -> None:
-        """What time does otherwise: the epochs of all commits so far become restorable, their UNDO records needless."""
+        """Do the work of timers: the epochs of all commits so far become restorable, and their UNDO
+        records needless.
+        """
         self.db.advance_gci()
         self.promised()
 
@@ -117,7 +119,7 @@ class DiskHistory(History):
         return (key, "o" * self.rng.randrange(20), self.rng.random(), note, label, self.rng.randrange(1 << 20))
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         if draw < 0.3 and key in rows:
@@ -167,7 +169,7 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk: what is filtered too early would be lost."""
+    """The program with commits that do not wait for the disk: records filtered too early would be lost."""
     DiskHistory(open_store, seed, ledger, LCP_EVERY, "epoch").run(40)
 
 
@@ -177,7 +179,7 @@ def unfiltered_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program until the UNDO log has gone round, full at times."""
+    """The program until the UNDO log has wrapped, full at times."""
     DiskHistory(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
 
 
@@ -192,14 +194,14 @@ def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program for power loops, which goes on with the store as the loss before has left it. Commits do not wait for
-    the disk: pages of what is lost are on the disk, and rows of the next life are to lie there.
+    """The program for power loops: it goes on with the store that the previous loss has left. Commits do not wait for
+    the disk: the disk has pages of lost commits, where rows of the next life are to lie.
     """
     open_small = functools.partial(open_store, **SIMULATED)
     DiskHistory(open_small, seed, ledger, LIVES_LCP_EVERY, "epoch").run(LIVES_STEPS)
 
 
 def lives_verify(db: Any, ledger: Ledger) -> list[str]:
-    """`whole_state`, and what `check` says: a piece of a disk row that no row leads to shows in no scan."""
+    """`whole_state`, and the result of `check`: a piece of a disk row that no row leads to shows in no scan."""
     found: list[str] = whole_state(db, ledger) or db.check()["problems"]
     return found

@@ -59,7 +59,7 @@ class History:
         """lcp_every: steps from one local checkpoint to the next; 0: only when the log is full."""
         self.open_store = functools.partial(open_store, durability=durability)
         self.waits_for_disk = durability == "commit"
-        self.committed: list[str] = []  # and not durable yet, for all we know
+        self.committed: list[str] = []  # and not known to be durable yet
         self.lcp_every = lcp_every
         self.rng = random.Random(seed)
         self.ledger = ledger
@@ -88,7 +88,7 @@ class History:
         self.promised()
 
     def go_on(self) -> None:
-        """With what the store shows, which has been verified; a new store gets its table."""
+        """Go on with the state that the store shows, which has been verified; a new store gets its table."""
         state = state_of(self.db)
         if MAIN in state:
             self.model = {name: {row[0]: row for row in rows} for name, rows in state.items()}
@@ -124,7 +124,7 @@ class History:
         self.db.create_table(name, self.columns, primary_key="id", partition=self.partition(name))
 
     def partition(self, name: str) -> Partition:
-        """How the rows of a new table are spread."""
+        """How the rows of a new table are distributed."""
         return HashPartition(2)
 
     def begin(self, after: Model) -> str:
@@ -175,7 +175,7 @@ class History:
         return (key, "o" * self.rng.randrange(20), self.rng.random(), note)
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         if draw < 0.3:
@@ -198,7 +198,7 @@ class History:
             txn.insert(name, rows[key])
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 txn.write(name, self.row(key))
@@ -239,7 +239,7 @@ def abandoned_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program until the log has gone round several times, being full at times."""
+    """The program until the log has wrapped several times, full at times."""
     History(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
 
 

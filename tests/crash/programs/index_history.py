@@ -1,9 +1,9 @@
-"""The built-in program over tables whose indexes come and go, also beside local checkpoints and inside partitions.
+"""The built-in program over tables whose indexes come and go, also during local checkpoints and inside partitions.
 
 One of the indexes is unique.
 
-What `partition_history` does, and: indexes are built with commits between the slices of the build, and dropped. After a
-crash the indexes are those acknowledged or under way, and what they lead to is what the table has, in order.
+As `partition_history`, and indexes are built with commits between the slices of the build, and dropped. After a crash
+the indexes are those that were acknowledged or under way, and they lead to the rows of the table, in order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class IndexHistory(PartitionHistory):
         lines: list[str] = []
 
         def beside(*_: Any) -> None:
-            if not lines:  # a commit between two slices; behind it the build may be published at any instant
+            if not lines:  # a commit between two slices; after it the build may be published at any instant
                 self.commit()
                 lines.append(self._begin_with([*before, name]))
 
@@ -104,7 +104,9 @@ def _unique_problem(db: Any, index: dict[str, Any], rows: Any) -> str:
 
 
 def verify(db: Any, ledger: Ledger) -> list[str]:
-    """The store is in the state acknowledged last or in one under way, and each index leads to what its table has."""
+    """The store is in the state acknowledged last or in one under way, and each index leads to the rows
+    of its table.
+    """
     bounds = [(each["name"], each["upper"]) for each in db.partitions(MAIN)] if MAIN in db else []
     listed = db.indexes(MAIN) if MAIN in db else []
     indexes = {each["name"]: each["columns"] for each in listed}

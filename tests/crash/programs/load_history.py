@@ -1,8 +1,8 @@
 """The built-in program with bulk loads: rows written into load files, published, and adopted by reference.
 
-What `history` (or `disk_history`) does, and: every third transaction or so is a load of some dozen rows, by one task or
-two; some are given up instead, before they are published or behind that, and some are refused, because a key is there.
-Files stay through local checkpoints and restarts as long as the log refers to them.
+As `history` (or `disk_history`), and about every third transaction is a load of some dozen rows, by one task or two.
+Some loads are aborted instead, before or after they are published, and some are refused because a key exists. Files
+stay through local checkpoints and restarts as long as the log refers to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOADED = (5, 40)  # rows
 
 
 class LoadHistory(History):
-    """A run of the program; `loads` counts what became of loads: adopted, refused, given up."""
+    """A run of the program; `loads` counts the outcomes of loads: adopted, refused, aborted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -40,7 +40,7 @@ class LoadHistory(History):
             super().commit()
 
     def commit_load(self) -> None:
-        """One load. What it leaves of space for keys is made by deleting those of older ones."""
+        """One load. If too few keys are free, rows of older loads are deleted instead."""
         rows = self.model[MAIN]
         free = [key for key in range(2 * self.keys) if key not in rows]
         count = self.rng.randrange(*LOADED)

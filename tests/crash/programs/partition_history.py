@@ -1,7 +1,7 @@
 """The built-in program over a table whose partitions come and go, also while a local checkpoint is being made.
 
-What `history` (or `disk_history`) does, and: ranges are added behind the last and dropped anywhere, rows and all; a
-range whose neighbour below is dropped takes its rows from then on; rows no range takes are refused in a savepoint.
+As `history` (or `disk_history`), and ranges are added at the end and dropped anywhere, with their rows. When a range is
+dropped, the range above it takes its keys from then on. Rows that fit no range are refused in a savepoint.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PartitionHistory(History):
         return line
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up, for there is no partition for them."""
+        """Changes after a savepoint that is rolled back, because there is no partition for them."""
         with contextlib.suppress(NoPartition):
             super().undone(txn, name, key)
 

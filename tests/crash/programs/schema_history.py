@@ -1,8 +1,8 @@
 """The built-in program over tables whose columns and names change, also within transactions and local checkpoints.
 
-What `history` does, and: columns are added, dropped and renamed, defaults changed, texts made longer, tables renamed;
-between the calls of open transactions, and between the fragments of a local checkpoint. One table has a var part from
-the beginning, the other gets side pages. The state that is promised has column names and defaults beside the rows.
+As `history`, and columns are added, dropped and renamed, defaults changed, texts made longer, tables renamed, between
+the calls of open transactions and between the fragments of a local checkpoint. One table has a var part from the
+beginning, the other gets side pages. The promised state has column names and defaults besides the rows.
 """
 
 from __future__ import annotations
@@ -69,13 +69,15 @@ class SchemaHistory(History):
         self.db.create_table(name, self.schema[name], primary_key="id", partition=self.partition(name))
 
     def begin(self, after: Model) -> str:
-        """A change is under way; its line tells the columns, too."""
+        """A change is under way; its line has the columns, too."""
         line = digest_of({**{name: rows.values() for name, rows in after.items()}, SCHEMA: shown(self.schema)})
         self.ledger.begin(line)
         return line
 
     def alter(self, name: str, pending: Model) -> Model:
-        """One change of a table's columns or name; returns `pending`, rows nobody else sees yet, as they are then."""
+        """Make one change of a table's columns or name. Return `pending`, the uncommitted rows, as they
+        are after it.
+        """
         call, columns, row_after = self._change(name)
         to = name
         if call is None:
@@ -176,7 +178,7 @@ class SchemaHistory(History):
         self.done(after, line, self.waits_for_disk)
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
-        """One call of any kind; what it does to the table, it does to the model."""
+        """One call of any kind, made on the table and on the model."""
         key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         columns = self.schema[name]
@@ -207,7 +209,7 @@ class SchemaHistory(History):
             txn.insert(name, given)
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 txn.write(name, self.row_of(name, key))

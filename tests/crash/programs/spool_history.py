@@ -1,8 +1,9 @@
 """The built-in program with transactions larger than memory: they commit by reference to a spool file.
 
-What `history` (or `disk_history`) does, and: every third transaction or so has long rows, which are written again and
-again, deleted, taken back and given up in savepoints, until its records are several times `transaction_memory`; some
-are rolled back. Files stay through local checkpoints and restarts as long as the log refers to them.
+As `history` (or `disk_history`), and about every third transaction has long rows. They are written again and again,
+deleted, taken back, and rolled back to savepoints, until the records of the transaction are several times
+`transaction_memory`. Some of these transactions are rolled back. Their files stay through local checkpoints and
+restarts as long as the log refers to them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 MEMORY = "64 KiB"
 LIMIT = "1 MiB"
-# Long notes on pages: what a few large transactions change between two local checkpoints has to find room in it.
+# Long notes on pages: the changes of a few large transactions between two local checkpoints must fit in it.
 UNDO_LOG = "4 MiB"
 NOTE_BYTES = 5_000
 CHANGES = (20, 45)  # calls of a large transaction
@@ -71,7 +72,7 @@ class SpoolHistory(History):
             self.done(after, line, self.waits_for_disk)
 
     def undone(self, txn: Any, name: str, key: int) -> None:
-        """Changes within a savepoint that is given up, large enough that blocks of it are in the file."""
+        """Changes after a savepoint that is rolled back, large enough that some of their blocks are in the file."""
         if not self.is_large:
             super().undone(txn, name, key)
             return

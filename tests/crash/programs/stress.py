@@ -1,12 +1,13 @@
 """The built-in program of writers and a changer: rows change while indexes, partitions and tables come and go.
 
 Every writer owns the keys that leave its number when divided by THREADS, so that it knows what its rows must be, and
-counts its transactions in a row of its own. Small transactions, batches, commits in slices, savepoints and transactions
-that are given up; one thread does what `stress_actions` lists.
+counts its transactions in a row of its own. There are small transactions, batches, commits in slices, savepoints and
+transactions that are rolled back; one thread does what `stress_actions` lists.
 
-Ledger lines, each with all that `stress_verify` must know of it: "shown STATE", "rows CHANGE", "shape CHANGE". A
-dropped range takes rows with it: lines of rows say how many drops had ended before the transaction began, and lines of
-drops which transactions had ended before the drop began. Between the two a row may have been written to either range.
+Ledger lines, each with all that `stress_verify` must know about it: "shown STATE", "rows CHANGE", "shape CHANGE". A
+dropped range takes its rows with it. Lines of rows therefore say how many drops had ended before the transaction began,
+and lines of drops say which transactions had ended before the drop began. Between the two, a row may have been written
+to either range.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ OPTIONS: dict[str, Any] = {
 DISK_OPTIONS: dict[str, Any] = {**OPTIONS, "page_buffer": "256 KiB", "undo_log": "4 MiB", "page_flush_rate": 0}
 DISK_SPACE = {"size": "128 KiB", "page_size": "4 KiB", "extent": "32 KiB"}
 FIRST_RANGES = 4
-# Threads change places often, so that kernels of one fall between those of another.
+# Threads switch often, so that kernels of one run between those of another.
 SWITCH_SECONDS = 0.000_05
-# Some transactions stay open for a while between their changes, so that ranges go while they look at them.
+# Some transactions stay open for a while between their changes, so that ranges are dropped while they read them.
 PAUSE_SHARE = 0.05
 PAUSE_SECONDS = 0.02
 
 
 class _GivenUp(Exception):
-    """A transaction its writer did not want in the end."""
+    """Raised by a writer to roll its own transaction back."""
 
 
 class Writer(Worker):
@@ -81,8 +82,8 @@ class Writer(Worker):
         self.stamp = 0
 
     def read_again(self) -> None:
-        """What this thread's rows are: at the start, and when a dropped range has taken some."""
-        self.drops_known = self.stress.changer.drops_done  # what a drop under way takes may be seen yet
+        """This thread's rows: at the start, and after a dropped range has taken some."""
+        self.drops_known = self.stress.changer.drops_done  # rows of a range being dropped may still be visible
         own = [row for row in self.stress.db[MAIN].scan() if row.id % THREADS == self.number]
         self.held = {row.id: stamps_of(row) for row in own}
 
@@ -105,7 +106,7 @@ class Writer(Worker):
     def transaction(self) -> None:
         """Changes of one kind or another, and the count of transactions with them."""
         sequence = self.acknowledged + 1
-        # No stamp twice: what an attempt that was given up has left would be seen.
+        # A stamp is never used twice: otherwise rows left by an attempt that was rolled back would go unnoticed.
         self.stamp = sequence * STAMPS_EACH + self.done % (STAMPS_EACH // STAMPS_ATTEMPT) * STAMPS_ATTEMPT
         held = dict(self.held)
         drops = self.stress.changer.drops_done  # before the first change
@@ -125,7 +126,7 @@ class Writer(Worker):
             txn.update(PROGRESS, self.number, {"sequence": sequence})
             line = self.line(sequence, drops, held)
             self.stress.ledger.begin(line)
-        # First known to the changer: what it begins now comes behind this transaction.
+        # Tell the changer first: whatever it begins now comes after this transaction.
         self.acknowledged = sequence
         self.stress.ledger.acknowledge(line)
         self.held = held
@@ -141,12 +142,12 @@ class Writer(Worker):
         return self.rng.randrange(self.stress.changer.low, self.stress.changer.high) // THREADS * THREADS + self.number
 
     def next_stamp(self) -> int:
-        """One no row of this thread's has had."""
+        """A key that no row of this thread has had."""
         self.stamp += 1
         return self.stamp
 
     def change(self, txn: Any, held: Held) -> None:
-        """One call for one row, or several in a savepoint that is given up."""
+        """One call for one row, or several in a savepoint that is rolled back."""
         key, draw = self.key(), self.rng.random()
         if draw < 0.15:
             self.undone(txn, dict(held))
@@ -167,7 +168,7 @@ class Writer(Worker):
             txn.delete(MAIN, key)
 
     def undone(self, txn: Any, held: Held) -> None:
-        """Changes within a savepoint that is given up."""
+        """Changes after a savepoint that is rolled back."""
         try:
             with txn.savepoint():
                 for _ in range(self.rng.randrange(1, 4)):
@@ -197,7 +198,7 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """A thread that reads: every row is whole, whatever goes on, and an index gives its rows in order."""
+    """A thread that reads: every row is whole, whatever other threads do, and an index gives its rows in order."""
 
     pause_seconds = 0.005
 
@@ -225,7 +226,7 @@ class Reader(Worker):
 
 
 class Keeper(Worker):
-    """A thread that makes local checkpoints: beside writers and changes of the schema, and so that the log has room."""
+    """A thread that makes local checkpoints, during writes and changes of the schema, also to keep space in the log."""
 
     pause_seconds = 0.1
 
@@ -242,7 +243,7 @@ Others = Callable[["Stress"], Sequence[Worker]]
 
 
 def reader_and_keeper(stress: Stress) -> Sequence[Worker]:
-    """The threads there are beside writers and the changer, unless a caller has others."""
+    """The default threads besides writers and the changer."""
     return Reader(stress), Keeper(stress)
 
 
@@ -291,8 +292,8 @@ class Stress:
 def prepare(
     db: Any, storage: Literal["memory", "disk"], ledger: Ledger, fill: Callable[[Any], None] = lambda db: None
 ) -> None:
-    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on. fill: what a
-    caller wants to be there at the start.
+    """Make the tables that an earlier attempt has not made; their content counts as shown from now on. fill: adds the
+    rows that a caller wants at the start.
     """
     if storage == "disk" and "main" not in db.tablespaces():
         db.create_tablespace("main", **DISK_SPACE)
@@ -302,7 +303,7 @@ def prepare(
     if PROGRESS not in db:
         db.create_table(PROGRESS, [Column("thread", Int32), Column("sequence", Int64)], primary_key="thread")
     if len(db[PROGRESS]) == 0:
-        # Two local checkpoints first: from then on a damaged one is never the store's fault.
+        # Two local checkpoints first: with them, a damaged one is never the store's fault.
         for _ in range(2):
             db.checkpoint()
         fill(db)
@@ -319,7 +320,7 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1
 
 
 def disk_work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
-    """The program with disk columns, behind a cache of a hundred pages."""
+    """The program with disk columns, with a cache of a hundred pages."""
     db = open_store(**DISK_OPTIONS)
     prepare(db, "disk", ledger)
     Stress(db, seed, ledger, transactions).run()

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tests.crash.programs.stress_verify import Shape
 
 RANGES_MAX = 6
-WINDOW_RANGES = 4  # keys are written in the last ranges only, so that there are not ever more of them
+WINDOW_RANGES = 4  # keys are written in the last ranges only, so that their number does not grow for ever
 SCRATCH_MAX = 3
 SCRATCH_ROWS = 300
 SCRATCH_INDEX = "by_turn"
 COLUMNS_MAX = 4  # of those that come and go, at a time
 COLUMNS_EVER = 900  # of a table, those dropped included: it may have 1,024
-# What a change may end with that did not happen: others held locks or the log too long.
+# Errors of a change that did not happen: others held locks or the log too long.
 REFUSED = (LockTimeout, RedoOverloaded)
 
 
@@ -42,7 +42,7 @@ class Acknowledging(Protocol):
 
 
 class Changer(Worker):
-    """The thread that changes the schema and verifies the store beside its users."""
+    """The thread that changes the schema and verifies the store while others use it."""
 
     def __init__(self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event) -> None:
         super().__init__("changer", seed, is_over)
@@ -70,7 +70,7 @@ class Changer(Worker):
         self.low = max(0, self.high - WINDOW_RANGES * WIDTH)
 
     def change(self, after: Shape, call: Callable[[], object], dropped: tuple[int, int] | None = None) -> bool:
-        """Make a change and say so; dropped: the range of keys whose rows go with it."""
+        """Make a change and log it; dropped: the range of keys whose rows are dropped with it."""
         self.steps += 1
         if dropped is not None:
             self.drops_begun += 1
@@ -80,7 +80,7 @@ class Changer(Worker):
         try:
             call()
         except REFUSED:
-            # It has not happened: the shape of before, as the change that follows.
+            # It has not happened: log the old shape as the next change.
             self.refused += 1
             self.steps += 1
             line = f"shape {json.dumps([self.steps, self.shape, None, self.drops_begun, seen])}"
@@ -128,7 +128,7 @@ def give_up_a_build(changer: Changer) -> bool:
 
 
 class _Stopped(Exception):
-    """A caller does not want the index any more."""
+    """A caller no longer wants the index."""
 
 
 def _forget_index(changer: Changer, name: str) -> bool:
@@ -140,7 +140,7 @@ def _forget_index(changer: Changer, name: str) -> bool:
 
 
 def add_range(changer: Changer) -> bool:
-    """A range behind the last one."""
+    """A range after the last one."""
     after = copy.deepcopy(changer.shape)
     if len(after["partitions"]) >= RANGES_MAX:
         return False
@@ -197,7 +197,7 @@ def rename_table(changer: Changer) -> bool:
 
 
 def add_or_drop_column(changer: Changer) -> bool:
-    """A column whose default every row has at once, in whose place comes another one some day; or one of them goes."""
+    """Add a column whose default every row has at once, replace one by another, or drop one."""
     after = copy.deepcopy(changer.shape)
     columns = after["columns"]
     if len(columns) >= COLUMNS_MAX or (columns and changer.rng.random() < 0.4):
@@ -228,7 +228,7 @@ def rename_or_widen_column(changer: Changer) -> bool:
 
 
 def verify_beside_writers(changer: Changer) -> bool:
-    """`check` finds nothing wrong while everybody works."""
+    """`check` finds nothing wrong while all threads work."""
     found = changer.db.check()["problems"]
     if found:
         raise Violation(f"check beside the writers: {found[0]}")

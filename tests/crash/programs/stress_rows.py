@@ -1,7 +1,7 @@
 """Rows of the stress program: which table, which columns, and what a row with given stamps must hold.
 
 A row has two stamps, one for each half of its columns; everything else in it follows from its key and them. So a row
-says by itself whether it is whole, and a ledger line needs two numbers for what a transaction left of a row.
+alone shows whether it is whole, and a ledger line needs two numbers for a changed row.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _drawn(key: int, stamp: int) -> int:
 
 
 def first_half(key: int, stamp: int) -> dict[str, Any]:
-    """What the first stamp decides: names of which some share their first words, grades of which some are NULL."""
+    """Values derived from the first stamp: some names share their first words, some grades are NULL."""
     drawn = _drawn(key, stamp)
     name = f"{LONG_NAME if drawn % 3 == 0 else ''}{drawn % 97}"
     return {"first": stamp, "name": name, "grade": None if drawn % 7 == 0 else drawn % 11 - 5}
@@ -97,6 +97,6 @@ def order_of(values: Sequence[Any]) -> tuple[tuple[bool, Any], ...]:
 
 
 def is_whole(row: Any) -> bool:
-    """Whether its columns are those of its stamps."""
+    """Whether its columns match its stamps."""
     expected = row_of(row.id, stamps_of(row))
     return all(getattr(row, name) == expected[name] for name in BASE)

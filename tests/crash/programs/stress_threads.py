@@ -1,4 +1,4 @@
-"""A thread of the stress program: steps until the program is over, and what ended it otherwise ends them all."""
+"""A thread of the stress program: it runs steps until the program is over; an error that ends it ends all threads."""
 
 from __future__ import annotations
 

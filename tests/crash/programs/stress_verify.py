@@ -1,8 +1,9 @@
 """The oracle of the stress program: what a restarted store must hold, from the lines of the ledger.
 
-Looked at: partitions, indexes and tables are those acknowledged last, or those under way; each writer's transactions
-are there through the last acknowledged or the one under way, whole, with nothing else; each row is whole by itself;
-each index leads to what its table has, in order, in both directions; `check` finds nothing.
+It verifies that partitions, indexes and tables are those acknowledged last, or those under way; that each writer's
+transactions are there through the last acknowledged or the one under way, whole, and nothing else; that each row is
+whole by itself; that each index leads to the rows of its table, in order, in both directions; and that `check` finds
+nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Dropped(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A writer's transaction: what it left of rows, and how many drops had ended before it began."""
+    """A writer's transaction: its effect on rows, and how many drops had ended before it began."""
 
     drops: int
     rows: dict[int, Stamps | None]
@@ -69,7 +70,7 @@ def shape_of(db: Any) -> Shape:
 
 
 def shown_line(db: Any) -> str:
-    """What the store shows now, as a line to acknowledge: from here on it is promised."""
+    """The state of the store, as a line to acknowledge: from here on it is promised."""
     sequences = [db[PROGRESS].get(number).sequence for number in range(THREADS)]
     rows = sorted((row.id, stamps_of(row)) for row in db[MAIN].scan())
     return f"shown {json.dumps([shape_of(db), sequences, rows])}"
@@ -80,7 +81,7 @@ def _lines(lines: Sequence[str], kind: str) -> list[Any]:
 
 
 class Life:
-    """What is known of one life: the state it began with, what was acknowledged since, and what was under way."""
+    """What is known about one life: the state it began with, what was acknowledged since, and what was under way."""
 
     def __init__(self, ledger: Ledger) -> None:
         lines = ledger.acknowledged
@@ -201,8 +202,8 @@ def index_problems(db: Any, table: str) -> list[str]:
 def _unique_problems(
     db: Any, table: str, index: dict[str, Any], rows: Sequence[tuple[Any, ...]], places: Sequence[int], is_kept: bool
 ) -> list[str]:
-    """Every row whose key has no NULL is found by its key, and no others are. is_kept: there may be entries of others
-    that nothing finds any more.
+    """Every row whose key has no NULL is found by its key, and no other rows are. is_kept: the index may also keep
+    entries of other rows that no search finds any more.
     """
     keys = [tuple(row[place] for place in places) for row in rows]
     there = [(key, row) for key, row in zip(keys, rows, strict=True) if None not in key]
@@ -216,7 +217,7 @@ def _unique_problems(
 
 
 def leftovers(db: Any) -> list[str]:
-    """What is kept though every thread that used the store has ended: dropped memory, pins, transactions, locks."""
+    """Resources still held after every thread of the store has ended: dropped memory, pins, transactions, locks."""
     store = db.parts.store
     # A local checkpoint holds a pin, and the binlog writes the rows of its own tables in transactions.
     rows_turn = nullcontext() if db.binlog is None else db.binlog.rows.turn
@@ -242,7 +243,7 @@ def _extra_problems(db: Any, shape: Shape) -> list[str]:
 
 
 def verify(db: Any, ledger: Ledger) -> list[str]:
-    """Every violation; if there is none, what the store shows is promised from now on."""
+    """Every violation; if there is none, the state that the store shows is promised from now on."""
     is_prepared = MAIN in db and PROGRESS in db and len(db[PROGRESS]) == THREADS
     if not any(line.startswith("shown ") for line in ledger.acknowledged):
         if is_prepared:

@@ -1,4 +1,4 @@
-"""The readers, by what they read."""
+"""The readers, by the kind of bytes they read."""
 
 from __future__ import annotations
 

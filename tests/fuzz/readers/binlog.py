@@ -43,7 +43,7 @@ from tidemark.replication.wire.messages import Position as SourcePosition
 
 FILE = "binlog.000001"
 ORIGIN = Origin(FILE, b.FIRST_POSITION)
-# In files of which the type of each event is not known, the bytes behind its header that hold its numbers.
+# For files whose event types are not known: the number of bytes after an event's header that hold its numbers.
 _FIXED_BYTES = 14
 # What servers send besides what the store writes; code and metadata.
 _STRANGE_TYPES = (
@@ -54,7 +54,7 @@ DAMAGED = (BinlogDamaged, LimitExceeded, FileTruncated)
 
 
 def _events(data: bytes, start: int = 0) -> list[tuple[int, int]]:
-    """Where the events begin and end, by their lengths; what has no length that can be is one event to the end."""
+    """Where the events begin and end, by their lengths; bytes without a valid length are one event to the end."""
     found, at = [], start
     while at + b.HEADER_BYTES + b.CHECKSUM_BYTES <= len(data):
         size = int.from_bytes(data[at + 9 : at + 13], "little")
@@ -197,7 +197,7 @@ def _relay_members() -> tuple[bytes, ...]:
 
 
 def _relay_shift() -> int:
-    """By how much the source's positions are smaller than where its events stand."""
+    """How much smaller the source's positions are than the offsets of its events."""
     data = _relay_members()[0]
     return (
         b.FIRST_POSITION

@@ -81,7 +81,7 @@ def raises(data: bytes) -> None:
 
 
 def recurses(data: bytes) -> None:
-    """Goes as deep as it is told."""
+    """Recurse as deep as the input says."""
     if TRIGGER in _body(data):
         recurses(data)
 
@@ -97,6 +97,6 @@ READERS = tuple(
     Reader(f"planted: {read.__name__}", lambda: [_member()], read, (Refused,), _MUTATIONS, ("accepted", "only N bytes"))
     for read in (sound, crashes, hangs, waits, is_slow, eats, raises, recurses, never_accepts)
 ) + (
-    # All of its inputs fail the checksum: what comes after it is not tested.
+    # All of its inputs fail the checksum: the code after it is not tested.
     Reader("planted: unmended", lambda: [_member()], sound, (Refused,), (octets(),), ("accepted", "only N bytes")),
 )

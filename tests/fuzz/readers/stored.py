@@ -73,10 +73,10 @@ from tidemark.replication.node_group.view_layout import VIEW
 RING_FILE = 32 << 10  # of the rings of logs that inputs are the first file of
 
 
-# --- one small store, and what is kept of it ----------------------------------------------------------
+# --- one small store, and its files -------------------------------------------------------------------
 @dataclass(frozen=True)
 class Kept:
-    """A closed store with a local checkpoint and changes behind it; its UUID, table and newest checkpoint."""
+    """A closed store with a local checkpoint and changes after it; its UUID, table and newest checkpoint."""
 
     contents: dict[str, bytes]
     store: bytes
@@ -124,7 +124,7 @@ def or_nothing(found: Any) -> Any:
 
 # --- sysfile, view, control file ------------------------------------------------------------------------
 def _read_sysfile(data: bytes) -> object:
-    """And the files of the log it speaks of, of which most are missing."""
+    """Also read the files of the log it names, most of which are missing."""
     found = or_nothing(read_sysfile(disk({"sysfile.0": data})))
     if found.geometry == kept().redo:
         return found
@@ -399,7 +399,7 @@ def _read_load_text(data: bytes) -> object:
 
 
 def _json_unit(kind: int, layout: Any) -> tuple[Mutation, ...]:
-    """Of a unit whose content is JSON."""
+    """Mutations of a unit whose content is JSON, most of them of that JSON."""
     body = sealed_json(kind, layout)
     return (*sealed_units(kind, layout), body, body, body, body)
 

@@ -1,5 +1,5 @@
-"""Whole stores of which one file is changed, opened and listed; catalogs; secrets; files of users; lines of the local
-socket.
+"""Whole stores with one changed file, opened and listed; catalogs; secrets; files of users; lines of the
+local socket.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _list(data: bytes) -> object:
 
 
 def _framed_by_line(mutation: Mutation) -> Mutation:
-    """Of files with a line before them that says what they are."""
+    """For files that a first line identifies."""
     return inside(
         mutation, lambda data: data.partition(b"\n")[2], lambda data, put: data.partition(b"\n")[0] + b"\n" + put
     )

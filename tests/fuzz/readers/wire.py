@@ -164,7 +164,7 @@ _PAYLOADS: tuple[tuple[Callable[[bytes], object], Sequence[bytes]], ...] = (
 
 
 def _behind_first(mutation: Mutation) -> Mutation:
-    """Of inputs whose first byte says what the rest is."""
+    """For inputs whose first byte is the kind of the rest: apply the mutation to the rest."""
     return inside(mutation, lambda data: data[1:], lambda data, rest: data[:1] + rest)
 
 
@@ -276,7 +276,7 @@ def _head_size(data: bytes) -> int:
 
 
 def _with_head(data: bytes, head: bytes) -> bytes:
-    """A message with another head, and what it had behind it."""
+    """A message with another head, and the rest of the message after it."""
     rest = data[4 + _head_size(data) :]
     rest = rest[-(4 + _head_size(data)) % 8 :]
     return struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8) + rest
@@ -292,7 +292,7 @@ _HEADS = inside(packed_tree(0), lambda data: data[4 : 4 + _head_size(data)], _wi
 
 
 def _decode(data: bytes) -> object:
-    return encode(decode(bytearray(data)))  # what is taken can be sent on
+    return encode(decode(bytearray(data)))  # what is accepted can be sent on
 
 
 READERS = (
