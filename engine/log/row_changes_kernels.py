@@ -24,8 +24,8 @@ PLACE_SHIFT = A.COUNT_SHIFT
 def list_records(words, stop, out, state):
     """List the records words[state[LS_AT]:stop], RECORD_LIST_WORDS for each that concerns rows or the schema.
 
-    Return OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are no record. Keep state[LS_TXID]
-    and a pending before-image, state[LS_BEFORE], between calls.
+    Return OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are not a record. Keep
+    state[LS_TXID] and a pending before-image, state[LS_BEFORE], between calls.
     """
     count = 0
     at = state[G.LS_AT]

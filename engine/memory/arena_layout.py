@@ -84,7 +84,7 @@ T_HAS_DISK = 9
 T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
 T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
 T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
-T_FORMAT = 20  # schema version of the newest added column, that of images accepted; 0: none was added
+T_FORMAT = 20  # schema version of the newest added column and of accepted images; 0: none was added
 T_VAR_SINCE = 21  # as F_VAR_SINCE
 T_CAPTURE = 22  # as F_CAPTURE
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 256
 BYTES_MAX = 4_096  # of one constant
-NODES_MAX = 200  # larger trees are compiled each time: a lookup would take long, and keeping them much memory
+NODES_MAX = 200  # larger trees are compiled each time: lookups would be slow, and the cache would need much memory
 _PLAIN = (bool, int, str, bytes, type(None))
 
 

@@ -114,7 +114,7 @@ class Partition(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a one-line description for people."""
+        """Return a readable description of one line."""
 
     @abstractmethod
     def bound_to(self, definition: Columns) -> Partition:
