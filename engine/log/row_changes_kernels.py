@@ -265,7 +265,7 @@ def join_into(rows, source, target):
 
 @helper
 def is_of_others(rows, source, target):
-    """Whether two changes were applied from two different servers."""
+    """Whether two changes were applied from different servers."""
     ours = rows[source + G.RW_TAIL] & L.ANY_VALUE_MASK
     theirs = rows[target + G.RW_TAIL] & L.ANY_VALUE_MASK
     are_applied = 0 < ours <= L.ANY_VALUE_SERVER_MAX and 0 < theirs <= L.ANY_VALUE_SERVER_MAX

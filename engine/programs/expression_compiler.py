@@ -203,7 +203,7 @@ class Compiler:
             self.asm.branch_stored("eq", column.name, stored, yes)
 
     def null_test(self, inner: Expression, yes: str, no: str) -> None:
-        """Go to `yes` where it is NULL, else to `no`."""
+        """Go to `yes` where the operand is NULL, else to `no`."""
         if isinstance(inner, Col):
             self.column(inner.name)
             self.asm.branch_column_null(inner.name, yes)

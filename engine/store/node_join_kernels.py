@@ -1,6 +1,6 @@
 """Node restart, the joiner: slices and groups of a live node on private memory (docs/internals/node-group.md).
 
-These kernels change only epochs and the position of the copy. They find the rows that are in the way, and the records
+These kernels change only epochs and the position of the copy. They find the rows to remove first, and build the records
 for the strict replay of REDO.
 """
 
