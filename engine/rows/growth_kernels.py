@@ -122,7 +122,7 @@ def put_back(mem, segment, blocks, source):
 
 @helper
 def change_overflow(mem, pool, segment, overflow, count):
-    """Give a segment this overflow list in place of the one it got while it was rebuilt."""
+    """Replace the overflow list that a segment got while it was rebuilt."""
     made = mem[segment + A.SEG_OVERFLOW]
     if made != 0 and made != overflow:
         give_block(mem, pool, made)

@@ -340,7 +340,7 @@ class Table:
         return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
-        """Publish a version with other indexes; those in `built`, which the list has, are ready. It cannot fail."""
+        """Publish a version with other indexes; those in `built` were announced, and are ready. It cannot fail."""
         indexes, uniques = self._including(built)
         building = {name: each for name, each in self.building.items() if name not in built}
         for index in built.values():

@@ -1,4 +1,4 @@
-"""Begin of a transaction in shared memory, and its reservations of log (D3, D5)."""
+"""The begin of a transaction in shared memory, and its reservation of REDO log (D3, D5)."""
 
 # mypy: ignore-errors
 
