@@ -24,8 +24,8 @@ PLACE_SHIFT = A.COUNT_SHIFT
 def list_records(words, stop, out, state):
     """List the records words[state[LS_AT]:stop], RECORD_LIST_WORDS for each that concerns rows or the schema.
 
-    Return OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are no record. Keep state[LS_TXID]
-    and a pending before-image, state[LS_BEFORE], between calls.
+    Return OK; ST_MORE if `out` is full: call again; ST_INVARIANT if the words there are not a record. Keep
+    state[LS_TXID] and a pending before-image, state[LS_BEFORE], between calls.
     """
     count = 0
     at = state[G.LS_AT]
@@ -265,7 +265,7 @@ def join_into(rows, source, target):
 
 @helper
 def is_of_others(rows, source, target):
-    """Whether two changes were applied from two different servers."""
+    """Whether two changes were applied from different servers."""
     ours = rows[source + G.RW_TAIL] & L.ANY_VALUE_MASK
     theirs = rows[target + G.RW_TAIL] & L.ANY_VALUE_MASK
     are_applied = 0 < ours <= L.ANY_VALUE_SERVER_MAX and 0 < theirs <= L.ANY_VALUE_SERVER_MAX

@@ -47,19 +47,19 @@ from tidemark.engine.memory.handles_kernels import descriptor_word, set_descript
 from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
 
 Words = NDArray[np.int64]
-NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that take an array and will not read it
+NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that take an array but do not read it
 KEPT_PAGES_MAX = 8  # the partition words after a drop of a partition take two
 CELL_SHARE = 4  # bytes of cells per byte of `data_memory`: even the smallest rows can be deleted in one transaction
 CELL_PAGES_MAX = (LOCK_OP_MASK + 1) * CELL_WORDS // 2 >> PAGE_SHIFT  # row locks can address twice as many
 
 
 def address_of(handle: int) -> int:
-    """Return the address of the descriptor of a structure that is pinned or unused elsewhere."""
+    """Return the address of the descriptor of a structure that is pinned, or that no other thread uses."""
     return (handle & HANDLE_BLOCK_MASK) << BLOCK_SHIFT
 
 
 def next_handle(handle: int) -> int:
-    """Return the handle of a structure after the call that withdraws it, with which the caller frees its memory."""
+    """Return the handle of a structure once it is withdrawn; the caller frees its memory by that handle."""
     return handle + (1 << HANDLE_BLOCK_BITS)
 
 
@@ -69,7 +69,7 @@ _MAP_NORESERVE = 0x4000
 
 def reserve(words: int, option: str, advice: int) -> mmap.mmap:
     """Reserve private anonymous memory, zeroed, in whole pages of the system; it costs nothing before it is touched.
-    option: the one to name if there is no room. Raises: MemoryExhausted.
+    option: the option to name in the error. Raises: MemoryExhausted.
     """
     size_bytes = -(-words * 8 // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
@@ -124,7 +124,7 @@ class Arena:
         self.pages_end = self.region = limit << PAGE_SHIFT
 
     def keep_pages(self) -> None:
-        """Keep some pages for calls that free memory; called when a restart has taken its memory."""
+        """Reserve some pages for calls that free memory. Called after a restart has allocated its memory."""
         self.mem[S_POOL + P_KEPT] = min(KEPT_PAGES_MAX, self.pages // 16)
 
     @property
@@ -153,7 +153,7 @@ class Arena:
         return max(0, int(descriptor_word(self.mem, handle, word)))
 
     def set_word(self, handle: int, word: int, value: int) -> None:
-        """Set one word of the descriptor of a structure that is pinned or unused elsewhere."""
+        """Set one word of the descriptor of a structure that is pinned, or that no other thread uses."""
         if set_descriptor_word(self.mem, handle, word, value) != OK:
             raise InvariantBroken("a fragment that was in use has been withdrawn; report this")
 
@@ -173,7 +173,7 @@ class Arena:
         return int(self.mem[S_CELL_HIGH]) - self.cells
 
     def no_room(self, what: str, table: str | None = None) -> MemoryExhausted:
-        """Return the error for a call that found no memory for `what`, or for the operation that was to create it."""
+        """Return the error for a call that found no memory for `what`, or no operation cell."""
         if self.mem[S_FREE_CELLS] == 0 and self.mem[S_CELL_HIGH] + CELL_WORDS > self.mem[S_CELL_LIMIT]:
             operations = self.operation_words() // CELL_WORDS
             return MemoryExhausted(

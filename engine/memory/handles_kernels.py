@@ -2,7 +2,8 @@
 
 Between two kernel calls a structure may be withdrawn, and its memory reused. A handle names a descriptor's block and
 its generation. Every kernel that takes a handle compares the generation first. The call that withdraws the structure
-changes it, and a block that was a descriptor once never becomes a page or a node, so that word can always be read.
+changes the generation. A block that was a descriptor once never becomes a page or a node, so its generation can always
+be read.
 """
 
 # mypy: ignore-errors
@@ -60,14 +61,14 @@ def give_descriptor(mem, descriptor):
 
 @helper
 def renew_handle(mem, descriptor):
-    """Make all handles of a descriptor stale but the next one, which only the caller can know."""
+    """Make all handles of a descriptor stale, except the next one, which only the caller can know."""
     mem[descriptor + A.D_GENERATION] += 1
 
 
 @kernel("int64(int64[::1], int64)")
 def withdraw(mem, handle):
-    """Make all handles of an index or a fragment that is in no list stale but the next one, with which the caller frees
-    the memory. Return OK, or ST_DROPPED if that was done before.
+    """Make all handles of an unlisted index or fragment stale, except the next one, with which the caller frees the
+    memory. Return OK, or ST_DROPPED if it was withdrawn before.
     """
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:

@@ -1,8 +1,8 @@
 """A cache of compiled expressions: the same expression over the same version of a table is compiled once.
 
-Two expressions are the same if their trees are, with type and spelling of constants: 1 and 1.0, or two decimals of
-different scale, may compile to different programs. Programs do not change while they run, so any number of threads may
-share one; each thread has its own memory (`engine/access/conditions.py`, `Running`).
+Two expressions are the same if their trees are equal, including type and spelling of constants: 1 and 1.0, or two
+decimals of different scale, may compile to different programs. Programs do not change while they run, so any number of
+threads may share one; each thread has its own memory (`engine/access/conditions.py`, `Running`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEPT_MAX = 256
 BYTES_MAX = 4_096  # of one constant
-NODES_MAX = 200  # larger trees are compiled each time: a lookup would take long, and keeping them much memory
+NODES_MAX = 200  # larger trees are compiled each time: lookups would be slow, and the cache would need much memory
 _PLAIN = (bool, int, str, bytes, type(None))
 
 
@@ -112,7 +112,7 @@ def compile_update(
     Raises: the same.
     """
     plain = {name: value for name, value in changes.items() if not isinstance(value, Expression)}
-    # Of a plain change the program has the column only.
+    # For a plain change, the program depends only on the column.
     known = [(name, None if name in plain else value) for name, value in changes.items()]
     try:
         key = _Key(definition, (where, *known))

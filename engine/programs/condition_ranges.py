@@ -1,5 +1,5 @@
 """Facts about single columns that follow from a condition: ranges, values and prefixes, for
-`engine/schema/partition_pruning.py` and `engine/access/index_choice.py`. None among values is NULL.
+`engine/schema/partition_pruning.py` and `engine/access/index_choice.py`. None in a list of values stands for NULL.
 
 Each fact about a column holds for every row the condition accepts. So it never matters which of several facts is kept,
 and a missing fact is never wrong.
@@ -28,7 +28,7 @@ _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
-    """Return, by column name, a fact about every row for which the condition (negated: its opposite) is true."""
+    """Return, by column name, a fact that holds for every row where the condition (negated: its opposite) is true."""
     if isinstance(node, Not):
         return known_of(node.inner, not negated)
     if isinstance(node, Junction):

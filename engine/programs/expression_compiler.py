@@ -1,5 +1,5 @@
-"""Compiles expressions to programs: types from the table, constants by the column they are compared with, conditions as
-jumping code.
+"""Compile expressions to programs: types come from the table, a constant gets the type of the column that it is
+compared with, and conditions become jumps.
 
 A condition jumps to one label where it is true and to another where it is false or NULL, and its negation is pushed
 down to the leaves, so that three-valued logic needs no third value. Arithmetic has one more label for NULL.
@@ -73,7 +73,7 @@ def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]
     """Return the operands, each with whether it is negated. Neighbours that look for values of one column are merged
     into one Member, which is true and false for the same rows and looks for each value once.
     """
-    # An effective | looks for equal values, an effective & for different ones; De Morgan exchanges both.
+    # After negation, | looks for equal values and & for different ones; De Morgan exchanges the two.
     is_and = node.is_and != negated
     wanted = "ne" if node.is_and else "eq"
     found: list[tuple[Expression, bool]] = []
@@ -104,7 +104,7 @@ def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
 
 
 class Compiler:
-    """Emits code for one expression after the other into one assembler."""
+    """Emits the code of several expressions, one after the other, into one assembler."""
 
     def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
         self.definition = definition
@@ -203,7 +203,7 @@ class Compiler:
             self.asm.branch_stored("eq", column.name, stored, yes)
 
     def null_test(self, inner: Expression, yes: str, no: str) -> None:
-        """Go to `yes` where it is NULL, else to `no`."""
+        """Go to `yes` where the operand is NULL, else to `no`."""
         if isinstance(inner, Col):
             self.column(inner.name)
             self.asm.branch_column_null(inner.name, yes)
@@ -318,7 +318,7 @@ class Compiler:
 
     @staticmethod
     def _beside(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
-        """Return the comparison with a number between two storable ones, of which `near` is one."""
+        """Return the comparison with a number that lies between two storable numbers; `near` is one of the two."""
         if condition in ("eq", "ne"):
             return condition == "ne"
         if condition in ("lt", "le"):
@@ -335,7 +335,7 @@ class Compiler:
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
-        """Return the registers it needs, by Sethi and Ullman; two at least for arithmetic, for scaling."""
+        """Return the number of registers that a node needs, by Sethi and Ullman; arithmetic needs two for scaling."""
         if not isinstance(node, Arithmetic):
             return 1
         if id(node) not in self._needs:

@@ -71,7 +71,7 @@ class Expression:
         vars(self).update(parts=parts, depth=depth)
 
     def __repr__(self) -> str:
-        """Write it as a dataclass writes itself, without recursion."""
+        """Return the same text as a dataclass's own repr, built without recursion."""
         written: list[str] = []
         ahead: list[Any] = [self]
         while ahead:
@@ -161,7 +161,7 @@ class Expression:
         return Not(self)
 
     def is_null(self) -> NullTest:
-        """Return a condition that is true where it is NULL.
+        """Return a condition that is true where this expression is NULL.
 
         Examples:
             >>> db["item"].scan(where=tm.col("stock").is_null()).count()
@@ -170,7 +170,7 @@ class Expression:
         return NullTest(self)
 
     def is_not_null(self) -> Not:
-        """Return a condition that is true where it is not NULL.
+        """Return a condition that is true where this expression is not NULL.
 
         Examples:
             >>> db["item"].scan(where=tm.col("stock").is_not_null()).count()
@@ -179,7 +179,7 @@ class Expression:
         return Not(NullTest(self))
 
     def isin(self, values: Iterable[object]) -> Member:
-        """Return a condition that is true where it equals one of the values.
+        """Return a condition that is true where this expression equals one of the values.
 
         Examples:
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).count()
@@ -188,7 +188,7 @@ class Expression:
         return Member(self, tuple(lifted(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:
-        """Return the condition low <= it <= high.
+        """Return a condition that is true where low <= this expression <= high.
 
         Examples:
             >>> db["item"].scan(where=tm.col("stock").between(5, 10)).count()
@@ -211,7 +211,7 @@ class Expression:
         return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
 
     def starts_with(self, prefix: str | bytes) -> Like:
-        """Return a condition that is true where it begins with the prefix.
+        """Return a condition that is true where this expression begins with the prefix.
 
         Raises: TypeMismatch for a prefix that is neither str nor bytes.
 
@@ -308,7 +308,7 @@ class Like(Expression):
 
 
 def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
-    """Join two conditions by & or |, in one level with operands that either of them already joins the same way."""
+    """Join two conditions by & or |, in one level with the operands that either already joins in the same way."""
     made = object.__new__(Junction)
     operands: list[Expression] = []
     parts = depth = 1
@@ -327,7 +327,7 @@ def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
 
 
 def _shown_parts(node: Expression) -> list[Any]:
-    """Return the written form of a node: text, and expressions in their places."""
+    """Return the pieces of a node's repr: text, and the expressions between."""
     shown_parts: list[Any] = [f"{type(node).__qualname__}("]
     between = ""
     for field in fields(node):  # type: ignore[arg-type]

@@ -93,16 +93,16 @@ class Program:
 
     @property
     def is_forward(self) -> bool:
-        """Whether it runs as a vector."""
+        """Whether the program may run over a vector of rows."""
         return bool(self.words[p.H_FLAGS] & p.PF_FORWARD)
 
     @property
     def needs(self) -> int:
-        """Bits NEED_…: the parts of a row it reads."""
+        """Bits NEED_…: the parts of a row that the program reads."""
         return int(self.words[p.H_NEEDS])
 
     def new_work(self) -> Words:
-        """Return memory for one thread to run it in; accumulators are zero."""
+        """Return memory in which one thread can run the program; accumulators are zero."""
         return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
 
     def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
@@ -122,7 +122,7 @@ class Assembler:
     """Builds a program for rows of `definition`: one call per instruction, then `finish()`.
 
     Registers are numbers below 16. Labels and subroutines are names; they may be used before they are set. Values of
-    columns have the form users give them in. Branches on a column follow SQL's rules for NULL unless `sql` is False.
+    columns have the same form as in rows. Branches on a column follow SQL's rules for NULL unless `sql` is False.
 
     A call raises ProgramInvalid for a register, label, number or condition that is invalid, NoSuchColumn for a column
     that the table does not have, and TypeMismatch or ValueOutOfRange for a value that its column cannot hold.
@@ -294,7 +294,7 @@ class Assembler:
         self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[name])
 
     def write(self, name: str, register: int) -> None:
-        """Give the column the register's value, if the row is accepted.
+        """Write the register's value to the column, if the row is accepted.
 
         Examples:
             >>> asm = tm.Assembler(db["item"].definition, updates=True)

@@ -2,7 +2,8 @@
 reads.
 
 Two passes: first every word of every instruction alone; then, along the paths, the types of the registers. A subroutine
-starts with the registers that all its callers agree on; after a call those hold that all its returns agree on.
+starts with the register types on which all its callers agree. After a call, the types hold on which all its returns
+agree.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def flags_of(instructions: Sequence[Fields], updates: bool) -> int:
         for number, each in enumerate(instructions)
     )
     opcodes = {each.opcode for each in instructions}
-    # A vector would have aggregated rows that come after the last one.
+    # A vector would already have aggregated rows after the last one.
     if p.OP_EXIT_OK_LAST in opcodes and not opcodes.isdisjoint(AGGREGATES):
         forward = False
     return forward * p.PF_FORWARD | updates * p.PF_UPDATES

@@ -1,6 +1,6 @@
 """Arithmetic of the program machine over the planes of registers.
 
-Loops run over all rows, due or not, and do not test for it. Rows with a wrong result are marked in the plane of
+Loops run over all rows and do not test which rows are due. Rows with a wrong result are marked in the plane of
 comparisons, and the caller ends those of them that are due.
 """
 
@@ -117,7 +117,7 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
 
 @helper
 def _divide_floats(work, opcode, flags, target, one, other, begin, end):
-    """Compute the same for floats, which do not overflow. Return the marks joined."""
+    """Compute quotients and remainders of floats, which do not overflow. Return the marks joined."""
     wrong = 0
     seen = 0
     for row in range(begin, end):

@@ -16,7 +16,7 @@ from tidemark.engine.programs.vm_words_kernels import bits_of, single_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.schema import row_layout as R
 
-# Values in place of a length.
+# Returned instead of a length.
 IS_NULL = -1
 IS_ABSENT = -2
 IS_DAMAGED = -3
@@ -53,7 +53,7 @@ def var_part_words(data, part):
 
 @helper
 def is_var_part(data, part):
-    """Whether a var part is where a table without one has its disk part, because the table got var parts later."""
+    """Whether a var part lies where a table without var parts has its disk part: the table got them later."""
     if part <= 0 or part >= data.size:
         return False
     return (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or data[part] & R.VAR_WORDS_MASK == 1

@@ -1,7 +1,8 @@
 """Rows of a vector: which are due, branches, verdicts, and the writes and aggregates of programs.
 
 A row is due at instruction k if it continues at k or before. Registers of finished rows may hold anything. Registers of
-rows that continue further ahead must be kept, so results go to the scratch register first while there are such rows.
+rows that continue at a later instruction must be kept, so results go to the scratch register first while there are such
+rows.
 Hot loops load before they choose: a load that depends on a condition would keep them from being vectorised.
 """
 
@@ -34,7 +35,7 @@ def survey(work, begin, end):
 
 @helper
 def finish_rows(work, verdict, code, k, begin, end):
-    """Give the due rows their verdict."""
+    """Set the verdict of the due rows and finish them."""
     first = np.uint64(P.W_RESUME + begin)
     verdicts = np.uint64(P.W_VERDICT + begin)
     codes = np.uint64(P.W_CODE + begin)
@@ -75,7 +76,7 @@ def refuse_nulls(work, register, k, begin, end):
 
 @helper
 def put_target(work, register, k):
-    """Return the register an instruction must write to so that rows further ahead keep their values."""
+    """Return the register an instruction must write, so that rows at later instructions keep their values."""
     return P.SCRATCH if work[P.W_TOP] > k else register
 
 

@@ -1,4 +1,4 @@
-"""Kernels that verify a live fragment: rows and index agree, every reference leads where it must.
+"""Kernels that verify a live fragment: rows and index agree, and every reference has a valid target.
 
 Each call checks a bounded number of slots and holds the GIL, so that it sees one instant. It follows a reference only
 after a check that it leads into the arena. It reports a fault and its place; the caller continues after it.

@@ -99,7 +99,7 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     for position, name in enumerate(frame.columns):
         series = frame.iloc[:, position]
         plain_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
-        # In pandas NaN means missing; in a column that is not nullable it can only be a number.
+        # In pandas NaN means missing; in a column that is not nullable, NaN can only be a number.
         if plain_float and name not in nullable:
             arrays.append(pa.array(series.to_numpy()))
             continue
@@ -199,7 +199,7 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
 
 
 def _filled(chunk: list[Any], names: list[str]) -> frozenset[str]:
-    """Return the columns that no row of the chunk gives."""
+    """Return the columns that are missing in every row of the chunk."""
     if not all(isinstance(row, Mapping) for row in chunk) or len(chunk[0]) == len(names):
         return frozenset()
     return frozenset(names).difference(*chunk)

@@ -1,8 +1,8 @@
 """Arrow arrays converted to the type of a column, validated as a whole.
 
 `conform` returns an array of values that the column accepts, or refuses. An unsuitable Arrow type is a TypeMismatch of
-the column. Only if some value does not fit, the column's type checks the values one by one, so that batches and single
-rows refuse the same values with the same message.
+the column. If some value does not fit, the column's type checks the values one by one, so that batches and single rows
+refuse the same values with the same message.
 """
 
 from __future__ import annotations

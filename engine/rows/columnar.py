@@ -371,8 +371,8 @@ def _var_validity(place: Place, arrays: Mapping[int, pa.Array], count: int) -> t
 
 
 def _var_bytes(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes and ends (count + 1) of a column of the var part, also of an added one of any type or a dropped
-    one.
+    """Return the bytes and ends (count + 1) of a column of the var part, including added columns of any type and
+    dropped columns.
     """
     if place.is_dropped:
         return NO_BYTES, np.zeros(count + 1, np.int64)

@@ -36,7 +36,7 @@ def _scatter(image, source, first, stride, units, begin, count):
         return -1
     if first + (begin + count - 1) * stride + units > image.size or (begin + count) * units > source.size:
         return -1
-    # A few units take a pass each: an inner loop of unknown length costs more than another pass in the cache.
+    # For few units, one pass each: an inner loop of unknown length costs more than another pass in the cache.
     if units <= _PASSES_MAX:
         for unit in range(units):
             for row in range(begin, begin + count):

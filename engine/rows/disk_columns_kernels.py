@@ -74,8 +74,8 @@ def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_wo
     """Find where the disk part of each image starts; returns count, or -1 - row if an image's lengths contradict each
     other.
 
-    `fixed_words` and `has_var` describe the part in memory, the other two the disk part. Rows of a table that got var
-    parts since have one although has_var is 0.
+    `fixed_words` and `has_var` describe the part in memory, the other two the disk part. If the table got var parts
+    later, rows have one although has_var is 0.
     """
     if count > starts.size or count > offsets.size:
         return -1

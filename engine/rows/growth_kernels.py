@@ -13,11 +13,10 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.memory.pool_kernels import give_block, take_block
 from tidemark.engine.rows.segments_kernels import place_anyhow
 
-# A segment grows before it is fuller than the first of these, in 1,024ths; after a split it is at most as full as the
-# second.
+# Fill limits in 1,024ths: a segment grows before it exceeds the first; after a split it does not exceed the second.
 FULL_1024 = 968
 ROOMY_1024 = 830
-# Entries for which a segment gets room ahead of a bulk load, with a margin for chance, so it is not split right after.
+# Entries for which a segment is sized ahead of a bulk load. The margin for uneven hashing avoids a split soon after.
 RESERVED_ENTRIES = 3_650
 
 
@@ -123,7 +122,7 @@ def put_back(mem, segment, blocks, source):
 
 @helper
 def change_overflow(mem, pool, segment, overflow, count):
-    """Give a segment this overflow list in place of the one it got while it was rebuilt."""
+    """Replace the overflow list that a segment got while it was rebuilt."""
     made = mem[segment + A.SEG_OVERFLOW]
     if made != 0 and made != overflow:
         give_block(mem, pool, made)

@@ -229,7 +229,7 @@ def finish_entries(mem, fragment):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_copies(mem, shapes, targets, words, start, stop, state):
-    """Load old rows words[start:stop], of any table and fragment, into the fragments that come from this checkpoint.
+    """Load old rows words[start:stop], of any table and fragment, into the fragments loaded from this checkpoint.
 
     shapes: per table number [fixed words, has var, fragments, place of the first in targets]; 0 fragments: no such
     table. targets: handles of fragments, 0 for fragments that are loaded from elsewhere. state: [offset reached, rows

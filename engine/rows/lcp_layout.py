@@ -41,7 +41,7 @@ LCP_CONTROL = np.dtype(
     ]
 )
 
-# Table and fragment of the file with old rows copied by commits, of all fragments.
+# Table and fragment of the file that holds the old rows copied by commits, for all fragments.
 COPIES_TABLE = 0
 COPIES_FRAGMENT = (1 << 32) - 1
 # Table and fragment of the file of extent headers.

@@ -4,8 +4,8 @@ Invariants: (1) a value reaches an image only after its column's type has accept
 (padding and the bytes under a NULL are zero), so images can be compared as words; (3) nothing changes before everything
 is validated.
 
-Speed: rows whose values are stored unconverted take one precompiled `struct.Struct`. Its range checks replace ours, and
-only a row that it refuses is checked value by value, to name the wrong value.
+Speed: rows whose values are stored unconverted take one precompiled `struct.Struct`. Its range checks replace ours.
+Only a row that it refuses is checked value by value, to name the wrong value.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class RowFormat:
             raise self._wrong_count(values, number)
         if tuple(map(type, values)) == self._direct_types:
             for position, width in self._direct_lengths:
-                # struct would silently cut a value that is too long.
+                # struct would silently truncate a value that is too long.
                 if len(values[position]) > width:
                     break
             else:
@@ -327,7 +327,7 @@ class RowFormat:
         if self.has_var or self.has_disk:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
-            # If all disk columns were dropped, some images come without their disk part.
+            # If all disk columns were dropped, some images are passed without their disk part.
             with_disk = bool(self._disk_names)
             self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, with_disk)
         return self.Row._make(self._loaded(values))

@@ -111,8 +111,8 @@ def make_page(mem, fragment, logical):
     """Give a logical page an arena page and put it in the list; returns the page or a status code."""
     if (logical >> 18) >= A.MAP_ROOTS:
         return A.ST_PAGES
-    # A given ROWID may be past the end: skipped pages are marked released, so that they get used. They come first: if
-    # memory ends here, each page counted so far is whole.
+    # A given ROWID may be past the end: skipped pages are marked released, so that they get used. Mark them first: if
+    # memory runs out here, each page counted so far is complete.
     while mem[fragment + A.F_PAGES] < logical:
         skipped = mem[fragment + A.F_PAGES]
         between = map_leaf(mem, fragment, skipped)
@@ -266,7 +266,7 @@ def give_slot(mem, fragment, rowid, at):
     if mem[base + A.PG_USED] & A.USED_MASK:
         return
     if mem[fragment + A.F_FREE_HEAD] == page and mem[fragment + A.F_FREE_TAIL] == page:
-        return  # the only page with room stays, or a single row coming and going would create and drop it each time
+        return  # keep the only page with room: one row inserted and deleted again would create and drop it each time
     emptied = mem[base + A.PG_EMPTIED]
     for slot in range(mem[base + A.PG_FRESH]):
         epoch = mem[base + A.PAGE_HEADER_WORDS + slot * words + 1]

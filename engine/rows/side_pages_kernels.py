@@ -1,7 +1,7 @@
 """Var parts of tables that were created without them, and changes of a table's row format (D1).
 
 Rows of such a table have no word for a var reference. A *side page* of a fixed page has one for each slot; the fixed
-page's PG_USED leads to it. The operation that brings the first var part of the page creates it (D3), and it is released
+page's PG_USED leads to it. The operation that stores the first var part of the page creates it (D3), and it is released
 with the page. Images written by versions before F_VAR_SINCE have no var part.
 """
 
@@ -40,7 +40,7 @@ def var_of(mem, fragment, row):
 
 @helper
 def set_var(mem, fragment, row, reference):
-    """Give a row another var reference, for which `make_side` has made room; returns the previous one."""
+    """Replace a row's var reference, for which `make_side` has made room; returns the previous reference."""
     place = var_place(mem, fragment, row)
     if place == 0:
         return 0

@@ -30,7 +30,7 @@ def _packer(code: str) -> struct.Struct:
 
 
 def is_plain(kind: ColumnType) -> bool:
-    """Whether values are stored unchanged in a var part."""
+    """Whether values go into a var part unchanged."""
     return kind.is_var or isinstance(kind, Char)
 
 

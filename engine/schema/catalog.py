@@ -139,8 +139,8 @@ class Catalog:
     def rewrite(self, lsn: int, definitions: Sequence[TableDefinition]) -> None:
         """Rebuild the catalog from the store's definitions. Until the seal is synced, the disk holds no valid catalog.
 
-        One thread at a time. Raises: CatalogDamaged if LMDB cannot write it, StorageFull, TooManyFiles, Rejected if its
-        place is taken by something else, StoreFailed.
+        One thread at a time. Raises: CatalogDamaged if LMDB cannot write it, StorageFull, TooManyFiles, Rejected if
+        something else is in its place, StoreFailed.
         """
         import lmdb
 

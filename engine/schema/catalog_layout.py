@@ -20,7 +20,7 @@ CATALOG_VALUE = np.dtype(
 CATALOG_SEAL = np.dtype(
     [
         *SEAL_FIELDS,
-        ("lsn", "<u8"),  # the log up to here is reflected
+        ("lsn", "<u8"),  # the catalog reflects the log up to this LSN
         ("file_bytes", "<u8"),  # size of data.mdb
         ("file_digest", "<u8"),  # XXH3-64 over data.mdb
         ("tables", "<u8"),

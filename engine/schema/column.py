@@ -164,7 +164,7 @@ class Columns(Protocol):
 
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
-        """Every column of which rows may have bytes, with its position among the columns."""
+        """Every column for which rows may have bytes, with its position among the columns."""
         ...
 
     @property

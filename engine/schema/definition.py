@@ -32,8 +32,8 @@ class TableDefinition:
 
     `table_id` is 0 until the store numbers the table; every schema change raises `version`. `tablespace` is the
     tablespace of the disk columns; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
-    `indexes`: built indexes, in order of creation. `dropped`: columns of which rows may still have bytes, each with its
-    place among all columns that ever existed, ascending.
+    `indexes`: built indexes, in order of creation. `dropped`: columns for which rows may still have bytes, each with
+    its place among all columns that ever existed, ascending.
     """
 
     table_id: int
@@ -148,7 +148,7 @@ class TableDefinition:
 
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
-        """All columns of which rows have bytes, in order of creation, each with its position in `columns`; dropped
+        """All columns for which rows have bytes, in order of creation, each with its position in `columns`; dropped
         columns have positions past the last.
         """
         if not self.dropped:

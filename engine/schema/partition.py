@@ -92,7 +92,7 @@ class Partition(ABC):
     @property
     @abstractmethod
     def next_number(self) -> int:
-        """The first fragment number that was never assigned; neither were any above it."""
+        """The lowest fragment number above all that were ever assigned."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class Partition(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a one-line description for people."""
+        """Return a readable description of one line."""
 
     @abstractmethod
     def bound_to(self, definition: Columns) -> Partition:
@@ -125,11 +125,11 @@ class Partition(ABC):
         """Return a JSON object that `partition_from_json` turns into an equal partition. types: of the key columns."""
 
     def plus(self, name: str, bound: Any) -> Partition:
-        """Return this partition with one partition more. Raises: SchemaInvalid, LimitExceeded."""
+        """Return this partitioning with one more partition. Raises: SchemaInvalid, LimitExceeded."""
         raise SchemaInvalid("only range and list partitions can be added; a hash would move all rows")
 
     def minus(self, name: str) -> Partition:
-        """Return this partition with one partition less. Raises: NoSuchPartition, SchemaInvalid."""
+        """Return this partitioning with one partition fewer. Raises: NoSuchPartition, SchemaInvalid."""
         raise SchemaInvalid("only range and list partitions can be dropped; every row of a hash would need a new place")
 
 

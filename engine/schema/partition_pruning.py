@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
-# Up to so many values are checked one by one; more prune nothing.
+# Up to this many values are checked one by one; a longer list prunes nothing.
 VALUES_MAX = 1_024
 # Order of pieces: a value is (0, its sort key); then before all values, past all values, MAXVALUE, past MAXVALUE.
 BELOW_ALL = (-1,)

@@ -142,7 +142,7 @@ def is_plain(definition: TableDefinition) -> bool:
 
 
 def _header(definition: TableDefinition) -> Words:
-    """Return the header, without the words that depend on entries."""
+    """Return the header, except the words that depend on entries."""
     words = np.zeros(SP_WORDS, dtype=np.int64)
     partition = definition.partition
     key = [definition.columns[position].type for position in definition.key_positions]

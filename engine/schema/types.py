@@ -27,7 +27,7 @@ from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Any number with so many digits fits a signed 64-bit integer.
+# Any number of this many digits fits a signed 64-bit integer.
 DECIMAL_WORD_DIGITS = 18
 
 

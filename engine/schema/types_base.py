@@ -22,7 +22,7 @@ def shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
         # Python refuses to format integers of over 4,300 digits.
         return f"{type(value).__name__} of {value.bit_length()} bits"
-    # A megabyte of bytes must not be formatted only to be cut.
+    # Do not format a megabyte of bytes only to truncate the text.
     is_long = isinstance(value, (str, bytes, bytearray))
     try:
         text = repr(value[: 2 * SHOWN_CHARACTERS]) if is_long else repr(value)  # type: ignore[index]

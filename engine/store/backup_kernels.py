@@ -43,8 +43,8 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
     """Copy the entries of rows [state[B_NEXT], stop) that changed after epoch `since` to out[state[B_USED]:], and set
     every row's bit in `live`, unless `live` is empty. offsets: those of the images in `words`.
 
-    fixed, has_var, has_disk: the shape of an image by the backup's definition; a var part that the table got later is
-    left out. The disk reference is set to 0. Return OK, or ST_SPACE - words needed at row state[B_NEXT].
+    fixed, has_var, has_disk: the shape of an image by the backup's definition; a var part that the table got later
+    is omitted. The disk reference is set to 0. Return OK, or ST_SPACE - words needed at row state[B_NEXT].
     """
     while state[I.B_NEXT] < stop:
         image = offsets[state[I.B_NEXT]]

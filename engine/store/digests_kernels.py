@@ -99,8 +99,8 @@ def fold_words(lanes, words, units, validity, first_bit, count):
     nogil=True,
 )
 def fold_bytes(lanes, words, ends, validity, first_bit, count):
-    """Fold a column of strings: row i has the bytes [ends[i], ends[i + 1]) of `words`, which needs one word more than
-    they fill. Return count, or -1 for invalid bounds.
+    """Fold a column of strings: row i has the bytes [ends[i], ends[i + 1]) of `words`. `words` needs one word more than
+    the bytes fill. Return count, or -1 for invalid bounds.
     """
     if count < 0 or 2 * count > lanes.size or count >= ends.size or not has_bits(validity, first_bit, count):
         return -1

@@ -280,7 +280,7 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
         state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
-            state[O.GA_LEFT] = 0  # a segment of the index was rebuilt: enough work for one call
+            state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough work for one call
     return A.OK if count > 0 and state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
 
 

@@ -1,6 +1,6 @@
 """Node restart, the joiner: slices and groups of a live node on private memory (docs/internals/node-group.md).
 
-These kernels change only epochs and the position of the copy. They find the rows that are in the way, and the records
+These kernels change only epochs and the position of the copy. They find the rows to remove first, and build the records
 for the strict replay of REDO.
 """
 
@@ -360,7 +360,7 @@ def find_deleted(mem, tables, words, stop, out, state):
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def executed_records(mem, tables, words, start, stop, out, state):
     """Copy the operations of the records words[start:stop] on copied slots to `out`, which has as many words; the scan
-    brings the others later. A run of inserts is cut at the position of the copy.
+    copies the others later. A run of inserts is cut at the position of the copy.
 
     Counts are in state[N_USED] and state[N_ROWS] (operations or runs left out completely). OK, or ST_INVARIANT at
     state[N_NEXT].

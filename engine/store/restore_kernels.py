@@ -1,8 +1,9 @@
 """Restore of fragments without a store: archived operations are separated by fragment, folded by row, and merged with
 the levels of a backup into entries of a local checkpoint (docs/backup.md, 4).
 
-A *change* of the archive is the epoch of its group, then the operation record of the log. To fold the changes of a row
-gives what the backup must have for it, and its final state. All memory is private, and all content is checked.
+A *change* of the archive is the epoch of its group, then the operation record of the log. Folding the changes of a
+row gives the state that the backup must have for it, and its final state. All memory is private, and all content is
+checked.
 """
 
 # mypy: ignore-errors

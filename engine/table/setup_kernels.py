@@ -59,7 +59,7 @@ def make_table(mem, shape):
     """Create an empty table; return its handle. If memory is exhausted, free what was allocated and return 0.
 
     shape: [id, fragment numbers ever assigned, fixed words, has var, key words in the fixed image, hash seed, schema
-    version, has disk], then the numbers that have a fragment (nothing: all have one).
+    version, has disk], then the numbers that have a fragment (empty: all have one).
     """
     table = take_descriptor(mem)
     if table == 0:
@@ -189,7 +189,7 @@ def drop_fragment_pages(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64)")
 def drop_table_rest(mem, table):
-    """After the pages of a withdrawn table, free its maps, indexes and descriptors. Return OK or ST_DROPPED."""
+    """Free the maps, indexes and descriptors of a withdrawn table whose pages are freed. Return OK or ST_DROPPED."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -203,7 +203,7 @@ def drop_table_rest(mem, table):
 
 @helper
 def drop_rest(mem, fragment):
-    """After the pages of a fragment, free its map, index and descriptor."""
+    """Free the map, index and descriptor of a fragment whose pages are freed."""
     pool = mem[fragment + A.F_POOL]
     drop_index(mem, fragment)
     for root in range(A.MAP_ROOTS):

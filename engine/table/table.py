@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
-# Room in which a kernel gathers the words of a key that it hashes.
+# Scratch words in which a kernel gathers a key to hash.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
 
 
@@ -71,7 +71,7 @@ class PartitionChange:
 
 
 class DroppedFragment:
-    """The fragment of a dropped partition, until no reader uses it any more."""
+    """The fragment of a dropped partition, kept until no reader uses it."""
 
     __slots__ = ("fragment", "table")
 
@@ -156,7 +156,7 @@ class Table:
         self.indexes: dict[str, StoredIndex] = {}
         self.uniques: dict[str, StoredUnique] = {}
         self.building: dict[str, AnyIndex] = {}
-        # Columns of unique indexes, also of those being built: a change of one of them has to bring the whole image.
+        # Columns of unique indexes, also of those being built: an update of one of them must pass the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
             set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
@@ -167,10 +167,10 @@ class Table:
             join_tablespace(self.mem, self.handle, tablespace, *self._piece_words(tablespace))
 
     def _set_format(self) -> None:
-        """Let kernels accept images of this version, and no others."""
+        """Make kernels accept only images of this version."""
         layout = self.format.layout
         added = max((column.added for _, column in self.definition.physical), default=0)
-        self.stamp = added << MODE_BITS  # next to the mode of a call that brings images
+        self.stamp = added << MODE_BITS  # combined with the mode of a call that passes images
         change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, added, self.definition.version)
 
     @property
@@ -328,7 +328,7 @@ class Table:
         for each in self._views:
             view = each()
             if view is not None:
-                # Older versions may have other names. Theirs stay: bringing the whole image is always correct.
+                # Older versions may use other column names. Keep those: passing the whole image is always correct.
                 view.unique_columns = names if view is self else view.unique_columns | names
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
@@ -336,11 +336,11 @@ class Table:
         before = self.definition
         if before.indexes == definition.indexes:
             return False
-        # Compared without indexes: those of one may name columns that the other does not have.
+        # Compare without indexes: an index of one may name columns that the other does not have.
         return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
-        """Publish a version with other indexes; those in `built`, which the list has, are ready. It cannot fail."""
+        """Publish a version with other indexes; those in `built` were announced, and are ready. It cannot fail."""
         indexes, uniques = self._including(built)
         building = {name: each for name, each in self.building.items() if name not in built}
         for index in built.values():
@@ -405,14 +405,13 @@ class Table:
         return numbers[: encoded.count]
 
     def is_change_of_partitions(self, definition: TableDefinition) -> bool:
-        """Whether a definition has one partition more or less than this table's, and differs in nothing else."""
+        """Whether a definition differs from this table's only in one added or dropped partition."""
         before, after = self.definition, definition
         numbers = set(before.partition.numbers) ^ set(after.partition.numbers)
         return len(numbers) == 1 and is_same(replace(before, version=after.version, partition=after.partition), after)
 
     def prepare(self, definition: TableDefinition) -> PartitionChange:
-        """Allocate all memory that a version of the definition with one partition more or less needs, and change
-        nothing.
+        """Allocate all memory for a definition with one partition added or dropped; the table does not change.
 
         Raises: MemoryExhausted, SchemaInvalid.
         """

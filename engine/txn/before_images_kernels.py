@@ -172,8 +172,8 @@ def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kin
     """Append a record of `kind`, which changes no row, for each image i of [start, stop) whose chosen[i] is not 0. OK,
     or ST_SPACE; X_ROW is the next row. offsets: one more than images.
 
-    chosen[i] > 0: the record names fragment chosen[i] - 1 and is dropped with it. -1: it names `fragment`, any one of
-    the table.
+    chosen[i] > 0: the record names fragment chosen[i] - 1 and is dropped with it. -1: it names `fragment`, which may
+    be any of the table's.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

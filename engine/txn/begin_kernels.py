@@ -1,4 +1,4 @@
-"""Begin of a transaction in shared memory, and its reservations of log (D3, D5)."""
+"""The begin of a transaction in shared memory, and its reservation of REDO log (D3, D5)."""
 
 # mypy: ignore-errors
 
@@ -54,7 +54,7 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
 @kernel("int64(int64[::1], int64, int64)")
 def tag_transaction(mem, txn, tail_word):
     """Set any-value and author of a transaction's next records; OK, or ST_INVARIANT if an earlier operation has another
-    author: those of one transaction have the same author, or none.
+    author: all operations of a transaction have the same author, or none.
     """
     author = (tail_word >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
     if author != 0 and mem[txn + A.X_AUTHOR] != 0 and mem[txn + A.X_AUTHOR] != author:

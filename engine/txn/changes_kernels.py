@@ -104,7 +104,7 @@ def image_words(images, at, fixed_words, has_var):
 @helper
 def promise_copy(mem, txn, words):
     """Reserve room for a copy into a local checkpoint; OK or ST_COPIES. A transaction may exceed the limit if no other
-    has reserved; one that spools reserves slice by slice at commit.
+    has reserved; a spooled transaction reserves slice by slice at commit.
     """
     if mem[txn + A.X_SPOOLED] != 0:
         return A.OK

@@ -3,7 +3,7 @@
 Nothing here can fail: the operation has reserved every slot, index entry, var part, page and copy. Row, entries and
 disk part change in one kernel call, so a reader sees either all old or all new.
 
-indexes, disk: 1 if operations may change indexes, or disk parts, else None. numba leaves out the branches of a None, so
+indexes, disk: 1 if operations may change indexes, or disk parts, else None. numba drops the branches on a None, so
 this one source is compiled three times: for rows in memory alone, with indexes, and with both.
 """
 
@@ -85,7 +85,7 @@ def not_passed(mem, fragment, rowid):
 
 @helper
 def keep_old(mem, fragment, rowid, row, copies):
-    """Copy a row about to change for the running local checkpoint, if that still needs it. OK or ST_INVARIANT."""
+    """Copy a row about to change, if the running local checkpoint still needs it. OK or ST_INVARIANT."""
     if mem[row] & A.LCP_BIT or not not_passed(mem, fragment, rowid):
         return A.OK
     if mem[fragment + A.F_LCP_ACTIVE] == 1:

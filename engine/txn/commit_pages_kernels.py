@@ -1,4 +1,4 @@
-"""List the pages of disk columns that a commit needs, so that the caller can load and pin them (D3, D7)."""
+"""The pages of disk columns that a commit needs, listed so that the caller can load and pin them (D3, D7)."""
 
 # mypy: ignore-errors
 

@@ -1,7 +1,7 @@
 """The delete log: deleted rows and their epochs, for nodes that rejoin (docs/internals/node-group.md).
 
-Every commit that deletes a row calls `note_delete` in the same kernel call; it cannot fail. A new entry overwrites the
-oldest when the log is full.
+Every commit that deletes a row calls `note_delete` in the same kernel call; `note_delete` cannot fail. A new entry
+overwrites the oldest when the log is full.
 """
 
 # mypy: ignore-errors

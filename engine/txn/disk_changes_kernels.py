@@ -228,7 +228,7 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
         else:
             tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
-        if fragment == 0:  # not looked up yet, or dropped since
+        if fragment == 0:  # not looked up yet, or dropped meanwhile
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
                 mem[txn + A.X_ROW] = position

@@ -1,4 +1,4 @@
-"""The placement of load files' rows in a fragment by the transaction that adopts them: inserts at given ROWIDs.
+"""Rows of load files, placed in a fragment by the transaction that adopts them: inserts at given ROWIDs.
 
 The records are already in the transaction's buffer, and rows go to new pages, in order. A page being filled has no free
 slot for other transactions: it counts as full, and is in no list, until `close_page`.
@@ -62,7 +62,7 @@ def reserve_pages(mem, fragment, pages):
 def release_pages(mem, fragment, first, pages):
     """Release logical pages that were not created, for use by other transactions. Idempotent.
 
-    A page number whose map leaf finds no memory stays unused until the next restart.
+    If there is no memory for the map leaf of a page number, the number stays unused until the next restart.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

@@ -47,7 +47,7 @@ def meet_row(mem, txn, fragment, rowid, row, mode):
     if head & A.LOCK_MASK == 0:
         return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
     if mode == A.MODE_INSERT and head & A.LOCK_SHARED:
-        return A.ST_DUPLICATE  # no transaction holds it exclusively, so no wait is needed
+        return A.ST_DUPLICATE  # no transaction holds the row exclusively, so no wait is needed
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
     if own_kind(mem, row) == L.KIND_DELETE:
@@ -120,7 +120,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         else:
             tag = tag_of(images, first, words, mem[table + A.T_SEED])
             fragment = 0
-        if fragment == 0:  # not looked up yet, or dropped since
+        if fragment == 0:  # not looked up yet, or dropped meanwhile
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
                 mem[txn + A.X_ROW] = position
