@@ -321,7 +321,7 @@ class RowFormat:
         return memory, whole - memory
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """Return the row at a word offset as a named tuple; other parts follow the fixed image unless passed apart."""
+        """Return the row at a word offset as a named tuple; the other parts follow the fixed image unless passed separately."""
         values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:

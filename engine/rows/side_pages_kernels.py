@@ -74,7 +74,7 @@ def is_empty_var(mem, fragment, words):
 
 @helper
 def words_of_var(mem, reference):
-    """Return the words of a var part in an image: a row without one gets a header."""
+    """Return the words of a var part in an image; a missing one takes a header word."""
     return var_words(mem, reference) if reference != 0 else 1
 
 
