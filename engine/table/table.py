@@ -277,7 +277,7 @@ class Table:
         return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)
 
     def mark_dropped(self) -> None:
-        """Let no caller begin to use any version of it."""
+        """Mark all versions as dropped, so that no caller begins to use one."""
         self._share(is_dropped=True)
 
     # --- indexes ---------------------------------------------------------------------------------
