@@ -73,7 +73,8 @@ def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]
     """Return the operands, each with whether it is negated. Neighbours that look for values of one column are merged
     into one Member, which is true and false for the same rows and looks for each value once.
     """
-    # | joins equalities and & inequalities. Negation exchanges & and |; an & that results is a negated Member.
+    # Equalities under | and inequalities under & become one Member. Negation exchanges & and |; if the result is an &,
+    # the Member is negated.
     is_and = node.is_and != negated
     wanted = "ne" if node.is_and else "eq"
     found: list[tuple[Expression, bool]] = []

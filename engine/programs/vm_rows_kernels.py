@@ -309,7 +309,7 @@ def _sum_floats(work, register, at, k, begin, end):
 
 @helper
 def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
-    """Find the least or greatest of one-word values; the first of equal ones stays."""
+    """Find the least or greatest of one-word values; of equal values, the first one stays."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS)
     count = work[at + P.ACC_COUNT]
     best = work[at + P.ACC_LOW]

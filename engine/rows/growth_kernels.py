@@ -68,7 +68,7 @@ def make_segment(mem, fragment, depth, blocks):
 
 @helper
 def unmake_segment(mem, fragment, segment):
-    """Remove the segment that was created last; no directory entry leads to it."""
+    """Remove the segment that was created last, to which no directory entry refers yet."""
     blocks = mem[segment + A.SEG_BLOCKS]
     mem[segment + A.SEG_BLOCKS] = 0
     give_blocks(mem, fragment, segment, 0, blocks)
@@ -160,7 +160,7 @@ def entries_with_bit(mem, segment, depth):
 
 @helper
 def roomy_blocks(entries, least):
-    """Return the blocks for a segment of so many entries after a split; at least `least`."""
+    """Return the number of blocks for a segment of `entries` entries after a split; at least `least`."""
     return min(max(entries * 1024 // (ROOMY_1024 * A.BUCKETS_PER_BLOCK * A.BUCKET_WORDS) + 1, least), A.SEG_BLOCKS_MAX)
 
 

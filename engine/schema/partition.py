@@ -443,8 +443,8 @@ class RangePartition(_NamedPartition):
 
 
 class ListPartition(_NamedPartition):
-    """Distribute rows by lists of values of key columns: `partitions` maps names to values, which are tuples
-    if there are several columns.
+    """Distribute rows by lists of values of key columns: `partitions` maps each name to its values, which are
+    tuples if there are several columns.
 
     Raises: as `RangePartition`; `create_table` raises SchemaInvalid for a value that is in two lists, and LimitExceeded
     for too many values.
