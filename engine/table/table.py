@@ -438,7 +438,7 @@ class Table:
         drop_partition_words(self.mem, change.words)
 
     def apply(self, change: PartitionChange) -> None:
-        """Publish a prepared change, all at once. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
+        """Publish a prepared change at once. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
         change_partitions(
             self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
         )
