@@ -59,7 +59,7 @@ def address_of(handle: int) -> int:
 
 
 def next_handle(handle: int) -> int:
-    """Return the handle of a structure once it is withdrawn; the caller frees its memory by that handle."""
+    """Return the handle that a structure has after its withdrawal, by which the caller frees its memory."""
     return handle + (1 << HANDLE_BLOCK_BITS)
 
 
@@ -133,7 +133,7 @@ class Arena:
         return int(self.mem[S_POOL + P_TAKES])
 
     def refuse(self, take: int) -> None:
-        """Let the request of this number fail as if memory were full, for tests. 0: none from now on."""
+        """Make the request with this number fail as if memory were full, for tests; 0: none."""
         self.mem[S_POOL + P_REFUSED] = take
 
     def take_region(self, words: int) -> int:

@@ -67,7 +67,7 @@ POOL_WORDS = 16
 # kernel call that withdraws the structure changes the generation, so every older handle is stale.
 HANDLE_BLOCK_BITS = 31
 HANDLE_BLOCK_MASK = (1 << HANDLE_BLOCK_BITS) - 1
-D_GENERATION = 23  # in every such descriptor
+D_GENERATION = 23  # in every descriptor that has handles
 GENERATION_MAX = (1 << 32) - 2  # a block that has reached it is not reused
 
 # --- table descriptor (a block) -----------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Pages and blocks of a pool, and the cells of operations.
 
 A pool has never-used pages, free pages and free blocks. Eight blocks are carved from a page, and joined again as soon
-as all of them are free. Cells are not part of `data_memory`: a row can be deleted when all of that is full.
+as all of them are free. Cells are not part of `data_memory`, so that rows can still be deleted when
+`data_memory` is full.
 
 Returned addresses are word indexes; 0 means exhausted (page 0 is the store header, so no unit is ever there).
 """
@@ -178,8 +179,8 @@ def setup_memory(mem, cell_page, first_page, limit_page):
 def split_pool(mem):
     """Turn the upper half of the never-used pages into a pool that grows downwards, for a restart with two loaders.
 
-    The unused rest between the two is one range again afterwards, so no page is touched before it is needed. Return OK
-    or ST_MEMORY.
+    `join_pools` makes the never-used pages between the two one range again, so no page is touched before it is needed.
+    Return OK or ST_MEMORY.
     """
     high = mem[A.S_POOL + A.P_HIGH]
     limit = mem[A.S_POOL + A.P_LIMIT]

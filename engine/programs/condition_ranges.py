@@ -69,7 +69,7 @@ def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
 
 
 def starts_of(node: Expression) -> dict[str, bytes]:
-    """Return, by column name, the prefix of the value in every row for which the condition is true."""
+    """Return, by column name, a prefix that the value has in every row for which the condition is true."""
     if isinstance(node, Junction) and node.is_and:
         longest: dict[str, bytes] = {}
         for each in node.operands:

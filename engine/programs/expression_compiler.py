@@ -73,7 +73,8 @@ def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]
     """Return the operands, each with whether it is negated. Neighbours that look for values of one column are merged
     into one Member, which is true and false for the same rows and looks for each value once.
     """
-    # After negation, | looks for equal values and & for different ones; De Morgan exchanges the two.
+    # Equalities under | and inequalities under & become one Member. Negation exchanges & and |; if the result is an &,
+    # the Member is negated.
     is_and = node.is_and != negated
     wanted = "ne" if node.is_and else "eq"
     found: list[tuple[Expression, bool]] = []
@@ -288,7 +289,7 @@ class Compiler:
         return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
 
     def _exact(self, kind: ColumnType, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """Return an exact comparison with a stored value for one with a number, or its result for all but NULL."""
+        """Return a comparison with a number as an exact one with a stored value, or its result for all but NULL."""
         if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
             raise self.refuse(f"a {kind!r} column is compared with numbers, got {shown(value)}")
         if isinstance(value, PythonDecimal) and not value.is_finite():

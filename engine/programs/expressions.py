@@ -31,8 +31,8 @@ class Expression:
     comparisons. Nothing is evaluated before a call takes the expression.
 
     Every operator and method raises ProgramInvalid if the expression has too many parts or nests too deep, and
-    TypeMismatch for a plain value next to & or |. The truth value of an expression raises TypeMismatch, so `and`, `or`,
-    `not` and chained comparisons do.
+    TypeMismatch for a plain value next to & or |. The truth value of an expression raises TypeMismatch, and so do
+    `and`, `or`, `not` and chained comparisons, which take it.
 
     Examples:
         >>> stock = tm.col("stock")
@@ -236,7 +236,7 @@ class Col(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(Expression):
-    """A Python value; its stored form depends on its other operand."""
+    """A Python value; its stored form depends on the operand it is combined with."""
 
     value: Any
 
@@ -286,14 +286,14 @@ class Not(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NullTest(Expression):
-    """Whether something is NULL."""
+    """Whether the operand is NULL."""
 
     inner: Expression
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Member(Expression):
-    """Equal to one of some values."""
+    """Whether the operand equals one of the values."""
 
     inner: Expression
     values: tuple[Expression, ...]
@@ -301,7 +301,7 @@ class Member(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Like(Expression):
-    """Matches a pattern."""
+    """Whether the operand matches a pattern."""
 
     inner: Expression
     pattern: bytes

@@ -2,8 +2,8 @@
 reads.
 
 Two passes: first every word of every instruction alone; then, along the paths, the types of the registers. A subroutine
-starts with the register types on which all its callers agree. After a call, the types hold on which all its returns
-agree.
+starts with the register types on which all its callers agree. After a call, the register types are those on which all
+its returns agree.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _FLOAT_LIMIT = 9223372036854775808.0
 
 @helper
 def _word_result(opcode, x, y):
-    """Return the result of an instruction on two integers that cannot fail."""
+    """Return the result on two integers of an instruction that cannot fail."""
     if opcode == P.OP_SUB:
         return subtract_words(x, y)
     if opcode == P.OP_MUL:
@@ -70,7 +70,7 @@ def _add_words(work, opcode, target, one, other, count):
 
 @helper
 def _add_exact(work, opcode, target, one, other, begin, count):
-    """Compute sums and differences; rows that overflow are marked. Return the marks joined."""
+    """Compute sums and differences; rows that overflow are marked. Return the OR of all marks."""
     wrong = 0
     turn = -1 if opcode == P.OP_SUB_EXACT else 0  # x - y is x + ~y + 1
     marks = np.uint64(P.W_COMPARED + begin)
@@ -88,7 +88,7 @@ def _add_exact(work, opcode, target, one, other, begin, count):
 
 @helper
 def _divide_words(work, opcode, flags, target, one, other, begin, end):
-    """Compute quotients and remainders; divisions by zero and overflows are marked. Return the marks joined."""
+    """Compute quotients and remainders; divisions by zero and overflows are marked. Return the OR of all marks."""
     wrong = 0
     seen = 0
     for row in range(begin, end):
@@ -117,7 +117,7 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
 
 @helper
 def _divide_floats(work, opcode, flags, target, one, other, begin, end):
-    """Compute quotients and remainders of floats, which do not overflow. Return the marks joined."""
+    """Compute quotients and remainders of floats, which do not overflow. Return the OR of all marks."""
     wrong = 0
     seen = 0
     for row in range(begin, end):
@@ -178,7 +178,7 @@ def _float_words(work, opcode, target, one, other, count):
 
 @helper
 def _wide_words(work, opcode, target, one, other, begin, end):
-    """Compute sums and differences of wide integers; rows that overflow are marked. Return the marks joined."""
+    """Compute sums and differences of wide integers; rows that overflow are marked. Return the OR of all marks."""
     wrong = 0
     for row in range(begin, end):
         low = work[P.W_LOW + one * P.VECTOR_ROWS + row]
@@ -203,7 +203,7 @@ def _wide_words(work, opcode, target, one, other, begin, end):
 
 @helper
 def convert(work, opcode, target, source, begin, end):
-    """Convert one register; rows with a value that does not fit are marked. Return the marks joined."""
+    """Convert one register; rows with a value that does not fit are marked. Return the OR of all marks."""
     wrong = 0
     for row in range(begin, end):
         low = work[P.W_LOW + source * P.VECTOR_ROWS + row]
@@ -232,7 +232,7 @@ def convert(work, opcode, target, source, begin, end):
 
 @helper
 def calculate(work, opcode, flags, target, one, other, begin, end):
-    """Compute target ← one, opcode, other for all rows; return 0 if no row is marked with an error."""
+    """Compute target ← one opcode other for all rows; return 0 if no row is marked with an error."""
     first = np.uint64(P.W_LOW + one * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_LOW + other * P.VECTOR_ROWS + begin)
     place = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)

@@ -161,9 +161,9 @@ def compare_registers(work, one, other, kind, begin, end):
 
 @helper
 def order_nulls(work, is_sql, null_order, k, begin, end):
-    """Let NULL in the scratch registers decide comparisons: 2 keeps a branch from being taken.
+    """Set the comparison of rows with NULL in a scratch register; 2 means that the branch is not taken.
 
-    null_order: the result for one NULL on the left by the historic rule; 0 if no branch is taken by that rule either.
+    null_order: by the historic rule, the result if only the left one is NULL; 0 if the branch is not taken then either.
     """
     if (work[P.W_NULLS_SEEN + P.SCRATCH] | work[P.W_NULLS_SEEN + P.SCRATCH_OTHER]) == 0:
         return
@@ -309,7 +309,7 @@ def _sum_floats(work, register, at, k, begin, end):
 
 @helper
 def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
-    """Find the least or greatest of one-word values; the first of equal ones stays."""
+    """Find the least or greatest of one-word values; of equal values, the first one stays."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS)
     count = work[at + P.ACC_COUNT]
     best = work[at + P.ACC_LOW]

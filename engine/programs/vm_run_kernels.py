@@ -196,7 +196,7 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
             compare_registers(work, P.SCRATCH, P.SCRATCH_OTHER, kind, begin, end)
     order_nulls(work, is_sql, null_order, k, begin, end)
     if condition >= P.COND_LIKE:
-        condition &= 1  # the even ones test for 0
+        condition &= 1  # even conditions branch on 0, odd ones on anything else
     branch_rows(work, (_TAKEN >> (3 * condition)) & 7, program[at + P.I_TARGET], k, begin, end)
 
 

@@ -42,7 +42,7 @@ def page_is_sound(mem, fragment, page, logical):
 
 @helper
 def chunk_is_sound(mem, fragment, reference):
-    """Whether a reference leads to a used chunk inside a var page of the fragment."""
+    """Whether a reference is to a used chunk inside a var page of the fragment."""
     page = reference >> 16
     if page <= 0 or page >= mem.size >> A.PAGE_SHIFT:
         return False
@@ -105,7 +105,7 @@ def var_is_sound(mem, fragment, reference):
 
 @helper
 def entries_of(mem, fragment, tag, rowid):
-    """Return how many index entries lead to a row."""
+    """Return the number of index entries that refer to a row."""
     if mem[fragment + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, fragment, tag)
@@ -123,7 +123,7 @@ def entries_of(mem, fragment, tag, rowid):
 
 @helper
 def lock_is_sound(mem, fragment, rowid, head, state):
-    """Whether a row's exclusive lock leads to an operation on it, and a slot that needs a lock has one."""
+    """Whether a row's exclusive lock refers to an operation on that row, and a slot that needs a lock has one."""
     lock = head & A.LOCK_MASK
     if lock == 0:
         return state != A.RESERVED
@@ -221,7 +221,7 @@ def check_index(mem, fragment, limit, state):
         state[0] = number + 1
         segment = mem[mem[fragment + A.F_DIRECTORY + (number >> 9)] + (number & 511)]
         if number >> mem[segment + A.SEG_DEPTH] != 0:
-            continue  # several directory entries lead to a segment; only the first counts
+            continue  # several directory entries may refer to one segment; check it at the first only
         looked += 1
         count = mem[segment + A.SEG_OVERFLOW_COUNT]
         for block in range(min(mem[segment + A.SEG_BLOCKS], A.SEG_BLOCKS_MAX)):

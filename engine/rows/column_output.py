@@ -51,7 +51,7 @@ def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = No
 
 
 def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
-    """Return the columns a caller asks for, all if None; they may include `hidden` ones. Rows have a field for each.
+    """Return the columns a caller asks for, all if None; they may include `hidden` ones, which `None` omits.
 
     Raises: NoSuchColumn, SchemaInvalid for a repeated name.
     """

@@ -1,7 +1,9 @@
 """The batch encoder: record batches to row images and canonical keys, byte for byte as `engine/rows/row_format.py`.
 
-Invariants: all columns are validated before the first image word is written; padding and the bytes under NULLs are
-zero. Fixed columns are scattered block by block, so that a block of images stays in the cache while its columns are
+Invariants: all values are validated before the first image word is written (only the limit on var parts is checked
+later); padding and the bytes under NULLs are zero.
+
+Fixed columns are scattered block by block, so that a block of images stays in the cache while its columns are
 written. Var parts take two passes: lengths with a prefix sum, then the bytes.
 """
 

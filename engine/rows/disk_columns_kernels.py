@@ -1,4 +1,4 @@
-"""Kernels that join the two parts of row images and find the second; private memory only.
+"""Kernels that join memory part and disk part to row images, and find the disk part in images; private memory only.
 
 Offsets are word positions: count + 1 where they delimit images, count where they only give starts. Lengths in images
 are checked before they are used.
@@ -57,7 +57,7 @@ def _var_words(images, at):
 
 @helper
 def _is_var(images, at):
-    """Whether a var part is at word `at`, not a disk part, which has no count of columns and at least two words."""
+    """Whether the part at word `at` is a var part. A disk part has no column count and at least two words."""
     if at >= images.size:
         return False
     return (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or images[

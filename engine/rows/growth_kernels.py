@@ -68,7 +68,7 @@ def make_segment(mem, fragment, depth, blocks):
 
 @helper
 def unmake_segment(mem, fragment, segment):
-    """Remove the segment that was created last; no directory entry leads to it."""
+    """Remove the segment that was created last, to which no directory entry refers yet."""
     blocks = mem[segment + A.SEG_BLOCKS]
     mem[segment + A.SEG_BLOCKS] = 0
     give_blocks(mem, fragment, segment, 0, blocks)
@@ -122,7 +122,7 @@ def put_back(mem, segment, blocks, source):
 
 @helper
 def change_overflow(mem, pool, segment, overflow, count):
-    """Replace the overflow list that a segment got while it was rebuilt."""
+    """Set a segment's overflow list after a failed rebuild, and release the list that the rebuild created."""
     made = mem[segment + A.SEG_OVERFLOW]
     if made != 0 and made != overflow:
         give_block(mem, pool, made)
@@ -132,7 +132,9 @@ def change_overflow(mem, pool, segment, overflow, count):
 
 @helper
 def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_count):
-    """Place the entries set aside and an overflow list into both halves of a segment; OK, or ST_MEMORY midway."""
+    """Distribute the entries set aside, and those of an overflow list, to both halves of a segment; OK, or ST_MEMORY
+    midway.
+    """
     scratch = mem[pool + A.P_SCRATCH]
     for i in range(blocks * A.BLOCK_WORDS + overflow_count):
         entry = mem[scratch + i] if i < blocks * A.BLOCK_WORDS else mem[overflow + i - blocks * A.BLOCK_WORDS]
@@ -158,7 +160,7 @@ def entries_with_bit(mem, segment, depth):
 
 @helper
 def roomy_blocks(entries, least):
-    """Return the blocks for a segment of so many entries after a split; at least `least`."""
+    """Return the number of blocks for a segment of `entries` entries after a split; at least `least`."""
     return min(max(entries * 1024 // (ROOMY_1024 * A.BUCKETS_PER_BLOCK * A.BUCKET_WORDS) + 1, least), A.SEG_BLOCKS_MAX)
 
 
@@ -278,7 +280,9 @@ def reserve_step(mem, fragment, expected, at):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def reserve_index(mem, fragment, expected, at):
-    """Do `reserve_step` for a live fragment: call it with the position it returns until that is negative."""
+    """Run one `reserve_step` for a live fragment; the caller repeats it from the returned position until that is
+    negative. ST_DROPPED if the fragment is gone.
+    """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED

@@ -128,7 +128,7 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
 @helper
 def place_image(mem, fragment, rowid, epoch, author, images, at, words):
-    """Do `place_row` without the index."""
+    """Put a row image at a given ROWID, without an index entry; OK or a status code."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     reference = 0
     if words > fixed and not is_empty_var(mem, fragment, words - fixed):

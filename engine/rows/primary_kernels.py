@@ -127,7 +127,7 @@ def index_find(mem, fragment, tag, keys, start, words):
 
 @helper
 def find_among_many(mem, fragment, segment, tag, keys, start, words):
-    """Do `index_find` where several entries share a tag, or some are in the overflow list."""
+    """Find a key as `index_find` does, in a segment where several entries share a tag or the overflow list is used."""
     wanted = A.ENTRY_USED | tag
     at = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     found = search_bucket(mem, fragment, at, A.BUCKET_WORDS, wanted, keys, start, words)

@@ -321,7 +321,10 @@ class RowFormat:
         return memory, whole - memory
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """Return the row at a word offset as a named tuple; other parts follow the fixed image unless passed apart."""
+        """Return the row at a word offset as a named tuple.
+
+        var_buffer: the parts after the fixed image; None: they follow it in `buffer`.
+        """
         values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:

@@ -143,7 +143,8 @@ def split_var_part(buffer: memoryview, offset: int) -> VarPart:
 def put_var_values(part: bytearray, offset: int, values: Mapping[int, bytes | None]) -> bool:
     """Overwrite the values with these ordinals in the var part at a byte offset by values of the same lengths.
 
-    Returns False and changes nothing if a length differs, a NULL comes or goes, or the part contradicts itself.
+    Returns False and changes nothing if a length differs, an old or new value is NULL, the part lacks the column, or
+    its lengths contradict each other.
     """
     if len(part) - offset < WORD_BYTES:
         return False

@@ -266,7 +266,7 @@ def give_slot(mem, fragment, rowid, at):
     if mem[base + A.PG_USED] & A.USED_MASK:
         return
     if mem[fragment + A.F_FREE_HEAD] == page and mem[fragment + A.F_FREE_TAIL] == page:
-        return  # keep the only page with room: one row inserted and deleted again would create and drop it each time
+        return  # keep the only page with room; a row inserted and deleted in turn would recreate it each time
     emptied = mem[base + A.PG_EMPTIED]
     for slot in range(mem[base + A.PG_FRESH]):
         epoch = mem[base + A.PAGE_HEADER_WORDS + slot * words + 1]

@@ -74,7 +74,7 @@ def is_empty_var(mem, fragment, words):
 
 @helper
 def words_of_var(mem, reference):
-    """Return the words of a var part in an image: a row without one gets a header."""
+    """Return the words of a var part in an image; a missing one takes a header word."""
     return var_words(mem, reference) if reference != 0 else 1
 
 
@@ -89,7 +89,7 @@ def put_var(mem, reference, out, at):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_format(mem, table, has_var, var_since, format_version, version):
-    """Set a new version of a table's columns, which every later kernel call uses; OK or ST_DROPPED. A repeated call
+    """Set a new version of a table's columns, which every later kernel call uses; OK or ST_DROPPED. A second call
     changes nothing.
     """
     table = descriptor_of(mem, table)

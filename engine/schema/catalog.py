@@ -193,5 +193,5 @@ class Catalog:
 
 
 def _extend_digest(digest: int, words: Words) -> int:
-    """Extend the digest over a list of sealed values: each value's checksum is mixed with its position."""
+    """Extend the digest of a list of sealed values by the next one; the digest depends on their order."""
     return (digest * 0x9E3779B185EBCA87 + xxh3_words(words, 0, words.size)) % (1 << 64)

@@ -24,7 +24,7 @@ CATALOG_SEAL = np.dtype(
         ("file_bytes", "<u8"),  # size of data.mdb
         ("file_digest", "<u8"),  # XXH3-64 over data.mdb
         ("tables", "<u8"),
-        ("tables_digest", "<u8"),  # XXH3-64 over all sealed values in order of table number
+        ("tables_digest", "<u8"),  # of the XXH3-64 of each sealed value, mixed in order of table number
         ("reserved", "<u8", (22,)),
     ]
 )

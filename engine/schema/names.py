@@ -12,7 +12,9 @@ EXCEPTIONS_SUFFIX = "$EX"
 
 
 def check_name(name: object, what: str, forbidden: str = "/") -> str:
-    """Return the name. Raises: InvalidName unless it has 1 to 64 printable characters and no forbidden ones."""
+    """Return the name. Raises: InvalidName unless it has 1 to 64 printable characters, no blanks at its ends
+    and no forbidden ones.
+    """
     if not isinstance(name, str):
         raise InvalidName(f"{what} name must be a str, got {shown(name)}", name=name)
     if not 1 <= len(name) <= limits.NAME_CHARACTERS_MAX:

@@ -145,7 +145,7 @@ class HashPartition(Partition):
     Args:
         fragments: The number of partitions.
         columns: Hash only these key columns; None: the whole key.
-        modulo: No hash, but this integer key column mod fragments.
+        modulo: Distribute by this integer key column mod fragments instead of a hash.
 
     Raises: SchemaInvalid for a number of fragments out of range, and for columns that are not given by name.
     `create_table` raises it for columns that are not in the primary key.
@@ -264,7 +264,7 @@ class KeyPartition(HashPartition):
 
 
 def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
-    """Return the values of `count` columns as a tuple; a single value may come without one. Raises: SchemaInvalid."""
+    """Return the values of `count` columns as a tuple; a single value needs no tuple. Raises: SchemaInvalid."""
     if value is MAXVALUE:
         return (MAXVALUE,) * count
     pieces = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -392,7 +392,8 @@ class RangePartition(_NamedPartition):
     """Distribute rows by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and
     exclusive, a tuple for several columns, MAXVALUE at the end for a range without bound.
 
-    A row goes to the first partition whose bound is above it; the range of a dropped partition falls to the next.
+    A row goes to the first partition whose bound is above it; after a partition is dropped, new
+    rows of its range go to the next.
 
     Raises: InvalidName for a partition; SchemaInvalid for other arguments; LimitExceeded if the fragment numbers are
     used up. `create_table` raises SchemaInvalid for bounds that do not ascend or do not fit the columns.
@@ -442,8 +443,8 @@ class RangePartition(_NamedPartition):
 
 
 class ListPartition(_NamedPartition):
-    """Distribute rows by lists of values of key columns: `partitions` are name: values, each a tuple for several
-    columns.
+    """Distribute rows by lists of values of key columns: `partitions` maps each name to its values, which are
+    tuples if there are several columns.
 
     Raises: as `RangePartition`; `create_table` raises SchemaInvalid for a value that is in two lists, and LimitExceeded
     for too many values.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Up to this many values are checked one by one; a longer list prunes nothing.
 VALUES_MAX = 1_024
-# Order of pieces: a value is (0, its sort key); then before all values, past all values, MAXVALUE, past MAXVALUE.
+# Sort keys of pieces: (0, sort key) of a value; before all values, past all values, MAXVALUE, past MAXVALUE.
 BELOW_ALL = (-1,)
 ABOVE_ALL = (1,)
 AT_MAXVALUE = (2,)
@@ -86,7 +86,7 @@ class _Column:
                 self._set_values(stored)
 
     def _store(self, value: Any) -> Any:
-        """Return the stored form of a value; None if it is not exactly that value."""
+        """Return the stored form of a value; None if the column cannot hold the value exactly."""
         try:
             stored = self.kind.stored_key(value)
         except Rejected:

@@ -184,7 +184,7 @@ def fragment_of(mem, table, keys, start, words):
 
 @helper
 def private_number(header, keys, start, words, scratch, scratch_at):
-    """Like `fragment_number`, from a table's private hash header."""
+    """Return the fragment number as `fragment_number` does, from a table's private hash header."""
     if header[H.HH_PARTITION] != 0:
         return partition_of(header, header[H.HH_PARTITION], keys, start, scratch, scratch_at)
     if header[H.HH_FRAGMENTS] == 1:

@@ -1,7 +1,8 @@
 """Partition words, with which a kernel finds the partition of a canonical key (docs/internals/access.md, section 10).
 
-Main memory only. A header, then entries: in the arena in a block and units (blocks or pages), in the private copy for
-batches in one array. Addresses of units in the header are indexes of the array that has the header.
+Main memory only. A header, then entries. In the arena, the header is a block and the entries are in units (blocks or
+pages); the private copy for batches is one array. Addresses of units in the header are indexes of the array that
+has the header.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def shown(value: object) -> str:
     is_long = isinstance(value, (str, bytes, bytearray))
     try:
         text = repr(value[: 2 * SHOWN_CHARACTERS]) if is_long else repr(value)  # type: ignore[index]
-    except ValueError:  # it contains such an integer
+    except ValueError:  # the value contains an integer of over 4,300 digits
         text = "that cannot be printed"
     text = text.replace("\n", " ")  # messages are one line; the repr of arrays and frames has many
     if len(text) > SHOWN_CHARACTERS:

@@ -142,10 +142,10 @@ def take_bit(live, rowid, slots):
 def find_entries(words, start, stop, shapes, wanted, live, out, state):
     """Write the offsets of the images of the chosen entries words[start:stop] to out[state[B_USED]:].
 
-    shapes: those of the possible tables, as for `load_copies`. wanted: [table, fragment or -1 for all fragments among
-    entries of other tables, slots of a page, whether its entries have a disk part, whether each must be chosen]. live:
-    bits of the chosen ROWIDs, cleared when found; if it is empty, all are chosen. Return OK; ST_SPACE if `out` is too
-    small; ST_INVARIANT if the entry at state[B_NEXT] is invalid.
+    shapes: those of the possible tables, as for `load_copies`. wanted: [table, fragment (-1: all fragments, and entries
+    of other tables are skipped), slots of a page, whether its entries have a disk part, whether each must be chosen].
+    live: bits of the chosen ROWIDs, cleared when found; if it is empty, all are chosen. Return OK; ST_SPACE if `out` is
+    too small; ST_INVARIANT if the entry at state[B_NEXT] is invalid.
     """
     at = start
     while at < stop:

@@ -88,8 +88,8 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
     """Undo the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
 
     tables: handle by table number, 0 for dropped tables. lcp_lsn: LSN of the checkpoint's mark, where UNDO ends. state:
-    [record, applied, skipped, page]. OK when record is -1; ST_MORE at a mark; ST_PAGE (the caller then holds the page
-    as a fresh one); ST_DAMAGED (state[3] is the page).
+    [record, applied, skipped, page]. OK when record is -1; ST_MORE at a mark; ST_PAGE (the caller then holds page
+    state[3] with FRESH_PAGE: a wholly free page is formatted, not read); ST_DAMAGED (state[3] is the page).
     """
     while state[0] >= 0:
         at = offsets[state[0]]

@@ -378,7 +378,7 @@ def begin_unit(mem, txn):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
-    """Apply records words[state[GA_AT]:stop], of transactions or, if state[GA_TXN_STOP] is `stop`, of one alone.
+    """Apply records words[state[GA_AT]:stop], of transactions, or of a single one if state[GA_TXN_STOP] is `stop`.
 
     tables: handle by table number, 0 for dropped tables. copies: as in `commit_at_once`. A call prepares about `budget`
     rows; a small transaction is applied in one step. OK when all is done; ST_MORE; ST_COPIES, with the room needed in

@@ -142,7 +142,7 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
 
 @helper
 def same_words(one, at, other, start, count):
-    """Whether one[at:] and other[start:] begin with the same words."""
+    """Whether one[at:] and other[start:] begin with the same `count` words."""
     for i in range(count):
         if one[at + i] != other[start + i]:
             return False

@@ -248,7 +248,7 @@ def add_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64)")
 def drop_fragment_rest(mem, fragment):
-    """Like `drop_table_rest`, for a fragment of a partition that was dropped or never published."""
+    """Free the rest of a fragment as `drop_table_rest` does, for a partition that was dropped or never published."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -259,7 +259,7 @@ def drop_fragment_rest(mem, fragment):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_partitions(mem, table, number, fragment, words, version):
     """Publish a new version of the table, which every later kernel call uses: `fragment` becomes the fragment `number`
-    (0: that one is dropped), and the partition words at `words` distribute rows. A repetition changes nothing.
+    (0: that one is dropped), and the partition words at `words` distribute rows. A second call changes nothing.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -199,7 +199,7 @@ class Table:
         return view
 
     def take_over(self) -> None:
-        """Become the version in force. It cannot fail; a repetition, as after Ctrl-C, changes nothing."""
+        """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
         self._set_format()
         self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
         for definition in self.definition.indexes:
@@ -277,7 +277,7 @@ class Table:
         return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)
 
     def mark_dropped(self) -> None:
-        """Let no caller begin to use any version of it."""
+        """Mark all versions as dropped, so that no caller begins to use one."""
         self._share(is_dropped=True)
 
     # --- indexes ---------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ class Table:
         drop_partition_words(self.mem, change.words)
 
     def apply(self, change: PartitionChange) -> None:
-        """Publish a prepared change, all at once. It cannot fail; a repetition, as after Ctrl-C, changes nothing."""
+        """Publish a prepared change at once. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
         change_partitions(
             self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
         )

@@ -49,7 +49,7 @@ def abort_insert(mem, txn, operation):
 def abort_one(mem, txn, buf, operation, until):
     """Undo the newest operation of a transaction; OK, ST_SPOOLED with nothing done, or ST_INVARIANT.
 
-    until: see `undo_until`; if it is 0, the records are not needed any more.
+    until: see `undo_until`; 0 is a whole rollback, which needs no records.
     """
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK

@@ -1,7 +1,7 @@
 """The commit: a transaction's records into the log, its operations into rows, indexes and disk parts (D3, D6, D7).
 
-Nothing here can fail: the operation has reserved every slot, index entry, var part, page and copy. Row, entries and
-disk part change in one kernel call, so a reader sees either all old or all new.
+Nothing here can fail for lack of space: the operations have reserved every slot, index entry, var part, page and copy.
+Row, entries and disk part change in one kernel call, so a reader sees either all old or all new.
 
 indexes, disk: 1 if operations may change indexes, or disk parts, else None. numba drops the branches on a None, so
 this one source is compiled three times: for rows in memory alone, with indexes, and with both.
@@ -387,8 +387,8 @@ def apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk):
 
 @helper
 def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
-    """Apply operations from X_CURSOR on, for about `budget`; OK when all are applied, ST_MORE, or the status that
-    stopped it: ST_PAGE, ST_UNDO, ST_SPOOLED or ST_INVARIANT. X_CURSOR is where to continue.
+    """Apply operations from X_CURSOR on, for a cost of about `budget` rows; OK when all are applied, ST_MORE, or the
+    status that stopped it: ST_PAGE, ST_UNDO, ST_SPOOLED or ST_INVARIANT. X_CURSOR is where to continue.
     """
     done = 0
     operation = mem[txn + A.X_CURSOR]
@@ -508,7 +508,7 @@ def commit_plain(mem, txn, buf, fill, copies, epoch, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
 def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, pages):
-    """Commit rows with indexes at once, see `commit_at_once`; it needs no pages."""
+    """Commit rows with indexes at once, see `commit_at_once`; `pages` is not used."""
     return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, None, 1, None)
 
 

@@ -243,8 +243,8 @@ def mark_waited(mem, fragment, rowid, lock):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def upgrade_lock(mem, txn, fragment, rowid):
-    """Upgrade a transaction's shared lock, the only one on the row, to exclusive; OK, ST_MISSING if it changed,
-    ST_MEMORY.
+    """Upgrade a transaction's shared lock, the only one on the row, to exclusive; OK, ST_MISSING if row or lock
+    has changed, ST_MEMORY or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

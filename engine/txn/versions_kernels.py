@@ -1,8 +1,8 @@
 """The version store: old rows that open snapshots still show (docs/internals/access.md, section 11).
 
-It owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first, in
-the same kernel call. That call cannot fail: to make room, it first frees entries that no snapshot needs, then
-abandons snapshots.
+It owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first,
+in the same kernel call. `keep_version` cannot fail: to make room, it first cuts entries that no snapshot needs, then
+abandons snapshots, the oldest first.
 """
 
 # mypy: ignore-errors
