@@ -13,13 +13,13 @@ __all__ = ["DefaultSource"]
 
 
 def _open_changes() -> Opener:
-    # Only now: Spark imports this module to learn that there is such a source.
+    # Imported here: Spark imports this module in every session, only to learn that the source exists.
     from tidemark.replication.injector.change_files import open_change_files
 
     return open_change_files
 
 
 class DefaultSource(TidemarkSource):
-    """The data source with the reader of binlogs, which stands on a higher floor."""
+    """The data source with the reader of binlogs, which `recovery` may not import."""
 
     opener = staticmethod(_open_changes)

@@ -17,7 +17,7 @@ from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_ad
 class Arbitrator:
     """A running arbitrator. Use it with `with`, or close it.
 
-    An error that ends it, such as a disk that fails, is what `wait` raises; `close` and `status` raise none.
+    If an error ends the arbitrator, such as a failing disk, `wait` raises that error. `close` and `status` raise none.
 
     Examples:
         `group` has one node, which does not run, and an arbitrator: "1=127.0.0.1:7301,arbitrator=127.0.0.1:7300". In
@@ -48,7 +48,7 @@ class Arbitrator:
             path: The directory.
             group: "1=host:port,2=host:port,arbitrator=host:port", the same at all nodes.
             secret: 16 bytes or more, known to all nodes.
-            listen: Another address that leads to this process; port 0 takes a free one.
+            listen: The address to listen at, if it is not the one in `group`; port 0 takes a free port.
             tls: Contexts of a server and of a client.
             is_new: If the directory is empty, wait for the first node that founds the group.
             living: If the directory is empty because the disk was lost, begin with the view of this node. Its side must
@@ -109,7 +109,7 @@ class Arbitrator:
         return self._process.wait(seconds)
 
     def status(self) -> dict[str, Any]:
-        """Return its address, the store, view and members of its record, and its links to the nodes.
+        """Return the arbitrator's address, the store, view and members in its record, and its links to the nodes.
 
         Without a record the store is None and the view 0.
 

@@ -1,9 +1,9 @@
 """The threads of an open store.
 
-One closes epochs and writes the sysfile, one makes local checkpoints, one writes disk pages ahead of need. A store with
-a binlog has a thread that writes it, a store that archives itself has one for that.
+One thread closes epochs and writes the sysfile, one makes local checkpoints, and one writes disk pages ahead of need. A
+store with a binlog or an archive has one more thread for each of them.
 
-Each thread has one owner, is joined at close, and its failure fails the store (D13).
+Each thread has one owner and is joined at close. If it fails, the store fails (D13).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LCP_POLL_SECONDS = 0.2
 PAGES_POLL_SECONDS = 0.02
 BINLOG_POLL_SECONDS = 1.0
 RETRY_PAUSE_SECONDS = 5.0
-NEARLY_FULL_SHARE = 0.5  # of the log, on top of `checkpoint_log_share`: two local checkpoints leave less in use
+NEARLY_FULL_SHARE = 0.5  # of the log, added to `checkpoint_log_share`: after two local checkpoints less is in use
 
 
 class Clockwork:
-    """What the clock does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may also be called without
-    threads.
+    """The periodic work of a store: epochs, GCIs, sysfile, local checkpoints. A store without threads calls the methods
+    itself.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Clockwork:
     def advance_epoch(self) -> int:
         """Close the open epoch if it has commits, and make it durable; return the newest closed epoch.
 
-        Without threads the binlog has it on return, too. Raises: StorageFull for the binlog, StoreFailed.
+        Without threads, the epoch is also in the binlog on return. Raises: StorageFull for the binlog, StoreFailed.
         """
         store = self._store
         with store.latch:
@@ -94,7 +94,7 @@ class Clockwork:
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
-            # Here at the latest a renamed, removed or replaced directory of the store is detected (F80).
+            # Detects at each GCI whether the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
             self.keeper.write(
                 gci=gci,
@@ -106,7 +106,7 @@ class Clockwork:
                 next_lcp_id=self._lcp.next_id,
             )
             if store.disk.is_filtering and not is_last:
-                self.keeper.write()  # the other copy too: the filter goes up to the lower of both
+                self.keeper.write()  # the other copy too: the filter uses the lower epoch of the two copies
         self._write_binlog()
 
     def raise_floor(self) -> None:
@@ -168,7 +168,7 @@ class Clockwork:
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
-            # A node that was left out of its group closes its store under running threads; that is no failure.
+            # A node that its group has excluded closes its store while threads run; that is no failure.
             is_closed = isinstance(self._store.failure.error, StoreClosed)
             _log.log(logging.INFO if is_closed else logging.ERROR, "background work stopped: %s", error)
         except Exception as error:
@@ -233,7 +233,7 @@ class Clockwork:
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_archive(self) -> None:
-        """Archive closed epochs. While the place fails the log keeps them; once the log is full, commits wait."""
+        """Archive closed epochs. While the place fails, the log keeps them; once the log is full, commits wait."""
         assert self.archiver is not None
         while not self.stopping.wait(self._store.options.archive_interval_ms / 1_000):
             self.archiver.step()
@@ -251,9 +251,9 @@ class Clockwork:
         return self._store.log.head_lsn - self._lcp.last_start_lsn
 
     def _holds_stream(self) -> bool:
-        """At the end of an epoch of the primary: whether the stream must wait for a local checkpoint to begin or, with
-        the log nearly full, to end. None begins in the middle of an epoch, so a log that fills before the boundary
-        would stay full.
+        """Return whether the stream, at the end of an epoch of the primary, must wait for a local checkpoint to begin,
+        or to end if the log is nearly full. No checkpoint begins in the middle of an epoch, so a log that fills before
+        the next end of an epoch would stay full.
         """
         store, share = self._store, self._store.options.checkpoint_log_share
         capacity_bytes = store.log.geometry.capacity_bytes

@@ -136,8 +136,8 @@ def restore(
     Args:
         place: A path, a URI, or (pyarrow filesystem, path).
         path: The directory of the new store, missing or empty.
-        until: The state at the end of this epoch, or at this time; None: the latest there is.
-        number: The backup to begin with; None: the newest one that leads there.
+        until: The state at the end of this epoch, or at this time; None: the latest state.
+        number: The backup to begin with; None: the newest one from which `until` can be reached.
         apply_status: Write the row of `mysql.ndb_apply_status` that lets a replica continue after the epoch. The store
             that was backed up must have had a server id.
         verify: Recover the new store in memory, as an opening does, and count its rows.
@@ -182,7 +182,7 @@ def restore(
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    # Each callback runs even if the one before it fails, as it does without memory.
+    # Each callback runs even if the previous one fails, as it does when memory is exhausted.
     with at_place(place) as source, _opened(binlog) as log, ExitStack() as ends:
         planned = make_plan(source, until_of(until), number, log)
         if log is not None and planned.later is not None:
@@ -227,7 +227,7 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
 
     Args:
         place: A path, a URI, or (pyarrow filesystem, path).
-        number: Of the backup to read; None: all.
+        number: The number of the backup to read; None: all.
         progress: Called with (done, total, unit).
 
     Returns:
@@ -320,8 +320,8 @@ def drills(
 ) -> Iterator[dict[str, Any]]:
     """Yield the report of a `drill` now, and of another one at each multiple of the interval from the start.
 
-    A drill that takes longer than the interval skips what it has missed. The iteration ends after the first report that
-    is not sound, whose files stay.
+    If a drill takes longer than the interval, the times it missed are skipped. The iteration ends after the first
+    report that is not sound; the files of that drill stay.
 
     Args:
         every_seconds: The interval, above 0.
@@ -350,7 +350,7 @@ def drills(
 
 
 def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:
-    """Return a function that writes the position at which a replica restored from a source continues."""
+    """Return a function that writes the row that tells a replica, restored from its source, where to continue."""
 
     def write(store: Store) -> None:
         with store.begin(kind=Transaction) as txn:

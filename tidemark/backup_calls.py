@@ -1,4 +1,4 @@
-"""`db.backup` and `db.archive`: an open store into a place of backups (docs/backup.md)."""
+"""`db.backup` and `db.archive`: copy an open store and its log to a place of backups (docs/backup.md)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
     def opened_place() -> Files:
         found = open_place(known[0], create=True)
         if isinstance(found, PosixFiles):
-            known[0] = found.directory  # the same place at the next opening, whatever the working directory is then
+            known[0] = found.directory  # absolute: a later opening finds it from any working directory
         return found
 
     sysfile = opened.keeper.content

@@ -1,4 +1,4 @@
-"""The binlog of a store: where it continues at an opening, and whether it agrees with the rows."""
+"""The binlog of a store: where it continues when the store is opened, and the check that it agrees with the rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attach(
     store, sysfile = opened.store, opened.sysfile
     point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0
     start = (opened.controls[0].start_lsn, opened.controls[0].start_sequence) if opened.controls else (0, 1)
-    is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # no gap: the log begins with a later group
+    is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # no gap: the log of a copy begins later
     if sysfile.is_before_seam(*start) or is_copy:
         # Copied rows came without groups, in epochs up to the one that is open until the local checkpoint of the copy.
         tables = tuple(table.definition for table in list(store.tables.values()))

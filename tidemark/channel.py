@@ -188,7 +188,7 @@ class Channel:
         return made
 
     def _build(self) -> None:
-        """Create its parts; no file is touched."""
+        """Create the parts of the channel; no file is touched."""
         own, link, options = self._own, self._link, self._options
         self._applier = own.new_applier(self.name, ApplierOptions.from_options(self._values))
         self.replica = ReplicaChannel(own.files, own.clock, own.site, self._applier, own.positions(self.name), options)
@@ -222,7 +222,7 @@ class Channel:
             return
         if (link.store is None or options.heartbeat_from) and not is_broken_off(own.store):
             if self.replica.relay.durable is not None:
-                return  # it continued after its copy already; the source need not be reachable
+                return  # the copy is complete, so the source need not be reachable
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
             target = CopyTarget(own.store, own.site.server_id, source.server_id, progress)
@@ -253,7 +253,7 @@ class Channel:
             raise PeerRefused(error.message, **error.evidence) from error
 
     def _tell(self) -> None:
-        """Report to the source how far this channel is."""
+        """Report to the source which epochs this channel has received and applied."""
         store, replica = self._link.store, self.replica
         if store is None:
             self._receiver.notify()
@@ -363,9 +363,7 @@ class Channel:
             self._turn.release()
 
     def _move(self, link: Link) -> None:
-        """Continue with another source. Whether the relay log is discarded is decided when the identity of the source
-        is known.
-        """
+        """Continue with another source. The relay log is kept or discarded once the source's identity is known."""
         self._check(link)
         is_received, is_applied = self._is_received, self.is_applying or self._is_at_gap
         self._stop(True, True)
@@ -383,8 +381,8 @@ class Channel:
 
     @property
     def _is_at_gap(self) -> bool:
-        """Whether the applier has ended because this source lacks changes that another may have; all sources lack a
-        bulk load.
+        """Whether the applier has ended because this source lacks changes that another source may have. A bulk load
+        that was not logged is missing at all sources.
         """
         error = self.applying.error
         return isinstance(error, EpochGap) and "load" not in error.evidence
@@ -413,7 +411,7 @@ class Channel:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether everything is applied that the source had when it was last heard of."""
+        """Whether the replica has applied everything that the source had at its last message."""
         return self.replica.has_caught_up
 
     def _check_stopped(self, what: str) -> None:
@@ -471,8 +469,8 @@ class Channel:
     def skip_incident(self) -> str:
         """Skip an incident of the source at which the applier has stopped; return the text that the source gives.
 
-        Call it after the lost rows were brought here by other means: the rows of a bulk load that the source has not
-        logged, loaded here too.
+        Call it after the missing rows were brought here by other means. If the source did not log a bulk load, for
+        example, load the same rows here first.
 
         Durable on return: the position after the incident.
 
@@ -551,8 +549,8 @@ class Channel:
         Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel uses are deleted
         too, and the whole binlog of the source is applied again. They stay where repeated changes would pass for new
         ones: where a function of epochs (NDB$EPOCH and its kin) is set here or at the source, where epochs of this site
-        have come back, and where the source was not heard of since the channel was created. The max replicated epoch is
-        then that of the rows. Exceptions tables stay.
+        have come back, and where the source has not answered since the channel was created. The max replicated epoch is
+        then the one in the rows. Exceptions tables stay.
 
         Durable on return: the removal of both.
 
@@ -653,8 +651,8 @@ class Channel:
         return self.replica.source_id
 
     def status(self) -> dict[str, Any]:
-        """Return its progress, its counters, and the state of both threads. `receiver.error` is also the error of the
-        last attempt of a receiver that retries.
+        """Return the progress and counters of the channel, and the state of both threads. While the receiver retries,
+        `receiver.error` is the error of its last attempt.
 
         `lag.epochs` counts transactions received and not applied. `lag.seconds` is the age of the last applied one by
         the source's clock: 0.0 if it is the newest, None while it is unknown.

@@ -43,13 +43,13 @@ class Link:
 
     @property
     def shown(self) -> str:
-        """Its name for users."""
+        """The source as messages and status show it."""
         return "this process" if self.address is None else f"{self.address[0]}:{self.address[1]}"
 
 
 def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext | None) -> Link:
-    """Raises: SchemaInvalid for an invalid source, Rejected, PeerRefused for a store of this process that cannot be the
-    source.
+    """Return the link to a source. Raises: SchemaInvalid for an invalid source; Rejected and PeerRefused for a store of
+    this process that cannot be the source.
     """
     if isinstance(source, Database):
         if secret is not None or tls is not None:

@@ -46,7 +46,7 @@ def is_store(path: str) -> bool:
 
 @contextmanager
 def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
-    """One side of a comparison, released at the end of the block.
+    """Yield one side of a comparison, released at the end of the block.
 
     Raises: FileMissing, Damaged, Incompatible, MemoryExhausted, StoreFailed, Rejected for an invalid copy.
     """
@@ -63,7 +63,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         elif isinstance(copy, Database):
             copy.check_usable()
             snapshot = copy.parts.store.snapshots.begin(copy.parts.store, engine_snapshot.Snapshot)
-            for _ in range(2):  # a second close does nothing; the first may have failed for lack of memory
+            for _ in range(2):  # the first close may fail for lack of memory; after a success the second does nothing
                 stack.callback(snapshot.close)
             yield SnapshotSide(snapshot, copy.parts.opened.identity[0])
         elif isinstance(copy, engine_snapshot.Snapshot):
@@ -193,5 +193,5 @@ def repair(
             for group in pair.comparison(table).groups():
                 work.apply(group, table)
         report = pair.report()
-    del report["is_equal"], report["is_complete"]  # of before
+    del report["is_equal"], report["is_complete"]  # they describe the rows before the repair
     return {**work.to_dict(), **report}

@@ -1,17 +1,17 @@
-"""The local socket through which the command line talks to an open store: one JSON object a line, both ways.
+"""The local socket through which the command line talks to an open store: one JSON object per line, both ways.
 
 Owns `control.sock` in the store's directory. It is created while the store is locked and removed before the lock is
-released. So a file found under a new lock was left by a process that was killed.
+released, so a stale file found under a new lock was left by a process that was killed.
 
-Commands run with all rights of this process: a backup goes wherever it may write. So only a process of the same user,
-or of root, is served, as the system reports it for the connection (SO_PEERCRED); the mode of the file keeps others away
-before that. Such a process could do itself what it asks for.
+Commands run with all rights of this process: a backup is written wherever this process may write. So only processes of
+the same user or of root are served; they could do the same themselves. The file's mode keeps other users away, and the
+system reports the user of each connection (SO_PEERCRED).
 
 A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
-or `{"error": class, "message": text}`. One thread carries all connections, with bounds on their number, on the length
-of a line, and on the time until a line is complete or an answer is taken. When all places are taken, a new connection
-replaces the one that has waited longest without a complete line, so silent connections keep no other away. Each command
-runs in a daemon thread of its own. Nothing here can make the store fail or keep its process alive.
+or `{"error": class, "message": text}`. One thread carries all connections. It limits their number, the length of a
+line, and the time until a line is complete or an answer is read. At the maximum, a new connection replaces the one that
+has waited longest without a complete line, so idle connections cannot block others. Each command runs in a daemon
+thread of its own. Nothing here can make the store fail or keep its process alive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ARGUMENTS: dict[str, dict[str, Callable[[object], bool]]] = {
 
 
 class _Client:
-    """One connection: it sends a line, its command runs, it takes the answer; then it may send its next line."""
+    """One connection: the client sends a line, its command runs, the client reads the answer, then may send a line."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self.connection = connection
@@ -77,7 +77,7 @@ class _Client:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has yet to send a complete line."""
+        """Whether the client has yet to send a complete line."""
         return not self.is_busy and not self.answer
 
 
@@ -92,7 +92,7 @@ class ControlSocket:
     """Serves the commands of one open store until `close`."""
 
     def __init__(self, files: PosixFiles, commands: Commands, clock: Clock) -> None:
-        """Listen. Raises: OSError if the system has no socket for it, or something else has its name."""
+        """Listen. Raises: OSError if no socket can be created, or another file has the socket's name."""
         self._files = files
         self.commands = commands
         self._clock = clock
@@ -105,7 +105,7 @@ class ControlSocket:
         self._selector = selectors.PollSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Created now: later, when it is needed most, there may be no descriptor for it.
+            # Created now: when it is needed most, the process may be out of descriptors.
             self._woken, self._waker = socket.socketpair()
             try:
                 self._woken.setblocking(False)
@@ -122,7 +122,7 @@ class ControlSocket:
             raise
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._listens_again = 0.0  # when to accept again, if the listener pauses
+        self._listens_again = 0.0  # when to accept again; 0: the listener does not pause
         self._thread = threading.Thread(target=self._serve, name="tidemark-control", daemon=True)
         self._thread.start()
 
@@ -136,7 +136,7 @@ class ControlSocket:
         self._is_stopped = True
         self._wake()
         self._thread.join()
-        self.commands = {}  # methods of the owner of this socket: a reference circle
+        self.commands = {}  # breaks a reference cycle: these are methods of the socket's owner
         self._log.close()
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s remains; the next opening of the store removes it", NAME)
@@ -153,7 +153,7 @@ class ControlSocket:
                 client.deadline = last
                 if client.is_waiting:
                     self._drop(client)
-            while self._clients:  # running commands, and answers on their way
+            while self._clients:  # running commands, and answers being sent
                 self._step()
         finally:
             for client in list(self._clients.values()):
@@ -162,7 +162,7 @@ class ControlSocket:
                 each.close()
 
     def _step(self) -> None:
-        """Wait for the next event and handle it."""
+        """Wait for the next events and handle them."""
         ready = self._selector.select(self._patience())
         has_callers = False
         for key, _ in ready:
@@ -202,7 +202,7 @@ class ControlSocket:
         except BlockingIOError:
             return
         except OSError as error:
-            # Out of descriptors or memory. It stays readable: not in a busy loop.
+            # Out of descriptors or memory. The listener stays readable, so back off instead of spinning.
             self._log.warning(f"control client not accepted: {error}")
             self._selector.unregister(self._listener)
             self._listens_again = now + ACCEPT_PAUSE_SECONDS
@@ -225,7 +225,7 @@ class ControlSocket:
         self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _go_on(self, client: _Client) -> None:
-        """Take bytes of its line, or send more of its answer."""
+        """Receive more of the client's line, or send more of the answer."""
         try:
             if client.answer:
                 client.answer = client.answer[client.connection.send(client.answer) :]
@@ -345,7 +345,7 @@ class ControlSocket:
 
 
 def serve(files: PosixFiles, commands: Commands, clock: Clock) -> ControlSocket | None:
-    """Return a control socket, or None with a warning where there is none; the store is open all the same."""
+    """Return a control socket, or log a warning and return None if it cannot be created; the store opens anyway."""
     try:
         return ControlSocket(files, commands, clock)
     except OSError as error:
@@ -407,8 +407,8 @@ def _peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def _check_server(connection: socket.socket, files: PosixFiles) -> None:
-    """Raises: PeerError if another user's process listens, which may take the socket's name in a directory open to
-    all.
+    """Raises: PeerError if another user's process listens. In a directory that all may write, any user can create a
+    socket of this name.
     """
     pid, user = _peer_of(connection)
     if not (is_own_user(user) or user == files.owner):

@@ -111,8 +111,8 @@ class Database(SchemaCalls, LoadCalls):
     ) -> None:
         """Lock the files and restart the store.
 
-        restart: recovers the store, if not from its own files as they are. prepare: runs before anything else happens
-        to the open store. completed: see `attach`.
+        restart: recovers the store, in place of a restart from its own files. prepare: called with the open store
+        before its threads start. completed: see `attach`.
         """
         self._files = files
         self._options = options
@@ -124,7 +124,7 @@ class Database(SchemaCalls, LoadCalls):
         files.lock()
         try:
             if through is not None:
-                leave_mark(files)  # after a crash that follows the cut, the binlog must not have more than the store
+                leave_mark(files)  # if a crash follows the cut, the binlog must not have more than the store
             end = None if through is None else Through(through)
             self._opened = (restart or Restart(files, options, clock, end, progress).run)()
             self._store = self._opened.store
@@ -151,7 +151,7 @@ class Database(SchemaCalls, LoadCalls):
             raise
 
     def _assemble(self) -> None:
-        """Create local checkpoints and clocks of the open store."""
+        """Create the objects that make local checkpoints and run the periodic work."""
         opened, files = self._opened, self._files
         sink = CopySink(self._store.latch)
         self._store.sink = sink
@@ -229,7 +229,7 @@ class Database(SchemaCalls, LoadCalls):
                 store.disk.close()
                 self._files.close_all()
             finally:
-                # Ctrl-C in the middle of closing: parts may be open still, but no thread may commit any more (F117).
+                # After Ctrl-C in the middle of closing some parts are still open; no thread may commit any more (F117).
                 self._files.unlock()
                 store.failure.latch(StoreClosed("the store is closed; open it again"))
 
@@ -415,15 +415,15 @@ class Database(SchemaCalls, LoadCalls):
         Args:
             epoch: As `sync` returns it.
             timeout_ms: How long to wait.
-            at: Server ids of sites. None: all sites heard of since the store was opened. These are replicas of this
-                store (through a channel in this process or a connection to `serve`) and the sites that they pass its
-                changes on to (`log_replica_updates`), through chains and circles, as each site reports to the one
-                before it. A named site is waited for even if it has not been heard of yet.
+            at: Server ids of sites. None: all sites that have reported since the store was opened. These are replicas
+                of this store (through a channel in this process or a connection to `serve`) and the sites that they
+                pass its changes on to (`log_replica_updates`), through chains and circles: each site reports to the one
+                before it. The call waits for a named site even if that site has not reported yet.
 
         Raises:
             PeerTimeout: A site has not applied the epoch in time. The error names these sites (`servers`) and what is
                 known of all (`applied`).
-            Rejected: The store has no binlog, no replica was heard of, or `at` names this site or none.
+            Rejected: The store has no binlog, no replica has reported, or `at` names this site or none.
             StoreFailed: The store is closed or has failed.
 
         Examples:
@@ -476,8 +476,8 @@ class Database(SchemaCalls, LoadCalls):
         return closed
 
     def advance_epoch(self) -> int:
-        """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` this is the
-        clock.
+        """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` only such
+        calls close epochs.
 
         Durable on return: the closed epoch.
 
@@ -725,7 +725,7 @@ class Database(SchemaCalls, LoadCalls):
         }
 
     def _replication_status(self) -> ReplicationStatus:
-        """The status variables of replication; each module that counts one registers it there."""
+        """The status variables of replication; each module registers the variables that it counts."""
         status, epochs = ReplicationStatus(), self._store.epochs
         status.gauge("epoch", lambda: epochs.current)
         if self._binlog is not None:

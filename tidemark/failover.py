@@ -1,7 +1,7 @@
-"""The sources of a channel in order of preference, and when it moves to the next one.
+"""Failover: the sources of a channel in order of preference, and the move to the next one.
 
-`replication/channel/failover.py` says when. Where to continue at a source is read from `mysql.ndb_apply_status` when
-the link to it is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
+`replication/channel/failover.py` decides when to move. The position at the new source is read from
+`mysql.ndb_apply_status` when the channel connects to it (`ReplicaChannel.begin`), so a crash can lose nothing here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.replication")
 
-CHECKS = 4  # in the time a source has
+CHECKS = 4  # per `failover_after_ms`
 CHECK_SECONDS_MAX = 1.0
 
 
@@ -39,7 +39,7 @@ class Failover:
         heartbeat_from: int,
         move: Callable[[Link], None],
     ) -> None:
-        """move: moves the channel to a source. See `failover_of`."""
+        """move: moves the channel to a source."""
         self._own = own
         self._name = name
         self._links = tuple(links)
@@ -50,13 +50,13 @@ class Failover:
         self._watch = HeartbeatWatch(self._after_s, len(links), own.clock.monotonic())
 
     def begin(self) -> None:
-        """Begin to watch now: nothing was applied until now."""
+        """Restart the time that the source has: the channel was not applying until now."""
         self._watch.begin(self._own.clock.monotonic())
 
     def check(self, has_queue: bool) -> bool:
         """Look at the heartbeat row once and move if it is due; return whether the channel moved.
 
-        has_queue: received changes wait to be applied, so the applier is late and not the source.
+        has_queue: received changes wait to be applied, so the applier lags and the source is not at fault.
         """
         now = self._own.clock.monotonic()
         self._watch.saw(newest(self._own.store, self._heartbeat_from), now)
@@ -72,7 +72,7 @@ class Failover:
         )
         try:
             self._move(link)
-        except Error as error:  # the next source is tried after the time that this one has
+        except Error as error:  # the next source is tried when this one's time is over
             _log.error("channel %s: %s: %s", self._name, type(error).__name__, error.message)
             return False
         return True
@@ -90,7 +90,7 @@ class Failover:
         return work
 
     def status(self) -> dict[str, Any]:
-        """Its counters and sources, for `status`."""
+        """Return counters and sources, for `Channel.status`."""
         return {
             "moves": self._watch.moves,
             "source": self._at + 1,

@@ -106,8 +106,8 @@ def sections() -> dict[str, list[str]]:
 
 
 def fingerprint() -> str:
-    """Hex digest over the format version, every constant of the layouts, and every generated table without the column
-    of meanings: it changes with any of them.
+    """Return a hex digest of the format version, every constant of the layouts, and every generated table without its
+    column of meanings.
     """
     bits = bit_fields()
     digest = hashlib.sha256(str(FORMAT_VERSION).encode())

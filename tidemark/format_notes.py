@@ -274,7 +274,7 @@ NOTES: dict[str, dict[str, str]] = {
 
 
 def _bits(mask: int, shift: int = 0) -> str:
-    """The bits of a word that a field takes."""
+    """The bits of a word that a field occupies."""
     return f"{shift}–{shift + mask.bit_length() - 1}"
 
 

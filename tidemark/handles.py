@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def partitions_of(table: Table) -> list[dict[str, Any]]:
-    """See `TableHandle.partitions`. All but the row counts are of one instant."""
+    """See `TableHandle.partitions`. Row counts are read later than the rest, which is of one instant."""
     by_number, partition = table.by_number, table.definition.partition
     bounds: list[dict[str, Any]] = [{} for _ in partition.numbers]
     if isinstance(partition, RangePartition):
@@ -96,8 +96,8 @@ class TableHandle:
         return self.table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
-        """Run one call as a transaction. A `with` would leave it open if a signal came on the way into `__exit__`
-        (F117).
+        """Run one call as a transaction. A `with` would leave the transaction open if a signal arrived just before
+        `__exit__` (F117).
         """
         txn = self._begin()
         try:
@@ -106,7 +106,8 @@ class TableHandle:
         except MemoryError as error:
             raise txn.out_of_memory(error) from error
         except BaseException:
-            # A signal before the hand-over rolls it back; after it, it is committed: outcome(txid) tells which.
+            # A signal before the hand-over rolls the transaction back; after it, the transaction is committed.
+            # outcome(txid) tells which.
             txn.rollback()
             raise
         return result

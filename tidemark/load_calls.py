@@ -1,7 +1,6 @@
 """`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md).
 
-`tidemark.recovery.load` is imported by the calls: most programs load nothing in bulk, and should not start later for
-it.
+The calls import `tidemark.recovery.load` when they run: most programs load nothing in bulk and should start without it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 LOAD_ROWS_MIN = 50_000  # fewer are inserted at least as quickly
 WORKERS_MAX = 64
-WRITTEN = "rows written"  # what progress says before rows are taken in
+WRITTEN = "rows written"  # the unit of progress before rows are adopted
 
 
 @types_memory_errors()
@@ -135,7 +134,7 @@ class LoadCalls:
         return self._load_batches(target, batches, min(count, WORKERS_MAX), progress)
 
     def _load_batches(self, table: Table, batches: Iterator[Batch], workers: int, progress: Progress | None) -> int:
-        """`load` of record batches in order, each with the number of its first row."""
+        """Load record batches, in order, each with the number of its first row."""
         few, is_all = _first_rows(batches)
         if is_all:
             return self._insert(table, few)
@@ -174,7 +173,7 @@ class LoadCalls:
 
 
 def _first_rows(batches: Iterator[Batch]) -> tuple[list[Batch], bool]:
-    """Batches of the first rows, until they are many; and whether these are all."""
+    """Return the first batches, until they have LOAD_ROWS_MIN rows, and whether these are all."""
     few: list[Batch] = []
     rows = 0
     for batch in batches:

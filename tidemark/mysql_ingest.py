@@ -1,4 +1,4 @@
-"""A MySQL or MariaDB server taken into an open store."""
+"""Ingest: replicate from a MySQL or MariaDB server into an open store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tidemark.database import Database
 from tidemark.replication.ingest.address import Address
 from tidemark.replication.ingest.ingest import Ingest, IngestOptions
 
-# The upper half of all server ids, where few people give any by hand.
+# The upper half of all server ids, which is rarely assigned by hand.
 _HIGH_HALF = 1 << 31
 
 
 def default_server_id(db: Database) -> int:
-    """A server id made of the store's own id: the same one at each start, another one for another store."""
+    """Return a server id derived from the store's id, so each start of a store has the same one."""
     return int.from_bytes(bytes.fromhex(db.status()["store"]["uuid"])[:4], "little") | _HIGH_HALF
 
 
@@ -23,6 +23,6 @@ def ingest(
     options: IngestOptions,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Ingest:
-    """What takes a server into an open store; call its `run`. Raises: StoreFailed."""
+    """Return the ingest of a server into an open store; call its `run`. Raises: StoreFailed."""
     db.check_usable()
     return Ingest(db, db.parts.store, address, options, progress)

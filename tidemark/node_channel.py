@@ -1,9 +1,9 @@
 """The channel of a node group that is a replica site: created and run at the node that leads, and nowhere else.
 
-When a life of a node ends, it closes its store, and the store its channel. A thread here watches which node leads, and
-creates the channel on this node's store when it does. The position to continue at is in `mysql.ndb_apply_status`, a
-table of the group, so nothing is kept here. Changes that were applied but not acknowledged by every member are not in
-that position at the next primary, and come again.
+When a life of a node ends, the node closes its store, and the store closes its channel. A thread here watches which
+node leads, and creates the channel when this node does. The position is in `mysql.ndb_apply_status`, a table of the
+group, so nothing is kept here. Changes that were applied but not acknowledged by every member are past that position
+at the next primary, so the source sends them again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NodeChannelKeywords(ChannelKeywords, _Source, total=False):
 
 
 def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[str, Any]:
-    """Return the arguments of the channel, with the group's secret if it has none of its own. Raises: SchemaInvalid,
+    """Return the arguments of the channel, with the group's secret if none is given. Raises: SchemaInvalid,
     InvalidName, Rejected for server id 0.
     """
     if not server_id:
@@ -73,7 +73,7 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
     made: dict[str, Any] = {"secret": secret, **given}
     for name in ("ignore_server_ids", "replicate_do", "replicate_ignore", "other_sources"):
         value = made.get(name, ())
-        made[name] = (value,) if isinstance(value, str) else tuple(value)  # each life iterates over them
+        made[name] = (value,) if isinstance(value, str) else tuple(value)  # each life iterates over the values
     for each in (made["source"], *made["other_sources"]):
         if not isinstance(each, (str, tuple)):
             raise SchemaInvalid(
@@ -99,7 +99,7 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
 
 
 class NodeChannel:
-    """The channel of a group at one node. `start` it, and `close` it after the end of the node."""
+    """The channel of a group at one node: `start` it, and `close` it after the node has ended."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class NodeChannel:
         leading: Callable[[], Database | None],
         clock: Clock,
     ) -> None:
-        """secret: of the group. leading: returns the store of this node if it leads. Raises: SchemaInvalid,
+        """secret: the group's. leading: returns the store of this node if it leads. Raises: SchemaInvalid,
         InvalidName, Rejected for server id 0.
         """
         self._given: Mapping[str, Any] = _checked(given, secret, server_id)
@@ -127,12 +127,13 @@ class NodeChannel:
         self._worker.start()
 
     def close(self) -> None:
-        """Stop watching. A channel at this node is closed; the end of its store interrupts a first copy."""
+        """Stop watching and close the channel if it is at this node. Closing the store interrupts a first copy."""
         self._worker.stop()
         self._drop()
 
     def again(self) -> None:
-        """Start the channel if it is at this node and has ended; create it if that failed before. Elsewhere do nothing.
+        """Restart the channel if it is at this node and has ended, or create it if that failed before. At other nodes
+        do nothing.
 
         Raises: any error of starting a channel.
         """
@@ -151,8 +152,8 @@ class NodeChannel:
                 self._make(db)
 
     def _make(self, db: Database) -> None:
-        """Create and start the channel. Transient errors are retried; any other error stays until `again`, or until
-        this node leads anew.
+        """Create and start the channel, and retry after transient errors. Any other error is kept until `again` is
+        called or this node leads again.
         """
         given = dict(self._given)
         self._due_at = float("inf")
@@ -177,8 +178,8 @@ class NodeChannel:
             channel.close()
 
     def status(self) -> dict[str, Any]:
-        """`is_here`: whether it was created at this node. `error`: the error that prevents its creation, or that
-        receiver or applier ended with. `channel`: as `Channel.status`, None elsewhere.
+        """`is_here`: whether the channel was created at this node. `error`: what prevents its creation, or what ended
+        the receiver or applier. `channel`: as `Channel.status`; None at other nodes.
         """
         channel, error = self.channel, self._error
         if channel is not None:

@@ -66,7 +66,7 @@ class DrivenStore:
         self._rules: TableRules | None = None
         values = db.parts.values
         if db.binlog is None and values["server_id"]:
-            # Members may have binlogs, and every log has the same records.
+            # Members may have binlogs, and all members have the same log: it needs the records for them.
             self._rules = TableRules(values, lambda: replication_rows(db.parts.store))
             capture(db.parts.store, self._rules)
 
@@ -82,7 +82,7 @@ class DrivenStore:
             try:
                 make(store, NDB_APPLY_STATUS)
                 make(store, NDB_SCHEMA)
-            except Retryable as error:  # naming one creates it
+            except Retryable as error:  # the first use of such a table creates it anyway
                 _log.warning("tables of replication could not be made yet: %s", error.message)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class StoreHome:
             lowest_epoch = store.epochs.current
             node = self._followed(db, files, lowest_epoch)
             if opened.keeper.content.closed_epoch:
-                # The epoch of the last group here may be open at the primary still.
+                # The epoch of the last group here may still be open at the primary.
                 node.applier.start_at(opened.keeper.content.closed_epoch)
             made.append(node)
 
@@ -186,8 +186,8 @@ class StoreHome:
 
 
 def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
-    """The base name of a node's binlog, which tells it apart from those of the other nodes. A store that had a binlog
-    before it founded the group keeps its name.
+    """Return the base name of a node's binlog, which has the node's number. A store that had a binlog before it founded
+    the group keeps that name.
     """
     if name is None or files.exists(f"{BINLOG_FOLDER}/{name}.index"):
         return name
@@ -213,9 +213,7 @@ def _check_secret(
     listening: Iterable[tuple[str, int] | None],
     called: Iterable[tuple[str, int]],
 ) -> None:
-    """Raises: SchemaInvalid for a secret that is too weak for the addresses at which this node listens or calls
-    others.
-    """
+    """Raises: SchemaInvalid if the secret is too weak for an address that this node listens at or connects to."""
     for address in listening:
         if address is not None:
             check_secret_at(address, secret, tls[0])
@@ -258,7 +256,7 @@ class _Gate:
         self._node.living().writing()
 
     def where(self) -> dict[str, Any]:
-        """See `Gate`. This node comes first among the members, if it is one."""
+        """See `Gate`. If this node is a member, it is the first in the list."""
         view, is_open = self._node.living().view()
         at = {member.number: parse_address(member.address) for member in view.members}
         numbers = sorted(at, key=lambda number: (number != self._node.number, number))
@@ -266,7 +264,7 @@ class _Gate:
         return {"view": view.number, "primary": primary, "members": [at[number] for number in numbers]}
 
     def failed(self, error: Error) -> None:
-        """See `Gate`. Whatever the state of the store here, the group continues."""
+        """See `Gate`. The group continues even if the store here has failed."""
         raise Abandoned(error.message)
 
 
@@ -310,18 +308,18 @@ class NodeGroup:
     ) -> None:
         """Start the node in threads of this process. `wait_member` waits until it is a member.
 
-        Before it takes part, every kernel is compiled that the cache of this machine lacks.
+        Kernels that are missing from this machine's cache are compiled before the node takes part.
 
         Args:
-            path: The directory of its store; created if it is missing.
-            node: Its number, 1 to 255.
+            path: The directory of the node's store; created if it is missing.
+            node: The number of the node, 1 to 255.
             group: The addresses at which the nodes meet, "1=host:port,2=host:port,arbitrator=host:port"; the same at
                 all nodes.
             secret: 16 bytes or more, known to all nodes and clients.
-            calls: Where clients are served, in a form in which they can reach it.
-            listen: Another address that leads to this node's in the group.
-            found: Create the group if this node knows of none. One node is given this, once; its store, if it has one,
-                becomes the group's.
+            calls: The address at which clients are served, as they reach it.
+            listen: The address to listen at, if it is not this node's address in `group`.
+            found: Create the group if this node knows of none. Give this to one node, once; if it has a store, that
+                becomes the group's store.
             tls: Contexts of a server and of a client.
             variant: How this node rejoins: "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md,
                 *Node restart*).
@@ -393,7 +391,7 @@ class NodeGroup:
         return self._node
 
     def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
-        """The runner of the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
+        """Return what runs the group's channel here, if it has one. Raises: SchemaInvalid, InvalidName, Rejected."""
         if given is None:
             return None
         return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
@@ -444,8 +442,8 @@ class NodeGroup:
     def close(self, leave: bool = True) -> None:
         """End the node. A second call does nothing.
 
-        leave: leave the group first, so that the others continue at once, under another primary if this node was it;
-        otherwise they must detect its silence.
+        leave: leave the group first, so that the others continue at once, under another primary if this node led;
+        otherwise they must detect that this node is silent.
 
         Durable on return: every commit acknowledged here.
 
@@ -462,7 +460,7 @@ class NodeGroup:
 
     @property
     def address(self) -> str:
-        """Where clients reach this node, "" until it has heard of its group."""
+        """The address at which clients reach this node; "" until the node knows its group."""
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
@@ -509,8 +507,8 @@ class NodeGroup:
     def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
         """Wait until this node is a member of an open view.
 
-        Raises: PeerTimeout after `timeout_ms`, or PeerRefused if the others refuse this node until then (an option that
-        must be equal differs, for one); the error that ended the node.
+        Raises: PeerTimeout after `timeout_ms`, or PeerRefused if the others still refuse this node then, for example
+        because an option that must be equal differs; the error that ended the node.
 
         Examples:
             >>> node.wait_member(timeout_ms=60_000)
@@ -530,7 +528,7 @@ class NodeGroup:
     def connect(self, timeout_ms: int = TIMEOUT_MS) -> RemoteDatabase:
         """Return the group as a client sees it; reads go to this node first. Close it.
 
-        timeout_ms: how long to wait for this node to be a member, and of each call as for `connect`.
+        timeout_ms: how long to wait for this node to be a member; also the timeout of each call, as for `tm.connect`.
 
         Raises: PeerTimeout if no node answers in time; PeerRefused as `wait_member`; the error that ended the node.
 
@@ -547,8 +545,8 @@ class NodeGroup:
 
     @contextmanager
     def reading(self) -> Iterator[Database]:
-        """Give the store of this node for the reads of a block. They see everything that was acknowledged before the
-        block.
+        """Yield the store of this node for the reads of a block. The reads see everything that was acknowledged before
+        the block.
 
         Use what was read only after the block.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.options import Size
     from tidemark.recovery.system_restart.load import Progress
 
-# All other options concern writing.
+# The other options concern writing.
 READ_ONLY_OPTIONS = ("data_memory",)
 
 
@@ -28,7 +28,7 @@ def open_or_attach(
     path: str | os.PathLike[str], *, read_only: Literal[True], progress: Progress | None = None, data_memory: Size = ...
 ) -> ReadOnlyDatabase: ...
 @overload
-def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is a path too, and may say more
+def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is also a path, and may be read-only
     path: Locator,
     through: int | None = None,
     read_only: None = None,
@@ -57,8 +57,8 @@ def open_or_attach(
         path: A directory, or a `Locator`.
         through: Restart through this epoch and discard everything after it.
         read_only: Attach to the last local checkpoint, whether or not another process has the store open. No lock is
-            taken and no byte is written; changes after that checkpoint are not shown. `data_memory` is the only option
-            with a meaning then. None: as the `Locator` says, otherwise False.
+            taken and no byte is written; changes after that checkpoint are not shown. Only the option `data_memory` has
+            a meaning then. None: as the `Locator` says, otherwise False.
         progress: Called with (rows loaded, rows in all, "rows") by the loading threads, one at a time, while the local
             checkpoint is loaded. An exception it raises ends the opening.
         options: Those of `tidemark.Options`, and the replication options of a store

@@ -1,7 +1,8 @@
 """A store as its last local checkpoint has it, while another process may have it open and write.
 
-A `ReadOnlyDatabase` holds one view, a local checkpoint in private memory. `refresh` replaces it by a newer one with one
-assignment, after the new view is complete. A read keeps the view it began with; a view is freed when no read uses it.
+A `ReadOnlyDatabase` holds one view: a local checkpoint loaded into private memory. `refresh` loads a newer view and,
+once it is complete, replaces the old one with one assignment. A read keeps the view it began with; a view is freed when
+no read uses it.
 Nothing here takes a lock, writes a byte, or is visible to the writer.
 """
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Open views of this process: a forked child shares their descriptors, and must refuse to work (F79, F116).
+# Open views of this process. A forked child shares their descriptors and must refuse to use them (F79, F116).
 _open: weakref.WeakSet[ReadOnlyDatabase] = weakref.WeakSet()
 
 
@@ -60,10 +61,10 @@ def _read_only(what: str) -> ReadOnly:
 
 
 class ReadTransaction(Transaction):
-    """Reads of one view, unaffected by `refresh`, for the thread that began it.
+    """Reads of one view, unaffected by `refresh`, for the thread that began the transaction.
 
-    There is nothing to commit or roll back: both only end it. Every call that writes raises ReadOnly, and so does a
-    lock: the rows of a view cannot change, and a lock here would not hold those of the writer.
+    There is nothing to commit or roll back; both calls only end the transaction. Every call that writes raises
+    ReadOnly, and so does a lock: the rows of a view cannot change, and a lock here would not hold the writer's rows.
     """
 
     __slots__ = ()
@@ -152,7 +153,7 @@ class ReadOnlyTable(TableHandle):
     __slots__ = ("_db", "_name", "_table_id")
 
     def __init__(self, db: ReadOnlyDatabase, table: Table) -> None:
-        # A handle holds nothing of a view, or it would keep the memory of that view.
+        # A handle must not refer to a view, or it would keep that view in memory.
         self._db = db
         self._failure = db._failure
         self._name = table.name
@@ -226,7 +227,8 @@ class ReadOnlyDatabase:
         """
         _open.discard(self)
         if self._failure.first is None:
-            # No other file may get a descriptor that a refresh reads from; in a forked child no refresh runs.
+            # Wait for a running refresh: a closed descriptor that it reads from could be reused for another file. In a
+            # forked child no refresh runs.
             with self._refreshing:
                 self._files.close_all()
         else:
@@ -276,7 +278,7 @@ class ReadOnlyDatabase:
             >>> 4 in db["item"], db.refresh() == report["epoch"], 4 in db["item"]
             (False, True, True)
         """
-        self.check_usable()  # before the latch: in a forked child no thread may be left to release it
+        self.check_usable()  # before the latch: in a forked child the thread that would release it may not exist
         with self._refreshing:
             self._files.check_place()
             self._view = self._attachment.newest(self._view)
@@ -415,7 +417,7 @@ class ReadOnlyDatabase:
 
     # --- what only a Database does ---------------------------------------------------------------
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises: ReadOnly; StoreFailed if the store is unreadable, too."""
+        """Raises: ReadOnly, or StoreFailed if the store is not usable."""
         self.check_usable()
         raise _read_only("nothing was written")
 

@@ -99,7 +99,7 @@ def _keys(rows: pa.RecordBatch, table: Comparable) -> Keys:
 
 
 def _key_words(rows: pa.RecordBatch, table: Comparable) -> np.ndarray:
-    """The digests of keys as pairs that compare as one."""
+    """Return the digest of each key, two words that compare as one value."""
     found = digests([rows.column(name) for name in table.key], rows.num_rows)
     return found.view([("first", np.int64), ("second", np.int64)])
 
@@ -116,7 +116,7 @@ def _places(rows: pa.RecordBatch, held: pa.RecordBatch, table: Comparable) -> np
 
 
 def _unchanged(txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> np.ndarray:
-    """The rows, now locked, that are still equal to what was compared."""
+    """Lock the rows, and return the positions of those that are still equal to what was compared."""
     held = txn.get_many(table.name, _keys(rows, table), list(table.columns), lock="exclusive")
     places = _places(rows, held, table)
     before, now = (digests(each.columns, each.num_rows).reshape(-1, 2) for each in (rows, held))

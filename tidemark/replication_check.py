@@ -1,4 +1,4 @@
-"""`check --replication`: find what is wrong with the replication of an open store, or a view of one, before it
+"""`check --replication`: find errors in the replication settings of an open store, or a view, before replication
 starts.
 """
 

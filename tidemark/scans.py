@@ -40,9 +40,9 @@ AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
 _DIVISION = Context(prec=38)
 LOCKED_BATCH_ROWS = 1_000
-FEW_ROWS = 8  # up to here rows are decoded one by one: a record batch has a fixed cost
+FEW_ROWS = 8  # up to this many rows are decoded one by one: a record batch has a fixed cost
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
-_FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry has them without its row
+_FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Scan:
     """One scan of one table, not begun yet. Iterate over it once, convert it, or aggregate its rows.
 
     A call that reads rows raises NoSuchTable if the table is dropped meanwhile, NoSuchIndex if the named index is, and
-    PageDamaged for a damaged page of a disk column. An error that a condition meets in a row, an overflow for one, is
-    Rejected and names table and key. In a transaction it also raises TransactionEnded, WrongThread and StoreFailed, and
-    with a lock LockTimeout and Deadlock.
+    PageDamaged for a damaged page of a disk column. If a condition fails in a row, for example by an overflow, the call
+    raises Rejected with table and key. In a transaction it also raises TransactionEnded, WrongThread and StoreFailed,
+    and with a lock LockTimeout and Deadlock.
 
     Examples:
         >>> scan = db["item"].scan(["name", "stock"], where=tm.col("stock") > 4)
@@ -123,11 +123,11 @@ class Scan:
         self._on_rows = progress
 
     def out_of_memory(self, error: MemoryError) -> Error:
-        """The error that a MemoryError in this scan becomes; its transaction, if it has one, was rolled back."""
+        """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
         return no_memory(error) if self._txn is None else self._txn.out_of_memory(error)
 
     def _batches_found(self) -> Iterator[ScanBatch]:
-        """Yield `_found` of all that was asked for, and report progress after each batch."""
+        """Yield the rows that `_found` finds for this scan, and report progress after each batch."""
         found = self._found(self._read, self._limit)
         return found if self._on_rows is None else self._told(found, self._on_rows)
 
@@ -293,7 +293,7 @@ class Scan:
         return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
 
     def _counted(self) -> int | None:
-        """The number of entries that the named index has in the range, if that answers the scan."""
+        """Return the number of entries of the named index in the range, if that number answers the scan."""
         if self._index is None or self._keys is None or self._condition is not None:
             return None
         if self._partitions is not None or self._is_copied:
@@ -406,11 +406,11 @@ class Scan:
         row_format, wanted = self._table.format, self._columns
         is_whole = wanted == list(row_format.names)
         make = row_format.Row._make if is_whole else row_class(tuple(wanted))._make
-        # A chosen or named index that answers alone gives no whole images.
+        # An index that answers the scan alone, chosen or named, has no whole row images.
         has_images = is_whole or (
             self._plain == wanted and self._condition is None and not self._answers_alone(self._read)
         )
-        # Arrow's times have another object for the same time zone.
+        # Arrow returns times with another object for the same time zone.
         is_single = is_whole and any(column.type == Timestamp for column in self._table.definition.columns)
         for batch in self._batches_found():
             if has_images and (is_single or batch.count <= FEW_ROWS):

@@ -130,7 +130,7 @@ class SchemaCalls:
         return TableHandle(self._store, table)
 
     def _tell_of_exceptions(self, definition: TableDefinition) -> None:
-        """Report what is wrong with an exceptions table at its creation instead of at the first conflict."""
+        """Log what is wrong with an exceptions table at its creation, before the first conflict needs it."""
         from tidemark.replication.settings.setup import check_exceptions
 
         main = self._store.tables.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
@@ -486,8 +486,8 @@ class SchemaCalls:
         return sorted(definitions, key=lambda each: each.table_id)
 
     def _open_catalog(self) -> None:
-        """Rebuild the catalog unless it agrees with what the restart found. A cache that cannot be read stops
-        nothing.
+        """Rebuild the catalog unless it agrees with what the restart found. It is a cache: if it cannot be read, the
+        store opens anyway.
         """
         catalog = self._catalog()
         if catalog is None:

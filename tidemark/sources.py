@@ -21,7 +21,7 @@ CSV = ".csv"
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather")
 READ_ROWS = 65_536
-# A row of CSV may be as long as a block.
+# A block must hold the longest row of a CSV file.
 CSV_BLOCK_BYTES = 8 << 20
 
 
@@ -79,8 +79,8 @@ def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> 
 
 
 def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Validate a batch: Arrow takes offsets and dictionary indexes as a file has them, and they may lead anywhere in
-    memory.
+    """Validate each batch. Arrow does not check the offsets and dictionary indexes of a file, which may point anywhere
+    in memory.
     """
     for batch in batches:
         batch.validate(full=True)
@@ -98,7 +98,7 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types={each.name: _csv_type(each.type) for each in columns},
-            # Nothing between two commas is NULL and "" is the empty text, as `dump` writes them.
+            # An empty field is NULL and "" is the empty text, as `dump` writes them.
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -137,7 +137,9 @@ def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Decima
 
 
 def _without_nulls(batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Replace NULL by the empty text in text columns without NULL, because other programs write the empty text so."""
+    """Replace NULL by the empty text in text columns without NULL: other programs write the empty text as an empty
+    field.
+    """
     for batch in batches:
         for name in texts:
             place = batch.schema.get_field_index(name)

@@ -1,4 +1,4 @@
-"""How full the pages of disk columns are: extent search matrix, pages by fill and a map of extents, as plain values."""
+"""How full the pages of disk columns are: extent search matrix, pages by fill and a map of extents."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MAP_EXTENTS_MAX = 512  # of one table; more do not fit a picture
 
 
 def space_report(store: Store) -> dict[str, Any]:
-    """Return tablespaces, and for each table with disk columns its matrix, pages by fill and map of extents, as plain
-    values.
+    """Return, as plain values, the tablespaces, and for each table with disk columns its matrix, pages by fill and map
+    of extents.
     """
     holder = object()
     store.pin(holder)  # tables dropped in the meantime keep their extents
@@ -77,7 +77,7 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
 
 
 def _map_of(store: Store, table: Table, tablespace: int) -> list[dict[str, Any]]:
-    """The used share of each page of the first extents in per cent, in order of their position."""
+    """The used share of each page in per cent, for the first extents in order of position."""
     pages, payload = int(store.mem[tablespace + TS_EXTENT_PAGES]), int(store.mem[tablespace + TS_PAYLOAD])
     out = np.zeros(EXTENTS_PER_CALL * (1 + pages), dtype=np.int64)
     found: list[tuple[int, list[int]]] = []

@@ -1,6 +1,6 @@
 """Spark and the store: sessions, tables as DataFrames, bulk work on many cores (docs/spark.md).
 
-`import tidemark.spark` needs no Spark. Its calls do (`pip install 'tidemark[spark]'`), and say what is missing.
+`import tidemark.spark` needs no Spark. The calls need it (`pip install 'tidemark[spark]'`) and report what is missing.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Pinned:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that name it to `spark.read.format("tidemark").options(...)`, including the path."""
+        """The options for `spark.read.format("tidemark").options(...)` that select this checkpoint, with the path."""
         return {"path": self.directory, "lcp": str(self.lcp_id)}
 
     def close(self) -> None:
-        """Release it, so that later local checkpoints may remove it. A second call does nothing.
+        """Release the checkpoint, so that later local checkpoints may remove it. A second call does nothing.
 
         Examples:
             `writer` is the store in the directory "shop".
@@ -285,7 +285,7 @@ def load(
     try:
         return db.adopt(job, progress=progress)
     except (Rejected, Retryable, Damaged):
-        # Nothing happened. After any other error the log may name the files already.
+        # Nothing was adopted. After any other error the log may already name the files.
         give_up(job, published=True)
         raise
 

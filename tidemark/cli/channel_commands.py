@@ -245,7 +245,7 @@ def _replicate(
 
 
 def _follow(db: tm.Database, channel: Channel, told: threading.Event, once: bool) -> None:
-    """Wait until a signal comes or all is applied. Raises: the error of receiver or applier, StoreFailed."""
+    """Wait for a signal or, if `once`, until all is applied. Raises: the error of receiver or applier, StoreFailed."""
     shown = 0
     with bar("applied", None, "transactions") as advance:
         while not told.wait(POLL_SECONDS):

@@ -109,7 +109,7 @@ def _entries(files: PosixFiles, what: str, from_lsn: int | None) -> Iterator[dic
 def _events(
     files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
 ) -> Iterator[dict[str, Any]]:
-    """The events of the binlog, or of every relay log; of the one that has the file, if a file is named."""
+    """The events of the binlog, or of every relay log. If a file is named, only of the relay log that has it."""
     from tidemark.replication.binlog.listing import BinlogListing, bases
 
     files.read_errors_latch = False

@@ -92,7 +92,7 @@ def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
 
 # --- values ---------------------------------------------------------------------------------------
 def plain(value: Any) -> Any:
-    """Convert a value that JSON lacks to the nearest it has: bytes in hexadecimal, times in ISO 8601."""
+    """Convert a value that JSON cannot represent: bytes to hexadecimal, times to ISO 8601."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex()
     if isinstance(value, (date, time, datetime)):
@@ -101,7 +101,7 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """Convert NaN and infinities, which JSON lacks, to text."""
+    """Convert NaN and infinities, which JSON cannot represent, to text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -174,7 +174,7 @@ def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead
 
 
 def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """A nested mapping as aligned lines, a level of indentation each; lists of mappings as tables."""
+    """A nested mapping as aligned lines, indented by level; lists of mappings as tables."""
     width = max([len(str(name)) for name in value], default=0)
     pad = "  " * depth
     for name, inner in value.items():

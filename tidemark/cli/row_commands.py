@@ -196,7 +196,7 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
 
 
 def _reason(path: Path, error: Exception, done: int) -> str:
-    """Class, file and error on one line; rows are counted from 1 after the header, `done` rows came before."""
+    """Class, file and error on one line. Rows are counted from 1 after the header; `done` rows were read before."""
     text = " ".join(str(error).split()).replace("; nothing was inserted", "")
     row = getattr(error, "row", None)
     if isinstance(row, int):

@@ -113,7 +113,7 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
 
 @contextmanager
 def until_told() -> Iterator[threading.Event]:
-    """Return an event that SIGTERM and SIGINT set, so that the command ends in order."""
+    """Yield an event that SIGTERM and SIGINT set, so that the command can shut down cleanly."""
     told = threading.Event()
     kinds = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(each, lambda *_: told.set()) for each in kinds]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 FRAGMENTS = 4
-BATCHES_BEHIND = 10  # of changes after the point in time, before the kill
+BATCHES_BEHIND = 10  # batches of changes between the point in time and the kill
 BATCHES = [Column("number", Int64), Column("lines", Int32)]
 
 
@@ -62,14 +62,14 @@ class Bulk:
             self._restart(batches)
             self._restore(epoch)
             self._compare()
-            self._clear()  # gigabytes; after a failed run they stay for analysis
+            self._clear()  # removes gigabytes; after a failed run the files stay for analysis
         finally:
             if self.spark is not None:
                 self.spark.stop()
         return self.figures
 
     def _open(self) -> tm.Database:
-        # Archived from the beginning of each opening: a local checkpoint must not cut log that is not archived.
+        # Archive from the moment of each opening: a local checkpoint must not cut log that is not archived.
         return tm.open(self.store, data_memory=data.DATA_MEMORY, archive=self.place)
 
     def _clear(self) -> None:

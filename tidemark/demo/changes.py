@@ -2,8 +2,8 @@
 
 `python -m tidemark.demo.changes STORE ARCHIVE PLACE SEED`. Each batch is one transaction: it changes quantities of
 lines, deletes lines, inserts lines, and adds a row to `bulk.batches`. After BATCHES_BEFORE batches it makes a backup,
-which a restore to that moment must equal; then it continues. It prints a line of JSON on standard output for each
-commit and for the backup, never before it is durable.
+which a restore to that moment must equal; then it continues. When a commit or the backup is durable, and not before, it
+prints a line of JSON on standard output.
 """
 
 from __future__ import annotations

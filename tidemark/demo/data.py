@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tidemark.database import Database
 
 MONEY = Decimal(15, 2)
-COMMENT_STORAGE = "disk"  # of orders and lines: most of their bytes, much more than the page buffer
+COMMENT_STORAGE = "disk"  # comments are most of the bytes of orders and lines, much more than the page buffer
 PAGE_BUFFER_BYTES = 4 << 20
-LOAD_ROWS = 20_000  # of one transaction: its changes reserve their room in the UNDO log
+LOAD_ROWS = 20_000  # of one transaction: its changes reserve space in the UNDO log
 ORDERS = [
     Column("o_orderkey", Int64),
     Column("o_custkey", Int64),
@@ -64,7 +64,7 @@ REFRESH_LOG = [
 ]
 LINE_KEY = ("l_orderkey", "l_linenumber")
 GENERATOR = "tpchgen-cli"
-DATA_MEMORY = "6 GiB"  # of rows in bulk: scale 1 takes a fifth of it
+DATA_MEMORY = "6 GiB"  # of the bulk half: scale 1 takes a fifth of it
 CHANGED = "refresh: now "
 AMOUNT_DIGITS = 14
 
@@ -103,7 +103,7 @@ def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
 
 
 def disk_figures(db: Database) -> dict[str, Any]:
-    """The content of disk pages, and the work of page buffer and UNDO log in this opening."""
+    """Return what disk pages hold, and the counters of page buffer and UNDO log since the store was opened."""
     status, report = db.status()["disk"], db.space_report()
     (buffer,), undo = status["page_buffer"].values(), status["undo"]
     (tablespace,) = report["tablespaces"].values()

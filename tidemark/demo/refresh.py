@@ -2,7 +2,7 @@
 
 `python -m tidemark.demo.refresh DIRECTORY SEED`. A line "thread sequence" is printed after the commit has returned,
 never before; at intervals a line of JSON has the figures of page buffer and UNDO log. Each thread works on the orders
-whose key modulo the number of threads is its number, so its effects can be decided.
+whose key modulo the number of threads is its own number, so the expected state of each order is known.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ class Refresher:
         """Run transactions until the process is killed."""
         work = (self.insert_order, self.delete_order, self.change_price)
         while True:
-            # The state of this thread changes after the commit has returned: a retried transaction leaves no trace.
+            # This thread's state changes only after the commit has returned, so an attempt that is retried changes
+            # nothing.
             remember = self.db.run(work[int(self.rng.integers(0, 3))])
             remember()
             self.acks(f"{self.number} {self.sequence}\n")
             self.sequence += 1
 
     def log(self, txn: tm.Transaction, operation: str, key: int, lines: int, total: int) -> None:
-        """Write the transaction's own trace."""
+        """Write the log row that says what the transaction did."""
         txn.insert("tpch.refresh_log", (self.number, self.sequence, operation, key, lines, total))
 
     def line(self, key: int, number: int) -> tuple[Any, ...]:

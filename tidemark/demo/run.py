@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Say = Callable[[str], None]
-WARM_ACKS = 100  # a round is timed from so many acknowledged transactions on: all kernels are compiled then
+WARM_ACKS = 100  # a round is timed after this many acknowledged transactions: by then all kernels are compiled
 
 
 class DemoFailed(Error):
@@ -104,7 +104,7 @@ class Demo:
             raise DemoFailed(f"round {number}: {violations[0]} (seed {self.seed}); keep {self._store()} for study")
         held, disk = self._sequences(tables["refresh_log"]), self.disk
         in_flight = sum(held.values()) - sum(self.acked.values())
-        # A transaction that was in flight and is there counts from now on: the next round continues after it.
+        # A transaction that was in flight and survived counts as acknowledged: the next round continues after it.
         self.acked = held
         self.say(
             f"round {number}: killed after {acks:,} acknowledged transactions; all there, {in_flight} in flight"

@@ -1,5 +1,5 @@
-"""The rules after a crash: every acknowledged transaction is there as a whole, and besides these at most one in flight
-per thread.
+"""The rules after a crash: every acknowledged transaction is there as a whole. Besides these, at most one transaction
+of each thread, which was in flight, may be there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def line_comments(lines: pa.Table) -> tuple[Any, Any, pa.Array]:
 
 
 def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any, Any, pa.Array]) -> list[str]:
-    """Each comment, which is on disk, is the one that was loaded, or repeats the price of its change."""
+    """Check the comments, which are on disk: each is as loaded, or repeats the price that a change has set."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -69,7 +69,7 @@ def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any
 
 
 def check_log(log: pa.Table, acked: dict[int, int]) -> list[str]:
-    """Each thread's sequences are 1 to n without a gap, n being the last acknowledged or the next one."""
+    """Check that each thread's sequences are 1 to n without a gap; n is the last acknowledged or the next one."""
     found = []
     threads, sequences = np.asarray(log.column("thread")), np.asarray(log.column("sequence"))
     for number in range(THREADS):
@@ -85,7 +85,7 @@ def check_log(log: pa.Table, acked: dict[int, int]) -> list[str]:
 
 
 def check_totals(orders: pa.Table, lines: pa.Table) -> list[str]:
-    """Each order's total is the sum of its lines, and each line has an order."""
+    """Check that each order's total is the sum of its lines, and that each line has an order."""
     keys, _, expected = totals(lines)
     order_keys = np.asarray(orders.column("o_orderkey"))
     by_key = np.argsort(order_keys)
@@ -101,7 +101,7 @@ def check_totals(orders: pa.Table, lines: pa.Table) -> list[str]:
 
 
 def check_effects(orders: pa.Table, lines: pa.Table, log: pa.Table, initial_keys: Any) -> list[str]:
-    """The tables show the effect of the newest transaction on each order; all other orders are unchanged."""
+    """Check that each order shows the effect of its newest transaction, and that all other orders are unchanged."""
     order = np.lexsort((np.asarray(log.column("sequence")), np.asarray(log.column("order_key"))))
     keys = np.asarray(log.column("order_key"))[order]
     newest = order[np.append(keys[1:] != keys[:-1], True)] if keys.size else order

@@ -33,7 +33,7 @@ class RemoteDatabase:
     raises LimitExceeded for a call or an answer of more than 256 MiB.
 
     A schema change is sent once. It raises NotPrimary if the node stopped leading, and a PeerError if the link broke
-    before the answer: look then whether the change was made.
+    before the answer: then check whether the change was made.
 
     After `close`, calls for tables, transactions and schema changes raise StoreClosed.
 
@@ -51,7 +51,7 @@ class RemoteDatabase:
     def __init__(
         self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int, clock: Clock
     ) -> None:
-        """Ask for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
+        """Ask the nodes for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
         self.links = Links(seeds, secret, tls, clock, timeout_ms)
         self._clock = clock
         self._is_closed = False
@@ -207,7 +207,7 @@ class RemoteDatabase:
     def sync(self) -> int:
         """Make everything committed so far durable and close its epoch, as `Database.sync`; return that epoch.
 
-        Durable on return: that.
+        Durable on return: as for `Database.sync`.
 
         Examples:
             >>> epoch = remote.sync()
@@ -231,7 +231,7 @@ class RemoteDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
     def _change(self, method: str, *arguments: Any, **named: Any) -> None:
-        """Make a schema change once. If the link breaks before the answer, the caller has to check whether it was
+        """Send a schema change once. If the link breaks before the answer, the caller must check whether the change was
         made.
         """
         self._check_usable()
@@ -418,7 +418,7 @@ class RemoteDatabase:
         self._change("drop_index", table, name)
 
     def create_tablespace(self, name: str, size: Size = "64 MiB", **options: Any) -> None:
-        """Create a tablespace, as `Database.create_tablespace`, which has the options too.
+        """Create a tablespace, as `Database.create_tablespace`, with the same options.
 
         Durable on return: the tablespace.
 

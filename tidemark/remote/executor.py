@@ -1,7 +1,7 @@
 """Executes the calls of one client on the store of this process.
 
-A transaction of a client belongs to the thread that serves its link; when the link ends, it is rolled back. The calls
-that a client may make are named here; the calls themselves check their arguments.
+A client's transaction belongs to the thread that serves its link, and is rolled back when the link ends. This module
+names the calls that a client may make; the calls themselves check their arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger("tidemark.remote")
 R = TypeVar("R")
 
 SCANS_MAX = 16  # open at once on one link
-PAGE_BYTES = 4 << 20  # of a scan, more or less
+PAGE_BYTES = 4 << 20  # of a scan, approximately
 
 SAVEPOINTS_MAX = 1_000  # open at once on one link
 # Errors of arguments of the wrong type, size or shape.
@@ -83,14 +83,14 @@ OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain
 
 
 class Gate(Protocol):
-    """Whether this process may execute a call now: a node of a group not always may."""
+    """Decides whether this process may execute a call now; a node of a group may not always."""
 
     def database(self) -> Database:
         """The store as it is open now. Raises: Retryable if it is not open."""
         ...
 
     def reading(self) -> int:
-        """Called before rows are read; returns a token for `shown`. Raises: Retryable if another node must do it."""
+        """Called before rows are read; returns a token for `shown`. Raises: Retryable if another node must read."""
         ...
 
     def shown(self, token: int) -> None:
@@ -98,11 +98,11 @@ class Gate(Protocol):
         ...
 
     def writing(self) -> None:
-        """Raises: Retryable if another node must do it."""
+        """Called before a change. Raises: Retryable if another node must execute it."""
         ...
 
     def failed(self, error: Error) -> None:
-        """The store here failed, or an outcome is unknown here. Raises: Abandoned if other nodes may know it."""
+        """Called if the store failed, or an outcome is unknown here. Raises: Abandoned if other nodes may know it."""
         ...
 
     def where(self) -> dict[str, Any]:
@@ -152,12 +152,12 @@ class Executor:
             self._gate.failed(error)
             raise
         except _INVALID as error:
-            # The classes of a client refuse such a value themselves: this peer has another version, or is no client.
+            # A client refuses such a value before it sends it: this peer has another version, or is no client.
             _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
 
     def close(self) -> None:
-        """The link has ended, or must not continue its transaction, which is rolled back."""
+        """Roll back the transaction: the link has ended, or must not continue it."""
         self._scans.clear()
         if self._txn is not None and not self._txn.is_ended:
             self._txn.rollback()
@@ -192,7 +192,7 @@ class Executor:
         try:
             self._gate.writing()
         except Error:
-            txn.rollback()  # its client regards it as ended
+            txn.rollback()  # the client regards it as ended
             raise
         txn.commit(txn.store.waits_for_disk)
 
@@ -243,14 +243,14 @@ class Executor:
         if method == FINAL_OUTCOME:
             return self._read(lambda: self._final_outcome(*arguments, **named))
         if method in OF_ROWS | OF_PRIMARY:
-            # An outcome too: a previous primary would report as aborted what the next one has committed.
+            # An outcome too: a stale primary would report as aborted what the next primary has committed.
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         return getattr(self._db, method)(*arguments, **named)
 
     def _final_outcome(self, txid: int) -> str:
-        """As `Database.outcome`, or "open": "unknown" never changes afterwards."""
+        """As `Database.outcome`, but "open" for an open transaction, so that "unknown" is final."""
         was_open = is_open(self._db.parts.store, txid)
         told = self._db.outcome(txid)
         return OPEN if was_open and told == "unknown" else told

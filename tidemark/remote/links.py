@@ -1,7 +1,8 @@
 """The links of a client to the node that executes transactions and to those that serve reads.
 
-A link serves one call or one transaction at a time; idle links are kept for the next. Any node can name the others.
-When a link breaks, or a node reports that it is the wrong one, the nodes are asked again, until `timeout_ms` is over.
+A link serves one call or one transaction at a time; idle links are kept for the next call. Any node can name the
+others. When a link breaks, or a node reports that it cannot execute the call, the client asks the nodes for the view
+again, until `timeout_ms` is over.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Links:
     def __init__(
         self, seeds: Iterable[Address], secret: bytes, tls: TlsContext | None, clock: Clock, timeout_ms: int
     ) -> None:
-        """Nothing is connected yet."""
+        """Create the links of a client. No connection is made yet."""
         self.clock = clock
         self._seeds = list(seeds)
         self._secret = secret
@@ -43,13 +44,13 @@ class Links:
         self.spares: dict[Address, list[CallLink]] = {}
         self._store: str | None = None  # all nodes are copies of this store
         self._members: list[Address] = []
-        self._told: list[Address] = []  # of the newest view: asked again even after they did not answer
+        self._told: list[Address] = []  # nodes of the newest view: asked again even if they did not answer before
         self._primary: Address | None = None
         self._is_closed = False
 
     # --- links -----------------------------------------------------------------------------------
     def take(self, address: Address) -> CallLink:
-        """Take a link to one node, to be given back. Raises: PeerError."""
+        """Take a link to one node; `give` returns it. Raises: PeerError."""
         with self._mutex:
             spares = self.spares.get(address)
             if spares:
@@ -87,7 +88,7 @@ class Links:
         return self.until(self.known_primary)
 
     def known_primary(self) -> Address:
-        """`primary`, asked once. Raises: NotPrimary, PeerError."""
+        """As `primary`, but ask only once. Raises: NotPrimary, PeerError."""
         if self._primary is None:
             self.learn()
         if self._primary is None:
@@ -125,7 +126,7 @@ class Links:
         return told
 
     def forget(self, address: Address) -> None:
-        """A node is gone, or has changed its role: close its links, and ask for the view again."""
+        """Close the links to a node that is gone or has changed its role, and ask for the view again."""
         with self._mutex:
             links = self.spares.pop(address, [])
         for link in links:
@@ -134,8 +135,8 @@ class Links:
             self._primary = None
 
     def until(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`; repeat it while it raises PeerError, NotPrimary or PrimaryLost, until time is
-        over. Raises: PeerTimeout then.
+        """Return the result of `work`; retry while it raises PeerError, NotPrimary or PrimaryLost. Raises: PeerTimeout
+        when the time is over, PeerRefused at once.
         """
         before = getattr(self._attempt, "deadline", None)
         deadline = self.clock.monotonic() + self._timeout_s if before is None else before
@@ -149,7 +150,7 @@ class Links:
                     if isinstance(error, PeerRefused):
                         raise
                     if why is None or not isinstance(error, PeerTimeout):
-                        why = error  # the last attempts fail for lack of time, which says nothing
+                        why = error  # not of the last attempts, which fail only for lack of time
                     if self.clock.monotonic() >= deadline:
                         raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
                     self.clock.sleep(PAUSE_SECONDS)
@@ -195,7 +196,7 @@ class Links:
         return self._members[0] if self._members else self.known_primary()
 
     def link(self, address: Address) -> CallLink:
-        """`take`; a node that is unreachable is asked last from now on."""
+        """As `take`; from now on an unreachable node is asked last."""
         try:
             return self.take(address)
         except PeerError:
@@ -203,7 +204,7 @@ class Links:
             raise
 
     def _gone(self, address: Address) -> None:
-        """Ask other nodes first from now on."""
+        """From now on, ask other nodes before this one."""
         self.forget(address)
         self._members = [each for each in self._members if each != address]
 

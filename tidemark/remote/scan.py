@@ -19,7 +19,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class RemoteScan:
-    """A scan as `Scan` is: iterate over it once, convert it, or aggregate its rows in the other process."""
+    """A scan with the calls of `Scan`: iterate over it once, convert it, or aggregate its rows in the other process."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class RemoteScan:
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """named: the arguments of `Scan`. ask: makes one call over the link of the scan. close: called when the scan
-        was read to its end or is abandoned.
+        has been read to its end or is abandoned.
         """
         self._table = table
         self._named = dict(named)
@@ -75,7 +75,7 @@ class RemoteScan:
             if not is_read:
                 self._ask("end", number)
         except Error:
-            pass  # a scan that could not be ended there ended with its link
+            pass  # the other process ends the scan when the link ends
         finally:
             self._close()
 
@@ -109,7 +109,7 @@ class RemoteScan:
 
         return pa.RecordBatchReader.from_batches(self.schema(), self.batches()).__arrow_c_stream__(requested_schema)
 
-    # --- added up there --------------------------------------------------------------------------
+    # --- aggregates, computed in the other process -----------------------------------------------
     def _of_scan(self, method: str, *arguments: Any, **named: Any) -> Any:
         try:
             return self._ask("of_scan", self._table, self._is_of_txn, self._named, method, list(arguments), named)

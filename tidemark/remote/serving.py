@@ -36,10 +36,10 @@ class Alone:
         """Every change is allowed."""
 
     def failed(self, error: Error) -> None:
-        """No other process knows the outcome."""
+        """Do nothing: no other process knows the outcome."""
 
     def where(self) -> dict[str, Any]:
-        """One node, which is the primary."""
+        """Return one node, which is the primary."""
         return {"view": 0, "primary": self.address, "members": [self.address]}
 
 

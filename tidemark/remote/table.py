@@ -29,7 +29,7 @@ class RemoteTable:
     """
 
     def __init__(self, links: Links, transaction: Callable[[], RemoteTransaction], name: str) -> None:
-        """links, transaction: of the database; the second begins a transaction."""
+        """links: the database's links. transaction: begins a transaction of the database."""
         self._links = links
         self._transaction = transaction
         self.name = name
@@ -186,14 +186,14 @@ class RemoteTable:
 
 
 class _Reader:
-    """The link of one scan, taken with its first call and given back at its end."""
+    """The link of one scan: taken at the first call, given back at the end of the scan."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
         self._taken: tuple[Address, CallLink] | None = None
 
     def ask(self, *what: Any) -> Any:
-        """Make one call. Raises: the error of the call; PeerError, and the scan must be begun again."""
+        """Make one call. Raises: the error of the call; PeerError, after which the scan must begin again."""
         if self._taken is not None:
             return self._taken[1].ask(list(what))
         answer, self._taken = self._links.read_on(lambda address, link: (link.ask(list(what)), (address, link)))

@@ -78,7 +78,7 @@ class RemoteTransaction:
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
 
     def ask(self, *what: Any) -> Any:
-        """Make one call of it. Raises: the error of the call; PrimaryLost."""
+        """Make one call of the transaction. Raises: the error of the call; PrimaryLost."""
         self.check()
         try:
             return self.link.ask(list(what))
@@ -97,7 +97,7 @@ class RemoteTransaction:
             ) from error
         except Error:
             raise
-        except BaseException:  # Ctrl-C: the link was closed before the answer came, and that rolls it back there
+        except BaseException:  # Ctrl-C: the link was closed before the answer, and the primary rolls back
             self._lose()
             raise
 
@@ -134,7 +134,7 @@ class RemoteTransaction:
         self._end()
 
     def _find_out(self, error: BaseException) -> None:
-        """Return if it was committed, once a node has said so."""
+        """Ask the nodes for the outcome, and return if the transaction was committed."""
         links, txid = self._links, self.txid
 
         def outcome() -> str:
@@ -233,7 +233,7 @@ class RemoteTransaction:
         return int(self._do("delete_where", table, where))
 
     def _many(self, method: str, table: str, data: Any, progress: Progress | None, fill_in: bool, **named: Any) -> int:
-        """Send the rows batch by batch, all or none; return the sum of the results."""
+        """Send the rows batch by batch; return the sum of the results. If a batch fails, all batches are undone."""
         total = done = 0
         with self.savepoint():
             for batch in to_columns(data, self._definition(table), fill_in=fill_in):
