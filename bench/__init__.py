@@ -1,1 +1,1 @@
-"""Benchmarks: the goals beside their peers (`python -m bench`), micro-benchmarks (`bench/micro`), findings."""
+"""Benchmarks: the goals next to their peers (`python -m bench`), micro-benchmarks (`bench/micro`), findings."""

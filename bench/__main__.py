@@ -21,7 +21,7 @@ from tidemark.engine.jit.kernel import compile_declared
 
 
 def main() -> None:
-    """Run the goals asked for, print and keep them."""
+    """Run the named goals; print and save their results."""
     known = sorted({name for names in GOALS for name in names}, key=lambda name: int(name[1:]))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("goals", nargs="*", metavar="P", help=f"which goals; all of {' '.join(known)} if none is named")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def run(wanted: set[str], scale: Scale) -> list[Line]:
-    """The lines of the goals asked for."""
+    """Return the lines of the named goals."""
     lines: list[Line] = []
     compile_declared()  # compiled kernels are not what is measured
     warm_memory()
@@ -70,7 +70,7 @@ def run(wanted: set[str], scale: Scale) -> list[Line]:
                     for line in found:
                         show(line)
                     lines += found
-                    gc.collect()  # closed stores give their memory back before the next goal
+                    gc.collect()  # closed stores release their memory before the next goal
         finally:
             context.close()
     return lines

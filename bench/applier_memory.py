@@ -51,18 +51,18 @@ STATUS = Path("/proc/self/status")
 
 
 def resident_mib(which: str = "VmRSS") -> float:
-    """VmRSS, or VmHWM, which is its peak since `forget_peak`."""
+    """Return VmRSS in MiB, or VmHWM, its peak since `forget_peak`."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(which))
     return int(line.split()[1]) / 1024
 
 
 def forget_peak() -> None:
-    """The peak is what memory is now."""
+    """Reset the peak to the memory in use now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def filled(folder: str, rows: int, function: str | None, memory: str) -> tm.Database:
-    """A store with rows of its own that the peer has confirmed, but for the first one."""
+    """Open a store with rows that it wrote itself; the peer has confirmed all but the first one."""
     options = {"durability": "epoch", "background": False, "redo_log": "1 GiB", "data_memory": "4 GiB"}
     db = tm.open(folder, transaction_memory=memory, **options)  # type: ignore[arg-type]  # a dict has one type
     db.create_replication_table()
@@ -107,7 +107,7 @@ def write_log(folder: str, db: tm.Database, rows: int) -> BinlogWriter:
 
 
 class Positions:
-    """The channel's view of a store that has applied nothing, and the applier behind it."""
+    """The positions that a channel reads from its replica, here of a store that has applied nothing."""
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
@@ -128,7 +128,7 @@ class Positions:
 
 
 def received(folder: str, writer: BinlogWriter, log: LogFolder, applier: Applier) -> ReplicaChannel:
-    """A channel whose relay log has everything."""
+    """Return a channel whose relay log has the whole binlog."""
     positions = Positions(applier)
     relay = PosixFiles(folder)
     source, own = Site(SOURCE, "ab" * 16, 0), Site(OWN, "cd" * 16, 0)

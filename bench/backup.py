@@ -36,7 +36,7 @@ OPTIONS: dict[str, Any] = {
     "snapshot_memory": "256 MiB",
     "background": False,
 }
-# The logs of the new store are written full of zeros first: a cost of its own, told apart.
+# A restore first fills the logs of the new store with zeros; that cost is reported separately.
 RESTORED = {**OPTIONS, "redo_log": "64 MiB", "undo_log": "64 MiB"}
 COPY_BYTES = 1 << 20
 

@@ -55,8 +55,8 @@ class Figure:
     work: str
     rows: int
     rows_per_second: float
-    us_per_row_logged: float  # until the binlog has it
-    cpu_us_per_row: float  # of all threads, until then
+    us_per_row_logged: float  # until the binlog has the row
+    cpu_us_per_row: float  # of all threads, until the binlog has the row
     redo_bytes: float
     binlog_bytes: float
 
@@ -75,7 +75,7 @@ class Site:
         self.settle()
 
     def settle(self) -> None:
-        """Return when the binlog has everything."""
+        """Wait until the binlog has everything."""
         epoch = self.db.sync()
         pause = threading.Event()
         while self.name != NONE and self.db.status()["binlog"]["latest_handled_binlog_epoch"] < epoch:
@@ -111,7 +111,7 @@ def measure(site: Site, work: tuple[str, str, int, bool], keys: np.ndarray, valu
     redo, binlog = site.sizes()
     began, began_cpu = time.perf_counter(), time.process_time()
     if kind == SINGLE:
-        # No key twice in two threads: waiting for each other's locks is not what is measured.
+        # No two threads share a key: waits for locks are not measured here.
         shares = [keys[keys % threads == number].tolist() for number in range(threads)]
         together(threads, lambda number: update_all(site, shares[number], value, is_durable))
     else:

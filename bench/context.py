@@ -1,4 +1,4 @@
-"""What all goals share in one run: the folder, the rows, and stores loaded once with the same rows."""
+"""The parts of a run that all goals share: the folder, the rows, and stores loaded once with the same rows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ QUICK = Scale(100_000, 2, 5_000, 100, 300_000, 150_000, 300_000, 2, 40_000, 2_00
 
 
 def warm_memory(size_bytes: int = MEMORY_WARM_BYTES) -> None:
-    """Touch memory once and give it back: the first touch of a virtual machine's memory is the host's work.
+    """Touch memory once and release it.
 
-    Where the host backs pages at their first touch that costs far more than any store does with them, and would be
-    charged to whoever comes first.
+    The host of a virtual machine backs a page at its first touch. That costs far more than a store's own work on the
+    page, and would be charged to the first store that is measured.
     """
     np.empty(size_bytes // 8, dtype=np.int64)[::512] = 1
 
@@ -80,19 +80,19 @@ class Context:
         return [int(key) for key in np.random.default_rng(seed).integers(0, self.scale.rows, count)]
 
     def fresh_value(self) -> float:
-        """A value never given before: SQLite skips the write of a row that does not change."""
+        """Return a value that was not used before: SQLite skips the write of a row that does not change."""
         return next(self._values)
 
     # --- stores ----------------------------------------------------------------------------------
     def open(self, name: str, **options: Any) -> tm.Database:
-        """A new store of ours."""
+        """Open a new Tidemark store."""
         peers.remove(self.folder / name)
         chosen = {"data_memory": "1 GiB", "redo_log": "512 MiB", **options}
         db: tm.Database = tm.open(self.folder / name, **chosen)
         return db
 
     def open_loaded(self, name: str, **options: Any) -> tuple[tm.Database, Any]:
-        """A new store of ours holding the rows; (database, table)."""
+        """Open a new Tidemark store that holds the rows; return (database, table)."""
         db = self.open(name, **options)
         table = db.create_table("t", COLUMNS, "id")
         table.insert_many(self.table)
@@ -109,7 +109,7 @@ class Context:
 
 
 class Loaded:
-    """Ours with durability="epoch" and every peer at the durability nearest to it, all holding the same rows."""
+    """Tidemark with durability="epoch", and every peer at the nearest durability, all with the same rows."""
 
     def __init__(self, context: Context, stack: ExitStack) -> None:
         folder = context.folder

@@ -1,7 +1,7 @@
-"""`python -m bench.delete_log_cost`: what noting deletes adds to commits, and what looking for them in records would.
+"""`python -m bench.delete_log_cost`: what a delete log adds to commits, and what a search of the records would cost.
 
-Two stores in memory, with and without a delete log, commit the same deletes in turn; the least of all rounds, for what
-others do on the machine only adds.
+Two stores in memory, with and without a delete log, commit the same deletes in turn. The least time of all rounds
+counts, because other work on the machine only adds to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 200_000
 BATCH = 10_000
 SINGLES = 200
 ROUNDS = 5
-LOG = "256 KiB"  # gone round soon: its memory has been touched
+LOG = "256 KiB"  # so small that it soon wraps round: then all of its memory has been touched
 OPTIONS: dict[str, Any] = {
     "data_memory": "256 MiB",
     "redo_log": "256 MiB",
@@ -43,7 +43,7 @@ def filled(delete_log: str) -> Any:
 
 
 def large(db: Any, keys: list[int]) -> float:
-    """Seconds of the commit of many deletes, each."""
+    """Return the seconds per delete of a commit with many deletes."""
     txn = db.transaction()
     txn.delete_many("t", keys)
     began = time.perf_counter()
@@ -52,7 +52,7 @@ def large(db: Any, keys: list[int]) -> float:
 
 
 def single(db: Any, keys: list[int]) -> float:
-    """Seconds of a transaction of one delete, all of it."""
+    """Return the seconds of a whole transaction of one delete."""
     table = db["t"]
     began = time.perf_counter()
     for key in keys:
@@ -61,7 +61,7 @@ def single(db: Any, keys: list[int]) -> float:
 
 
 def pass_over(kind: int, words: int) -> float:
-    """Seconds to look at a record of the log, and to note it if it is a delete."""
+    """Return the seconds to read one record of the log, and to note the record if it is a delete."""
     mem = np.zeros(PAGE_WORDS + 3 * BATCH, dtype=np.int64)
     setup_delete_log(mem, PAGE_WORDS, 3 * BATCH)
     assert mem[S_DELETE_LOG]

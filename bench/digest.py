@@ -2,7 +2,8 @@
 
 `python -m bench.digest [ROWS]`: rows of eight integers, a float, a VarChar of about 20 bytes and a Binary(16). Every
 figure is the median of three runs. DuckDB hashes all columns of a row and sums the hashes (its `hash`, 64 bits), on as
-many threads as we use; SQLite has no hash, so it adds up a product of the columns and lengths, which finds much less.
+many threads as Tidemark uses; SQLite has no hash, so it sums a product of the columns and lengths, which detects much
+less.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def in_duckdb(rows: pa.Table) -> float | None:
-    """Seconds of a hash sum over all rows, kept as a table of DuckDB; None if it is not installed."""
+    """Return the seconds of a hash sum over a DuckDB table of all rows; None if DuckDB is not installed."""
     try:
         import duckdb
     except ModuleNotFoundError:

@@ -1,8 +1,8 @@
-"""One competitor of P12 in a process of its own: `python -m bench.disk_child`, one JSON request a line, one answer.
+"""One competitor of P12 in a process of its own: `python -m bench.disk_child`. Each line is one JSON request.
 
-A process of its own so that the parent can count its system calls and bytes from outside (/proc/PID/io). Requests:
-open, update, insert, settle, close. Rows are the standard row of the benchmarks and a note of 200 bytes; here `b` and
-`note` are disk columns. Every competitor makes the same rows and draws the same keys, from seeds.
+The separate process lets the parent count system calls and bytes from outside (/proc/PID/io). Requests: open, update,
+insert, settle, close; each has one answer. A row is the standard row of the benchmarks with a note of 200 bytes; `b`
+and `note` are disk columns. Every competitor makes the same rows and draws the same keys, from seeds.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def tuples_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 class Competitor(Protocol):
-    """What the parent asks for."""
+    """The requests of the parent."""
 
     def load(self, table: pa.Table) -> None:
-        """Rows, quickly."""
+        """Load the rows in bulk."""
         ...
 
     def update(self, key: int, value: float, note: str) -> None:
@@ -74,7 +74,7 @@ class Competitor(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait for what runs in the background because of the calls before."""
+        """Wait until the background work of the earlier calls is done."""
         ...
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Ours:
         self.db.sync()
         written = -1
         while written != (written := self.counters()["pages_written"]):
-            threading.Event().wait(3 * PAGES_POLL_SECONDS)  # dirty pages that stay are hot, or few
+            threading.Event().wait(3 * PAGES_POLL_SECONDS)  # pages that are still dirty then are hot, or few
 
     def counters(self) -> dict[str, Any]:
         """Of the page cache."""
@@ -141,7 +141,7 @@ class OfSqlite:
         self.execute(SQL_INSERT, row)
 
     def settle(self) -> None:
-        pass  # it does everything in its calls
+        pass  # SQLite has no background work
 
     def close(self) -> None:
         self.connection.close()
@@ -191,7 +191,7 @@ class OfRocksdb:
 
 
 class OfPages:
-    """Writes of the same pages without a store: a batch as large as our writer's, each page in place, then one sync."""
+    """Writes of the same pages without a store: a batch as large as Tidemark's, each page in place, then one sync."""
 
     def __init__(self, path: Path, cache_bytes: int, reads: bool) -> None:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -279,7 +279,7 @@ def answer(state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until the parent hangs up."""
+    """Answer requests until the parent closes the pipe."""
     state: dict[str, Any] = {}
     for line in sys.stdin:
         print(json.dumps(answer(state, json.loads(line))), flush=True)

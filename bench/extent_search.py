@@ -42,7 +42,7 @@ STEADY_BATCHES = 200  # the first half only warms up
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def insert_pieces(mem, fragment, words, pages):  # type: ignore[no-untyped-def]
-    """Insert pieces as commits would, without their content; the page of each. How many found room."""
+    """Insert pieces as commits would, without content, and note each page; return how many found room."""
     for number in range(words.size):
         page = space_reserve(mem, fragment, words[number], 0)
         if page < 0:
@@ -64,14 +64,14 @@ def delete_pieces(mem, words, pages):  # type: ignore[no-untyped-def]
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def clean_pages(mem, first, count, free):  # type: ignore[no-untyped-def]
-    """All pages go to disk; their free words."""
+    """Write all pages to disk and note their free words."""
     for number in range(count):
         space_cleaned(mem, first + number)
         free[number] = unused_words(mem, mem[space_word(mem, first + number)])
     return count
 
 
-# Kernels of the product only are listed there.
+# That list has only the kernels of the product.
 for _name in ("insert_pieces", "delete_pieces", "clean_pages"):
     REGISTRY.pop(f"{__name__}.{_name}")
 
@@ -162,7 +162,7 @@ class FirstFit:
 
 
 def run_once(extents: int, pattern: str, name: str, percent: int, search: str) -> Run:
-    """One run; the same rows are deleted and inserted whatever the search."""
+    """Do one run. Both searches delete and insert the same rows."""
     sizes = SIZES[name]
     random = np.random.default_rng([SEED, percent, *sizes])
     bed = Bed(extents, sizes, random)

@@ -55,8 +55,8 @@ class Setting:
 
 @dataclass
 class Found:
-    """What came of a setting; shares are of the updates of the second site. `epoch_ms`: how long an epoch of the second
-    site lasted in the mean, which on a busy machine is longer than it was set.
+    """The outcome of a setting; shares are of the updates of the second site. `epoch_ms`: the mean duration of an epoch
+    of the second site, which is longer than the setting on a busy machine.
     """
 
     setting: Setting
@@ -90,11 +90,11 @@ class Site:
         self.serving = tm.serve(self.db, f"{HOST}:0", SECRET)
 
     def address(self) -> tuple[str, int]:
-        """Where it serves."""
+        """Return the address at which the site serves its binlog."""
         return self.serving.address
 
     def prepare(self) -> None:
-        """The first site makes everything."""
+        """Create the tables and rows; the first site does this."""
         db, function = self.db, f"NDB$EPOCH({self.setting.bits})"
         db.create_replication_table()
         db["mysql.ndb_replication"].insert((b"hot", b"t", 1, 7, function.encode()))
@@ -109,21 +109,21 @@ class Site:
         db[TABLE].insert_many([(each, 0, 0) for each in range(ROWS)])
 
     def follow(self, address: tuple[str, int]) -> None:
-        """From another site."""
+        """Apply the changes of another site."""
         self.channel = tm.Channel(address, self.db, secret=SECRET, skip_start=False)
 
     def wait_applied(self, other: int) -> None:
-        """Everything here is there."""
+        """Wait until the other site has applied everything from here."""
         self.db.wait_applied(self.db.sync(), WAIT_MS, at=[other])
 
     def wait_returned(self) -> None:
-        """The other site has told so in its binlog."""
+        """Wait until the other site's binlog has reported here what that site applied."""
         pause, epoch = threading.Event(), self.db.binlog.newest_epoch
         while (row := self.db["mysql.ndb_apply_status"].get(self.server_id)) is None or row.epoch < epoch:
             pause.wait(0.005)
 
     def work(self, seed: int) -> tuple[int, float]:
-        """Updates at the rate, as long as the setting says; how many, and milliseconds an epoch really had."""
+        """Update at the rate and for the time of the setting; return (updates, actual milliseconds per epoch)."""
         rng, column, step = random.Random(seed), "ab"[self.server_id - 1], 1 / self.setting.rate
         epochs = self.db.binlog.counters()["epochs"]
         begun, made, pause = time.monotonic(), 0, threading.Event()
@@ -149,7 +149,7 @@ class Site:
 
 
 def refreshes(directory: str, end: Position) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """(a, b) of each row that was refreshed, in their order, by own epoch and id."""
+    """Return (a, b) of each refreshed row, in order, by own epoch and id."""
     files = PosixFiles(directory)
     reader, maps = BinlogReader(files), StatementMaps()
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -174,7 +174,7 @@ def refreshes(directory: str, end: Position) -> dict[tuple[int, int], list[tuple
 
 
 def measure(setting: Setting, folder: Path, seed: int) -> Found:
-    """One setting on two new stores."""
+    """Measure one setting on two new stores."""
     places = [str(folder / name) for name in "ab"]
     proxies = [Remote(DelayProxy, setting.delay_ms / 1_000) for _ in places]
     sites = [Remote(Site, number + 1, place, setting) for number, place in enumerate(places)]
@@ -204,7 +204,7 @@ def measure(setting: Setting, folder: Path, seed: int) -> Found:
 
 
 def settings(is_quick: bool) -> list[Setting]:
-    """One thing at a time."""
+    """Return the settings, which vary one thing at a time."""
     base = Setting(seconds=2.0) if is_quick else Setting()
     varied: list[dict[str, int]] = [{"interval_ms": each} for each in (10, 50, 100, 500)]
     varied += [{"delay_ms": each} for each in (20, 100, 300)]

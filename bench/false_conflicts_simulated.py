@@ -47,7 +47,7 @@ SECONDS = 5.0
 
 @dataclass
 class Cell:
-    """Settings, and changes of the secondary by what became of them; the primary's clients changed `primary` rows."""
+    """Settings, and counts of the secondary's changes by outcome. `primary`: rows changed by the primary's clients."""
 
     epoch_ms: int
     delay_ms: int
@@ -66,7 +66,7 @@ class Cell:
 
 
 class Updates(Work):
-    """One row a transaction, any row alike."""
+    """Transactions of one row; every row is equally likely."""
 
     def _drawn(self, rows: dict[int, Row]) -> list[Change]:
         key = SHARED_FROM + 1 + self.world.rng.randrange(ROWS)
@@ -144,7 +144,7 @@ def _count(world: World, cell: Cell) -> None:
 
 
 def cells(is_quick: bool) -> Iterator[Cell]:
-    """All of the grid, or few of it."""
+    """Yield all cells of the grid, or a few of them."""
     for rate in RATES[1:] if is_quick else RATES:
         for epoch_ms in EPOCHS_MS[1:2] if is_quick else EPOCHS_MS:
             for delay_ms in DELAYS_MS:
@@ -168,7 +168,7 @@ HEAD = (
 
 
 def draw(found: Sequence[Cell], path: Path) -> None:
-    """Share of changes refused falsely, by length of an epoch; a panel for each rate and delay."""
+    """Draw the share of falsely refused changes by length of an epoch; a panel for each rate and delay."""
     import matplotlib
 
     matplotlib.use("svg")

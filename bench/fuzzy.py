@@ -81,7 +81,9 @@ def scan_fuzzy(mem, fragment, out, limit, state):  # type: ignore[no-untyped-def
 
 
 def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
-    """Make one; the same report as `db.checkpoint()`. Its files are removed: nothing may be restored from them."""
+    """Make a fuzzy checkpoint; return a report like `db.checkpoint()`. Its files are removed, so that no restart uses
+    them.
+    """
     store, files, lcp = db.parts.store, db.parts.files, db.parts.lcp
     began = time.monotonic()
     lcp_id = lcp.next_id
@@ -110,7 +112,7 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
             rows += writer.entries
             size_bytes += writer.size_bytes
     files.sync_directory(FOLDER)
-    store.log.flush()  # it holds changes up to its end, so the log must be durable up to there
+    store.log.flush()  # the checkpoint has changes up to its end, so the log must be durable up to there
     seconds = time.monotonic() - began
     for name in names:
         files.unlink(name)

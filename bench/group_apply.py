@@ -1,9 +1,9 @@
-"""`python -m bench.group_apply [ROWS]`: a row at a member beside the same row at the primary.
+"""`python -m bench.group_apply [ROWS]`: the cost of a row at a member next to its cost at the primary.
 
 Each work runs on a primary (`durability="epoch"`, no partner); then its groups are read back from the log and applied
-to a member. Timed apart: all calls of the primary, its commits alone, and `GroupApplier.apply`; the fsync of both is
-left out. Rounds go one after the other on the same two stores; the least of three is shown, for what others do on the
-machine only adds.
+to a member. Timed separately: all calls of the primary, its commits alone, and `GroupApplier.apply`; the fsync of both
+is left out. Rounds run one after the other on the same two stores. The least of three is shown, because other work on
+the machine only adds to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, folder: Path, is_indexed: bool) -> None:
         self.primary: Any = tm.open(folder / "primary", **OPTIONS)
-        # The copy a member begins as: the same identity.
+        # A member begins as a copy with the same identity.
         self.primary.close()
         shutil.copytree(folder / "primary", folder / "member")
         self.primary = tm.open(folder / "primary", **OPTIONS)
@@ -56,7 +56,7 @@ class Bench:
         self.apply()
 
     def apply(self) -> float:
-        """Apply what the member lacks; seconds."""
+        """Apply the groups that the member lacks; return the seconds."""
         store = self.primary.parts.store
         self.primary.sync()
         handles = open_files(self.primary.parts.files, store.log.geometry, False)
@@ -78,7 +78,7 @@ class Bench:
         return seconds
 
     def transact(self, calls: list[Callable[[Any], None]]) -> float:
-        """Each call in a transaction of its own; seconds, and those of the commits in `commit_seconds`."""
+        """Run each call in a transaction of its own; return the seconds. `commit_seconds` has those of the commits."""
         self.commit_seconds = 0.0
         began = time.perf_counter()
         for call in calls:
@@ -95,7 +95,7 @@ class Bench:
 
 
 def works(rows: int, number: int) -> dict[str, tuple[int, list[Callable[[Any], None]]]]:
-    """By name: rows, and what each transaction does. One round of all: what is made is gone at its end."""
+    """Return, by name, rows and the calls of each transaction. After a round of all works the tables are as before."""
     rng = np.random.default_rng(number)
     table = make_table(1_000_000 * number, rows)
     tuples = list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -36,7 +36,7 @@ PEER_SERVER_ID = 4_712
 
 
 def steps(rows: int) -> list[tuple[str, int, str]]:
-    """What is followed: name, rows, and the SQL that makes it."""
+    """Return the measured steps: name, rows, and the SQL that makes the changes."""
     some = rows // 5
     small = f"BEGIN NOT ATOMIC FOR i IN 1..{SMALL} DO UPDATE d.a SET n = i WHERE id = i * 3; END FOR; END"
     inserts = [
@@ -61,7 +61,7 @@ class SqliteCopy:
         self.place: tuple[str, int] = ("", 0)
 
     def stand(self) -> None:
-        """Begin the next time where the binlog ends now."""
+        """Set the position to the present end of the binlog."""
         connection = pymysql.connect(**self.settings)
         with connection.cursor() as cursor:
             cursor.execute("SHOW MASTER STATUS")
@@ -70,7 +70,7 @@ class SqliteCopy:
         connection.close()
 
     def copy(self) -> None:
-        """All rows of the table."""
+        """Copy all rows of the table."""
         connection = pymysql.connect(**self.settings)
         self.database.execute("BEGIN")
         with connection.cursor(SSCursor) as cursor:
@@ -81,7 +81,7 @@ class SqliteCopy:
         connection.close()
 
     def follow(self) -> None:
-        """Row events up to the end of the binlog."""
+        """Apply row events up to the end of the binlog."""
         stream = BinLogStreamReader(
             connection_settings=self.settings,
             server_id=PEER_SERVER_ID,
@@ -116,7 +116,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def measure(rows: int) -> list[Line]:
-    """All lines; checks in the end that both sides have the server's rows."""
+    """Measure all lines, and check at the end that both sides have the server's rows."""
     lines = []
     with running_source() as source, tempfile.TemporaryDirectory() as folder:
         source.reset("d")
@@ -141,7 +141,7 @@ def measure(rows: int) -> list[Line]:
 
 
 def warm_up(db: tm.Database, source: Source) -> None:
-    """Every kernel that is measured has been called before."""
+    """Call every kernel that is measured, so that it is compiled."""
     source.sql(f"{TABLE.replace('d.a', 'd.w')} INSERT INTO d.w SELECT {ROW} FROM seq_1_to_100;")
     for sql in ("", f"INSERT INTO d.w SELECT {ROW} FROM seq_101_to_200;", "UPDATE d.w SET n = 0;"):
         source.sql(sql)

@@ -34,7 +34,7 @@ class Figure:
     work: str
     seconds: float
     resident_mib: float  # before
-    more_mib: float  # at most, beside that
+    more_mib: float  # at most, above that
     binlog_mib: float
 
 
@@ -44,7 +44,7 @@ def _status_mib(name: str) -> float:
 
 
 def logged(db: Any, rows: int, work: str, folder: Path) -> Figure:
-    """Close the epoch and have it in the binlog."""
+    """Close the epoch and measure until the binlog has it."""
     before = sum(each.stat().st_size for each in (folder / "binlog").iterdir())
     (_SELF / "clear_refs").write_text("5")
     resident = _status_mib("VmRSS")
@@ -57,7 +57,7 @@ def logged(db: Any, rows: int, work: str, folder: Path) -> Figure:
 
 
 def run(folder: Path, rows: int) -> list[Figure]:
-    """Insert and update so many rows, each in one transaction."""
+    """Insert the rows in one transaction and update them in another."""
     options = {"log_bin": "binlog", "server_id": 1, "log_updated_only": False, "log_update_as_write": False}
     memory_mib = 64 + rows * 288 // (1 << 20)
     found = []
@@ -86,7 +86,7 @@ def run(folder: Path, rows: int) -> list[Figure]:
 
 
 def main() -> None:
-    """A process for each size, so that none begins with what another has touched."""
+    """Run each size in its own process, so that no size starts with memory that another has touched."""
     parser = argparse.ArgumentParser(prog="python -m bench.large_epoch", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--quick", action="store_true", help="few rows: to see that it works")

@@ -1,8 +1,8 @@
 """Many rows loaded and verified once: seconds of each step, and the peak memory of every process that took part.
 
-`python -m bench.large_load [ROWS] [spark|native]` (100,000,000, spark). Rows of three columns of eight bytes, made by
-who writes them. Verified: count, sums against those the rows were made with, and `db.check`: every row, index entry and
-file.
+`python -m bench.large_load [ROWS] [spark|native]` (100,000,000, spark). Rows have three columns of eight bytes; the
+process that writes them generates them. Verified: the count, the expected sums, and with `db.check` every row, index
+entry and file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAMPLE_SECONDS = 0.5
 
 
 class Peaks:
-    """The most memory each process of this one's family has held, by what it is."""
+    """The peak memory of this process and its descendants, by kind of process."""
 
     def __init__(self) -> None:
         self.bytes: dict[str, int] = {}
@@ -58,7 +58,7 @@ class Peaks:
         self.bytes[name] = max(self.bytes.get(name, 0), process.memory_info().rss)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 

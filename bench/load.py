@@ -37,7 +37,7 @@ WARM_ROWS = 60_000
 
 
 def columns(storage: str) -> list[tm.Column]:
-    """Those of lineitem; "disk" puts the comment on disk pages."""
+    """Return the columns of lineitem; "disk" puts the comment on disk pages."""
     return [
         tm.Column(each.name, each.type, storage=storage if each.name == "l_comment" else "memory") for each in LINEITEM
     ]
@@ -54,7 +54,7 @@ def new_store(folder: Path, storage: str, rows: Any) -> Any:
 
 
 def run_tidemark(folder: Path, storage: str, rows: Any, how: str) -> dict[str, float]:
-    """One load; its parts as well, for `load`."""
+    """Measure one load; for `load` its parts too."""
     with new_store(folder, storage, rows) as db:
         parts: dict[str, float] = {}
         before = resource.getrusage(resource.RUSAGE_SELF)

@@ -71,7 +71,7 @@ class Summary:
     old_rows: int
     old_rows_share: float  # of the rows loaded
     old_bytes: int
-    size_bytes: int  # of all files of the checkpoint; the fuzzy variant's kept rows added
+    size_bytes: int  # of all files of the checkpoint, and of the rows that the fuzzy variant kept
     seconds: float
     megabytes_per_s: float
     rate_before: float
@@ -83,7 +83,7 @@ class Summary:
 
 
 def build(folder: Path, rows: int) -> None:
-    """The store every run starts from: all rows, two local checkpoints, hardly any log behind them."""
+    """Build the store that every run starts from: all rows, two local checkpoints, hardly any log after them."""
     with tm.open(folder, **OPTIONS) as db:
         table = db.create_table("t", COLUMNS, "id")
         for first, count in slices(0, rows, 500_000):
@@ -161,7 +161,7 @@ def summarize(runs: list[Run], loaded_rows: int) -> Summary:
     )
     old_bytes = middle(lambda run: run.old_bytes)
     if first.kind == "fuzzy":
-        size += old_bytes  # they were counted, not written
+        size += old_bytes  # the fuzzy variant only counts these rows
     return Summary(
         first.kind,
         RATES[first.rate],

@@ -27,7 +27,7 @@ TIMEOUT_MS = 60_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens at."""
+    """Return ports that no process listens at."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
@@ -45,7 +45,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 
 
 class NodeProcess:
-    """A node, or the arbitrator, over its lives; `state` is what it has said last."""
+    """A node, or the arbitrator, through restarts; `state` is the last state that it printed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*COMMAND, *command]
@@ -53,7 +53,7 @@ class NodeProcess:
         self.state: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Start it; it finds the others by itself."""
+        """Start the process, which finds the others by itself."""
         self.state = {}
         process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         self._process = process
@@ -67,7 +67,7 @@ class NodeProcess:
                     self.state = json.loads(line)
 
     def kill(self) -> float:
-        """SIGKILL; when, by `time.perf_counter`."""
+        """Send SIGKILL; return the time by `time.perf_counter`."""
         assert self._process is not None
         at = time.perf_counter()
         self._process.kill()
@@ -75,7 +75,7 @@ class NodeProcess:
         return at
 
     def end(self) -> None:
-        """In order, or by force if that takes too long."""
+        """Stop the process cleanly, or kill it if that takes too long."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -85,7 +85,7 @@ class NodeProcess:
 
 
 class Group:
-    """Nodes 1, 2, … of one group, each with a directory of its own. `own`: numbers that run in no process of these."""
+    """Nodes 1, 2, … of one group, each with a directory of its own. `own`: nodes that are not started here."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Group:
             process.start()
 
     def wait_whole(self) -> None:
-        """Until every process is a member of one open view of all."""
+        """Wait until every process is a member of one open view of all."""
 
         def is_whole() -> bool:
             states = [each.state for each in self.nodes.values()]
@@ -134,25 +134,25 @@ class Group:
         wait_until(is_whole, "the group is whole")
 
     def connect(self, *numbers: int) -> Any:
-        """A client told of these nodes, of all if none is named."""
+        """Return a client that knows these nodes, or all if none is named."""
         return tm.connect([self.calls[number] for number in numbers or self.calls], SECRET, timeout_ms=TIMEOUT_MS)
 
     def primary(self) -> int:
-        """The node that leads, as the group itself says."""
+        """Return the number of the primary, as the group reports it."""
         with self.connect() as db:
             wait_until(lambda: db.where()["primary"] is not None, "somebody leads")
             host, port = db.where()["primary"]
         return next(number for number, address in self.calls.items() if address == f"{host}:{port}")
 
     def end(self) -> None:
-        """End all; the first node last, for it is asked least to take over."""
+        """End all. The first node ends last, so that fewer takeovers happen."""
         for process in (*reversed(self.nodes.values()), *self._others):
             process.end()
 
 
 @contextmanager
 def running(group: Group) -> Iterator[Group]:
-    """Started, and ended behind the block."""
+    """Start the group, and end it after the block."""
     try:
         group.start()
         yield group

@@ -58,7 +58,7 @@ ROWS = 125_000
 FACTORS = (1, 4, 16)
 SHARES = (0.001, 0.01, 0.1, 1.0)
 RATE = 2_000
-TIMES = 8  # that rows change in one series: the log has each change, and a scan the last one
+TIMES = 8  # updates of each row in one series: the log has every change, a scan only the last
 TIMES_FACTOR, TIMES_SHARE = 4, 0.1
 NAMES = {
     "rowid_sync": "ROWID synchronisation",
@@ -66,7 +66,7 @@ NAMES = {
     "delete_log": "delete log",
     FULL: "delete log too short: full copy",
 }
-# So that what is measured is the work and not the disk.
+# The bench measures the work and not the disk.
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()
 
 
@@ -78,11 +78,11 @@ class PipeLink:
         self.ended = 0.0
 
     def send(self, message: Any) -> None:
-        """To the live node."""
+        """Send a message to the live node."""
         self._pipe.send_bytes(b"".join(encode(message)))
 
     def receive(self) -> Any:
-        """From it."""
+        """Return the next message of the live node."""
         message = decode(bytearray(self._pipe.recv_bytes()))
         if isinstance(message, End):
             self.ended = time.perf_counter()
@@ -90,7 +90,7 @@ class PipeLink:
 
 
 def make_base(folder: Path, rows: int) -> int:
-    """A store with so many rows behind a local checkpoint; the epoch both nodes know."""
+    """Build a store with the rows in a local checkpoint; return the epoch that both nodes know."""
     with tm.open(folder, **options_of(rows)) as db:
         table = db.create_table(NAME, COLUMNS, "id", tm.HashPartition(FRAGMENTS))
         for first in range(0, rows, BATCH):
@@ -130,7 +130,7 @@ class LiveNode:
         (self.pipe, far_pipe), (self.control, far_control) = context.Pipe(), context.Pipe()
         self._process = context.Process(target=main, args=(far_pipe, far_control), daemon=True)
         self._process.start()
-        far_pipe.close()  # or its death would not end a wait
+        far_pipe.close()  # otherwise the death of that process would not end a wait for it
         far_control.close()
 
     def __enter__(self) -> LiveNode:
@@ -174,7 +174,7 @@ def settings_of(is_quick: bool, rows: int, rate: int) -> list[Setting]:
 
 
 def measure(is_quick: bool, rows: int, rate: int, rounds: int) -> list[dict[str, Any]]:
-    """All cells; of several rounds each is kept."""
+    """Measure all cells; every round is kept."""
     compile_declared()
     found = []
     with LiveNode() as live, tempfile.TemporaryDirectory(dir=FOLDER, prefix=".bench-") as place:
@@ -199,7 +199,7 @@ def measure(is_quick: bool, rows: int, rate: int, rounds: int) -> list[dict[str,
 
 # --- what is shown --------------------------------------------------------------------------------
 def sent_bytes(cell: dict[str, Any]) -> int:
-    """Bytes of the copy: without the stream, which a member gets in any case."""
+    """Return the bytes of the copy, without the stream, which every member receives anyway."""
     return sum(size for kind, size in cell["bytes"].items() if kind != "stream")
 
 
@@ -217,7 +217,7 @@ def shown(cell: dict[str, Any]) -> str:
 
 
 def medians(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each setting its round with the median of seconds."""
+    """Return, for each setting, the round whose seconds are the median."""
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         by_setting.setdefault(json.dumps(cell["setting"]), []).append(cell)
@@ -247,8 +247,8 @@ def table_of(cells: list[dict[str, Any]]) -> str:
 
 
 def extrapolated(cells: list[dict[str, Any]]) -> list[str]:
-    """Seconds at 100 GB and 1 TB of such rows, by the rates of the largest size: a scan where next to nothing has
-    changed, bytes where all has. Nothing of a quick run, whose joins are over in milliseconds.
+    """Extrapolate the seconds to 100 GB and 1 TB of such rows, by the rates of the largest size: of the scan where
+    almost nothing has changed, of the bytes where all has. A quick run, whose joins take milliseconds, gives none.
     """
     factor = max(cell["setting"]["factor"] for cell in cells)
     if factor < FACTORS[-1]:

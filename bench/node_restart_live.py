@@ -29,7 +29,7 @@ from tidemark.replication.node_group.codec import decode, encode
 
 SEED = 20_261
 NAME = "test.t"
-FULL = "full_copy"  # the delete log is wished for, and there is none that reaches
+FULL = "full_copy"  # the delete log is requested, but does not reach back far enough
 TEXT_BYTES = 150
 COLUMNS = [
     tm.Column("id", tm.Int64),
@@ -40,11 +40,11 @@ COLUMNS = [
 FRAGMENTS = 4
 ROW_BYTES = 216  # of a row in a slice
 BATCH = 5_000
-DELETED_SHARE = 0.1  # of the rows that change: as many are deleted, and made anew under other keys
+DELETED_SHARE = 0.1  # of the rows that change; as many new rows are inserted under other keys
 EPOCH_SECONDS = 0.1
 WARM_SECONDS = 0.3
-ALONE_SECONDS = 1.0  # the same writers without a join, behind it
-LATE_OPERATIONS = 50  # a writer deletes what it made so many inserts ago
+ALONE_SECONDS = 1.0  # the same writers without a join, after it
+LATE_OPERATIONS = 50  # a writer deletes the row that it inserted this many inserts ago
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Setting:
 
 @dataclass
 class Served:
-    """What the live node has to tell of one join."""
+    """The live node's report on one join."""
 
     variant: str = ""
     why: str = ""
@@ -81,7 +81,7 @@ class Served:
 
 
 def options_of(rows: int, variant: str = "") -> dict[str, Any]:
-    """Options of both nodes: no local checkpoint comes in between, and the log has room for all there is."""
+    """Return the options of both nodes: no local checkpoint runs meanwhile, and the log has room for everything."""
     size = rows * ROW_BYTES
     return {
         "data_memory": (64 << 20) + 3 * size,
@@ -108,7 +108,7 @@ def rows_of(keys: Any, text: str) -> pa.Table:
 
 
 class Feed:
-    """A commit partner that keeps the groups for the source, and holds nobody up."""
+    """A commit partner that keeps the groups for the source and never blocks a commit."""
 
     def __init__(self) -> None:
         self.groups: deque[Any] = deque()
@@ -118,23 +118,23 @@ class Feed:
         """Files stay where they are."""
 
     def send(self, group: Group) -> None:
-        """A group that is going to be written."""
+        """Keep a group that is about to be written."""
         if group.sequence > self._last:
             self._last = group.sequence
             self.groups.append(described(group.words[: group.written_words].copy()))
 
     def wait(self, sequence: int) -> None:
-        """Nobody is waited for."""
+        """Return at once."""
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
-        """Nobody is told."""
+        """Do nothing."""
 
 
 class Writer(threading.Thread):
-    """Transactions of one row, each at its time; who comes late hurries."""
+    """Runs transactions of one row, each at its time; a late writer catches up without pauses."""
 
     def __init__(self, db: Any, rows: int, keys: Any, rate: int) -> None:
-        """keys: of rows that are updated."""
+        """keys: those of the rows to update."""
         super().__init__(daemon=True)
         self.db = db
         self.rate = rate
@@ -146,7 +146,7 @@ class Writer(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Until `over` is set."""
+        """Write until `over` is set."""
         rng = np.random.default_rng(SEED)
         table, text = self.db[NAME], "w" * TEXT_BYTES
         due = time.perf_counter()
@@ -173,7 +173,7 @@ class Writer(threading.Thread):
                     return
 
     def between(self, begin: float, end: float) -> dict[str, float]:
-        """Transactions a second, and the most milliseconds one ended behind its time."""
+        """Return transactions per second, and by how many milliseconds the latest one missed its time."""
         done = np.array(self.done)
         late = np.array(self.late)[: len(done)]
         inside = (done >= begin) & (done <= end)
@@ -185,7 +185,7 @@ class Writer(threading.Thread):
 
 
 def change(db: Any, setting: Setting) -> tuple[Any, int]:
-    """Change a share of the rows, in large transactions; keys of the updated ones, and how many were deleted."""
+    """Change a share of the rows, in large transactions; return the keys of updated rows, and the number of deletes."""
     rng = np.random.default_rng([SEED, setting.rows])
     keys = rng.permutation(setting.rows)
     changed = max(10, int(setting.rows * setting.share))
@@ -203,7 +203,7 @@ def change(db: Any, setting: Setting) -> tuple[Any, int]:
 
 
 def changed_behind(db: Any, through: int) -> tuple[int, int]:
-    """Rows with an epoch behind `through`, and their bytes in slices."""
+    """Return the number of rows with an epoch after `through`, and their bytes in slices."""
     rows = size_bytes = 0
     out = np.empty(1 << 20, dtype=np.int64)
     for fragment in db.parts.store.tables[NAME].fragments:
@@ -286,7 +286,7 @@ def tick(db: Any, is_over: threading.Event) -> None:
 
 
 def main(pipe: Connection, control: Connection) -> None:
-    """Serve one cell after the other, (folder, setting, epoch) each, until None comes."""
+    """Receive and serve cells (folder, setting, epoch), one after the other, until None arrives."""
     compile_declared()
     for folder, setting, through in iter(control.recv, None):
         serve(folder, setting, through, pipe, control)
@@ -294,8 +294,8 @@ def main(pipe: Connection, control: Connection) -> None:
 
 
 def serve(folder: str, setting: Setting, through: int, pipe: Connection, control: Connection) -> None:
-    """Change rows, tell the joiner when it may come, serve it, go on alone for a while, tell what was counted. The
-    writers work on rows that have changed in any case, so that the share is what it says.
+    """Change rows, tell the joiner when to start, serve the join, continue alone for a while, and send the report. The
+    writers update only rows that have changed anyway, so that they do not alter the share.
     """
     served = Served()
     with tm.open(Path(folder), **options_of(setting.rows, setting.variant)) as db:

@@ -51,7 +51,7 @@ class TimedLatch:
 
 
 def scan(db: Any, since: int) -> dict[str, Any]:
-    """Slices of what has changed behind an epoch, all taken at once; milliseconds of each, and what they held."""
+    """Take all slices of the rows changed after an epoch; return the milliseconds of each, and what they held."""
     store = db.parts.store
     source = Source(store, db.parts.files, db.parts.opened.identity)
     source.begin(Ready(since, 0, ROWID_SYNC, ""))
@@ -78,7 +78,7 @@ def scan(db: Any, since: int) -> dict[str, Any]:
             if source.progress.is_done:
                 break
             if not source.wants_read:
-                store.log.flush()  # what the slice shows goes out behind its group
+                store.log.flush()  # a slice is sent after the groups of the rows it shows
     held = latch.held_ms
     return {"held_ms": held, "slots": source.progress.slots, "rows": rows, "bytes": size_bytes, "largest": largest}
 
@@ -92,7 +92,7 @@ def change(db: Any, rows: int, share: float) -> None:
 
 
 def measure(rows: int, rounds: int, on_disk: bool) -> list[dict[str, Any]]:
-    """Every share, each scanned so often; all slices of all rounds count."""
+    """Measure every share, each with `rounds` scans; all slices of all rounds count."""
     compile_declared()
     found = []
     options = options_of(rows)

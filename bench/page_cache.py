@@ -32,7 +32,7 @@ CACHE = 2 * PAGE_WORDS
 
 @dataclass
 class HitRate:
-    """One policy, load and size; shares of accesses behind the first tenth of the trace."""
+    """One policy, load and size; shares of accesses after the first tenth of the trace."""
 
     load: str
     share: float
@@ -80,7 +80,7 @@ LOADS = {
 
 
 def hit_rate(trace: Any, frames: int, policy: int) -> float:
-    """Share of hits behind the first tenth of the trace."""
+    """Return the share of hits after the first tenth of the trace."""
     mem = np.zeros(CACHE + cache_region_words(FRAME_WORDS, frames), dtype=np.int64)
     mem[S_POOL + P_SCRATCH] = PAGE_WORDS
     if setup_cache(mem, CACHE, FRAME_WORDS, frames, heads_of(frames), policy) != 0:
@@ -90,7 +90,7 @@ def hit_rate(trace: Any, frames: int, policy: int) -> float:
     empty = np.zeros(FRAME_WORDS, dtype=np.int64)
     at = 0
     while at < pages.size:
-        # One page at a time: a page being loaded is pinned, and pins would shrink the small caches.
+        # One page at a time: a page is pinned while it is loaded, and pins would shrink the small caches.
         after = claim_pages(mem, CACHE, pages, at, at + 1, 0, out)
         if after > at and out[at] == CLAIM_LOAD:
             loaded_page(mem, CACHE, int(pages[at]), empty, 0, 0)

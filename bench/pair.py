@@ -1,6 +1,6 @@
-"""Two processes for measurements between sites: each does what it is asked through a pipe; a proxy delays links.
+"""Two processes for measurements between sites: each executes requests from a pipe; a proxy delays their links.
 
-The processes are forked, so that compiled code is there already: make them before anything starts a thread.
+The processes are forked to inherit compiled code: create them before this process starts a thread.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Remote:
         theirs.close()
 
     def send(self, name: str, *given: Any) -> None:
-        """Ask, and go on."""
+        """Send a request without waiting for the answer."""
         self._pipe.send((name, given))
 
     def answer(self) -> Any:
-        """What the oldest question came to. Raises: RuntimeError with what went wrong there."""
+        """Return the answer to the oldest request. Raises: RuntimeError with the error of the other process."""
         is_well, value = self._pipe.recv()
         if not is_well:
             raise RuntimeError(value)
         return value
 
     def ask(self, name: str, *given: Any) -> Any:
-        """Ask and wait."""
+        """Send a request and return its answer."""
         self.send(name, *given)
         return self.answer()
 
@@ -63,18 +63,18 @@ def _serve(make: Callable[..., Any], given: tuple[Any, ...], pipe: Any) -> None:
 
 
 class DelayProxy:
-    """Listens, connects on to a target, and passes bytes on so many seconds after they came, in both directions."""
+    """Forwards connections to a target, and delays the bytes in both directions by a number of seconds."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         self._listener = socket.create_server((HOST, 0))
 
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return the address at which the proxy listens."""
         return self._listener.getsockname()[:2]
 
     def to(self, target: tuple[str, int]) -> None:
-        """Begin to pass connections on."""
+        """Begin to forward connections to the target."""
         threading.Thread(target=self._accept, args=(target,), daemon=True).start()
 
     def _accept(self, target: tuple[str, int]) -> None:
@@ -84,7 +84,7 @@ class DelayProxy:
             threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
 
     def _pass(self, near: socket.socket, far: socket.socket) -> None:
-        waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # all are delayed alike: the oldest is due first
+        waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # one delay for all: the oldest is due first
         selector = selectors.DefaultSelector()
         selector.register(near, selectors.EVENT_READ, far)
         selector.register(far, selectors.EVENT_READ, near)

@@ -1,7 +1,7 @@
 """The peers, each opened the way its own documentation recommends for the durability that is compared.
 
-Key-value stores hold the key as 8 big-endian bytes and the row packed by `struct`; SQLite holds columns. Redis is
-spoken to through a client of a few lines, which is faster than the usual Python client without its C parser.
+Key-value stores hold the key as 8 big-endian bytes and the row packed by `struct`; SQLite holds columns. The Redis
+client is a few lines here, faster than the usual Python client without its C parser.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 def missing_peers() -> list[str]:
-    """Which peers cannot be measured here, and why."""
+    """Return which peers cannot be measured on this machine, and why."""
     return [
         *([] if REDIS_BINARY else [f"Redis: {REDIS_MISSING}"]),
         *([] if rocksdict else [f"RocksDB: {ROCKSDB_MISSING}"]),
@@ -44,7 +44,7 @@ def missing_peers() -> list[str]:
 
 
 def key_bytes(key: int) -> bytes:
-    """A key as key-value stores sort it."""
+    """Return a key in the form that key-value stores sort."""
     return key.to_bytes(8, "big")
 
 
@@ -180,7 +180,7 @@ class RedisClient:
         return self.reply()
 
     def ask_all(self, *commands: tuple[bytes, ...]) -> list[Any]:
-        """Some commands in one round trip, and their replies."""
+        """Send commands in one round trip; return their replies."""
         self.socket.sendall(b"".join(command(*words) for words in commands))
         return [self.reply() for _ in commands]
 
@@ -205,14 +205,14 @@ def redis_load(client: RedisClient, pairs: Pairs, per_command: int = 500) -> Non
 
 
 def free_port() -> int:
-    """A loopback port nobody has now."""
+    """Return a loopback port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class RedisServer:
-    """A server of our own on a loopback port, its files in `folder`; `stop` ends it."""
+    """A Redis server on a loopback port, started here, with its files in `folder`; `stop` ends it."""
 
     def __init__(self, folder: Path, append_only: str, is_new: bool = True) -> None:
         """append_only: "no", or the value of appendfsync."""
@@ -249,7 +249,7 @@ class RedisServer:
                 try:
                     client.ask(b"PING")
                     return client
-                except RuntimeError:  # it is loading
+                except RuntimeError:  # the server is loading
                     pause.wait(0.002)
         raise RuntimeError("redis-server ended before it answered")
 
@@ -268,7 +268,7 @@ class RedisServer:
             pause.wait(0.05)
 
     def stop(self) -> None:
-        """End the process that was started; what is on disk stays as it is."""
+        """End the server's process; its files stay as they are."""
         self.client.close()
         self.process.terminate()
         self.process.wait()

@@ -48,7 +48,7 @@ class Source:
         self.written[epoch] = time.time_ns() // 1_000
 
     def address(self) -> tuple[str, int]:
-        """Where it serves."""
+        """Return the address at which the source serves its binlog."""
         return self.serving.address
 
     def load(self, rows: int) -> None:
@@ -86,11 +86,11 @@ class Source:
         return count * BATCH_ROWS
 
     def reached(self) -> None:
-        """Return when the replica has everything."""
+        """Wait until the replica has applied everything."""
         self.db.wait_applied(self.db.sync(), WAIT_MS, at=[2])
 
     def epochs(self) -> dict[int, int]:
-        """When each epoch was in the binlog, in microseconds since 1970."""
+        """Return when each epoch reached the binlog, in microseconds since 1970."""
         return self.written
 
 
@@ -114,15 +114,15 @@ class Replica:
         self.channel.start()
 
     def stop(self) -> None:
-        """Neither."""
+        """Stop receiving and applying."""
         self.channel.stop()
 
     def forget(self) -> None:
-        """Note anew."""
+        """Discard the recorded times."""
         self.seen.clear()
 
     def epochs(self) -> dict[int, tuple[int, int]]:
-        """When each was applied, and when its first group was sealed."""
+        """Return, for each epoch, when it was applied and when its first group was sealed."""
         return self.seen
 
 
@@ -134,7 +134,7 @@ def _line(what: str, unit: str, **figures: list[float]) -> Line:
 
 
 def _delays(source: Remote, replica: Remote, what: str) -> list[Line]:
-    """Of the epochs both have noted."""
+    """Return the delays of the epochs that both sites have recorded."""
     written, applied = source.ask("epochs"), replica.ask("epochs")
     both = [epoch for epoch in applied if epoch in written]
     lines = []

@@ -22,7 +22,7 @@ PACKAGES = ("numpy", "numba", "pyarrow", "lmdb", "rocksdict")
 
 @dataclass
 class Goal:
-    """What was wanted and what was reached."""
+    """A goal and the value reached."""
 
     wanted: str
     reached: float
@@ -60,7 +60,7 @@ def line_of(goal: str, what: str, timings: Mapping[str, Timing], scale: str = "�
 
 
 def times_faster(line: Line, peer: str, factor: float) -> None:
-    """Goal: at least `factor` times as fast as a peer; a peer that was not there judges nothing."""
+    """Add the goal: at least `factor` times as fast as a peer. Without that peer there is no verdict."""
     if peer in line.figures:
         reached = line.figures[peer] / line.figures[OURS]
         line.goals.append(Goal(f"≥ {factor:g}× {peer}", reached, reached >= factor))
@@ -77,7 +77,7 @@ def at_least(line: Line, what: str, reached: float, limit: float) -> None:
 
 
 def short(value: float) -> str:
-    """Three digits that count."""
+    """Format with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
 
 
@@ -98,7 +98,7 @@ def show(line: Line) -> None:
 
 
 def git_commit() -> str:
-    """Short commit of the sources, with + when they were changed since."""
+    """Return the short commit of the sources, with + if they have changed since."""
 
     def ask(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
@@ -109,7 +109,7 @@ def git_commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Facts of the machine that explain figures; no name of it and no path."""
+    """Return facts of the machine that explain figures, without its name or any path."""
     model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -151,7 +151,7 @@ def keep(lines: list[Line], settings: Mapping[str, Any], folder: Path = RESULTS,
 
 
 def put_table(page: Path, bench: str, table: str, source: str) -> None:
-    """Replace what stands between the two marks of a page: `<!-- table of BENCH -->`, `<!-- end of the table -->`."""
+    """Replace the text between two marks of a page: `<!-- table of BENCH -->`, `<!-- end of the table -->`."""
     start, finish = f"<!-- table of {bench} -->", "<!-- end of the table -->"
     head, rest = page.read_text(encoding="utf-8").split(start, 1)
     tail = rest.split(finish, 1)[1]

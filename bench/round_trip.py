@@ -1,9 +1,9 @@
-"""A commit's round trip: one-row updates in groups of one, two and three nodes beside one store, each durable, or, with
-`durability="epoch"`, on no disk yet but in the memory of every member.
+"""A commit's round trip: one-row updates in groups of one, two and three nodes, next to one store. Each commit is
+durable or, with `durability="epoch"`, in the memory of every member but not yet on disk.
 
-All stores lie in one folder and the primaries in this process, members in processes of their own; each round runs
-every one of them once. Of a group's commit two parts are counted apart: its own write and sync, and how much longer it
-waits for the members, to whom the group of the log went out before the write.
+All stores are in one folder. The primaries run in this process, members in processes of their own; each round runs
+every group once. Two parts of a group's commit are counted separately: its own write and sync, and how much longer it
+waits for the members, which were sent the log group before the write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALONE = "one store, no group"
 
 
 class TimedPartner:
-    """Passes a partner's calls on, and keeps when each group was sent, synced here, and acknowledged."""
+    """Forwards the calls to a partner, and records when each group was sent, synced here, and acknowledged."""
 
     def __init__(self, partner: CommitPartner) -> None:
         self.partner = partner
@@ -49,12 +49,12 @@ class TimedPartner:
         self.members_s: list[float] = []
 
     def send(self, group: LogGroup) -> None:
-        """Behind it the group is written and synced."""
+        """Send a group; after this call the store writes and syncs the group."""
         self.partner.send(group)
         self._sent = time.perf_counter()
 
     def wait(self, sequence: int) -> None:
-        """Before it the group was synced."""
+        """Wait for the members; the store has synced the group before this call."""
         synced = time.perf_counter()
         self.partner.wait(sequence)
         self.own_s.append(synced - self._sent)
@@ -74,7 +74,7 @@ def _single(folder: Path, stack: ExitStack, durability: Durability) -> Any:
 
 
 def _leading(folder: Path, size: int, stack: ExitStack, durability: Durability) -> Any:
-    """The store of a primary in this process, all its members there."""
+    """Return the store of a primary in this process, after all members have joined."""
     group = Group(folder / f"group-{size}", size, own=(1,), options=(f"durability={durability}",))
     stack.enter_context(running(group))
     place = f"{HOST}:{free_ports(1)[0]}"
@@ -141,7 +141,7 @@ def measure(folder: Path, count: int, rounds: int, durability: Durability) -> di
 
 
 def through_clients(connect: Callable[[], Any], name: str, count: int) -> dict[str, float]:
-    """The same through clients of this process, one for all threads: a link for each is made as they are needed."""
+    """Measure the same through one client of this process, which all threads share; it opens links as needed."""
     values = map(float, itertools.count(1))
     with connect() as db:
         update = db[name].update

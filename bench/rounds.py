@@ -1,7 +1,7 @@
 """Running works side by side: rounds interleaved, the first one untimed, medians.
 
-The machine may be shared and is noisy, so no work runs all its rounds in a row: in every round each work runs once,
-and each round begins with another one.
+The machine may be shared and noisy, so no work runs all its rounds in a row: each round runs every work once, and each
+round begins with a different work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Work:
 
 @dataclass
 class Timing:
-    """What the rounds of one work gave, seconds per operation."""
+    """The results of the rounds of one work, in seconds per operation."""
 
     name: str
     settings: str

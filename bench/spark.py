@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {
     "durability": "epoch",
 }
 PAGE_BUFFER = "64 MiB"  # of disk columns, as in `bench.load`
-UNDO_LOG_MIB = 1024  # for each unit of scale: a load is one transaction, whose room in the UNDO log is promised
+UNDO_LOG_MIB = 1024  # for each unit of scale: a load is one transaction, which reserves its space in the UNDO log
 
 
 class Bench:
@@ -55,7 +55,7 @@ class Bench:
         self._numbers = 0
 
     def timed(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do it, and keep how long it took."""
+        """Run the work and record how long it took."""
         if self.storage == "disk":
             name = f"disk columns, {name}"
         began = time.perf_counter()
@@ -64,13 +64,13 @@ class Bench:
         return result
 
     def fresh(self) -> Path:
-        """A directory that is not there yet."""
+        """Return a directory that does not exist yet."""
         self._numbers += 1
         return self.root / f"d{self._numbers}"
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of a store with tables of this storage."""
+        """Return the options of a store with tables of this storage."""
         if self.storage == "memory":
             return OPTIONS
         return {**OPTIONS, "undo_log": f"{max(64, int(UNDO_LOG_MIB * self.scale))} MiB", "page_buffer": PAGE_BUFFER}
@@ -84,7 +84,7 @@ class Bench:
         return db, path
 
     def parquet(self) -> None:
-        """Spark's own: as it comes, and in as many files as there are fragments."""
+        """Write Parquet with Spark: as Spark partitions it, and in as many files as there are fragments."""
         for name, is_partitioned in [("Parquet: write", False), ("Parquet: shuffle, write", True)]:
             frame = self.spark.read.parquet(self.source)
             if is_partitioned:
@@ -98,7 +98,7 @@ class Bench:
             shutil.rmtree(target)
 
     def loads(self) -> None:
-        """The same rows into a table, by Spark and natively; the last store goes on to a backup."""
+        """Load the same rows into a table, by Spark and natively; the last store is then backed up."""
         for name, by_fragment in [("load", False), ("load, shuffle", True)]:
             db, path = self.opened()
             frame = self.spark.read.parquet(self.source)
@@ -116,7 +116,7 @@ class Bench:
         shutil.rmtree(path)
 
     def backups(self, db: tm.Database) -> None:
-        """A backup, read, verified and restored."""
+        """Make a backup; read, verify and restore it."""
         place = self.fresh()
         self.timed("native backup", lambda: db.backup(place, verify=False))
         frame = ts.read(self.spark, place, "lineitem")

@@ -14,7 +14,7 @@ def rows_of(lines: list[dict[str, Any]]) -> list[str]:
     """One row per line: goal, work, ours (smallest … largest round), peers and their ratio to ours, goals."""
     out = ["| goal | work | ours | beside it | wanted: reached |", "|---|---|---|---|---|"]
     for line in lines:
-        # A line about parts of ours has no peers: the first part stands for it.
+        # A line that compares parts of Tidemark has no peers; the first part stands for Tidemark.
         name_of_ours = OURS if OURS in line["figures"] else next(iter(line["figures"]))
         ours = line["figures"][name_of_ours]
         beside = ", ".join(

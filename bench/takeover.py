@@ -35,11 +35,11 @@ WRITERS = 4
 RATE = 200  # commits a second, of all writers
 KILLS = 10
 READ_PAUSE_SECONDS = 0.002
-CALM_SECONDS = 1.0  # between whole and killed, and behind the last one who goes on
+CALM_SECONDS = 1.0  # between a whole group and the kill, and after the last writer and reader have resumed
 
 
 class Writer(threading.Thread):
-    """One-row updates of a row of its own, each committed, at a steady rate; what came late is left out."""
+    """Updates a row of its own at a steady rate, one commit each; updates whose time has passed are skipped."""
 
     def __init__(self, group: Group, key: int, rate: float) -> None:
         super().__init__(daemon=True)
@@ -47,12 +47,12 @@ class Writer(threading.Thread):
         self._key = key
         self._pause_s = 1 / rate
         self.is_over = threading.Event()
-        self.acknowledged: list[tuple[float, float]] = []  # when each began and ended
-        self.value = 0.0  # of the newest that was acknowledged
+        self.acknowledged: list[tuple[float, float]] = []  # begin and end of each commit
+        self.value = 0.0  # of the newest acknowledged update
         self.unknown = self.lost = 0
 
     def run(self) -> None:
-        """Until told to end."""
+        """Write until told to end."""
         with self._group.connect() as db:
             table = db[NAME]
             due, value = time.perf_counter(), 0.0
@@ -83,7 +83,7 @@ class Reader(threading.Thread):
         self.refused: list[float] = []
 
     def run(self) -> None:
-        """Until told to end; a link that breaks is made again."""
+        """Read until told to end; reconnect if a link breaks."""
         link: CallLink | None = None
         while not self.is_over.wait(READ_PAUSE_SECONDS):
             began = time.perf_counter()
@@ -109,7 +109,7 @@ def make_rows(group: Group) -> None:
 
 
 def kill_once(group: Group) -> Kill:
-    """Kill the primary under load, and see who goes on when; the group is whole again on return."""
+    """Kill the primary under load, and measure when writers and readers resume. On return the group is whole again."""
     group.wait_whole()
     victim = group.primary()
     writers = [Writer(group, key, RATE / WRITERS) for key in range(WRITERS)]
@@ -147,7 +147,7 @@ def kill_once(group: Group) -> Kill:
 
 
 def measure_takeovers(folder: Path, kills: int, commits: int) -> dict[str, Any]:
-    """Both groups: commits through clients while all is well, then the kills."""
+    """Measure both groups: first commits through clients without faults, then the kills."""
     found: dict[str, Any] = {}
     for kind, nodes, has_arbitrator in (("three", 3, False), ("two", 2, True)):
         with running(Group(folder / kind, nodes, has_arbitrator)) as group:

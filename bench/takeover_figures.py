@@ -1,4 +1,4 @@
-"""What the times of a takeover come to: figures of one kill, tables and picture of all."""
+"""Evaluate the times of takeovers: the figures of one kill, and tables and picture of all kills."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NAMES = {"three": "three nodes", "two": "two nodes and arbitrator"}
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill of a primary. first_ms, last_ms: until a commit begun behind it was acknowledged to the first of the
-    writers, to the last of them. reads_ms: by survivor, until its reads went on: the first that was answered behind the
-    last that was refused; 0 if none was. lost, unknown: transactions that ended in PrimaryLost or NotPrimary, and in
-    OutcomeUnknown.
+    """One kill of a primary. first_ms, last_ms: until the first writer, and the last writer, had an acknowledged commit
+    that was begun after the kill. reads_ms: by survivor, until the first read that was answered after the last refused
+    read; 0 if no read was refused. lost: transactions that ended in PrimaryLost or NotPrimary. unknown: those that
+    ended in OutcomeUnknown.
     """
 
     first_ms: float
@@ -32,12 +32,12 @@ class Kill:
 
 
 def first_behind(times: Times, at: float) -> float:
-    """When the first one ended that began behind a moment. Raises: ValueError if there is none."""
+    """Return when the first call that began after a moment ended. Raises: ValueError if there is none."""
     return min(ended for began, ended in times if began >= at)
 
 
 def resumed(answered: Times, refused: Sequence[float], at: float) -> float:
-    """When reads went on behind a moment; the moment itself if none was refused since."""
+    """Return when reads resumed after a moment; the moment itself if no read was refused since."""
     behind = [each for each in refused if each >= at]
     return first_behind(answered, behind[-1]) if behind else at
 
@@ -49,7 +49,7 @@ def judged(
     lost: int,
     unknown: int,
 ) -> Kill:
-    """Figures of a kill at a moment. readers: by node, what was answered and when it was refused."""
+    """Return the figures of a kill at a moment. readers: by node, the answered reads, and when reads were refused."""
     firsts = [first_behind(times, at) for times in writers]
     return Kill(
         first_ms=(min(firsts) - at) * 1e3,
@@ -70,12 +70,12 @@ def shown(kill: Kill) -> str:
 
 
 def median_and_worst(values: Sequence[float]) -> str:
-    """For a cell."""
+    """Format the median and the worst value for a cell of a table."""
     return f"{statistics.median(values):,.0f} | {max(values):,.0f}"
 
 
 def table_of(settings: Mapping[str, Any]) -> str:
-    """The tables of the page, as Markdown, out of what stands in the JSON."""
+    """Return the tables of the page as Markdown, from the JSON."""
     out = [
         "| group | kills | next commit, ms: median | worst | last writer's next commit, ms: median | worst"
         " | reads at a survivor go on, ms: median | worst |",

@@ -39,15 +39,15 @@ RATES = (500, 2_000, 8_000)
 GCP_MS = (100, 500, 2_000, 10_000)
 CACHES = (10, 50)
 SKEWS = ("uniform", "zipf", "hot set")
-UNDO_LOG = "512 MiB"  # no cell fills it: without local checkpoints nothing of it is freed
-# Counts do not depend on the disk, so the stores lie in memory where there is such a file system.
+UNDO_LOG = "512 MiB"  # large enough for every cell: without local checkpoints no part of the log is freed
+# Counts do not depend on the disk, so the stores are on an in-memory file system if there is one.
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()
 REASONS = ("page", "buffer", "checkpoint")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One cell. checkpoint_ms: a local checkpoint so often, 0 none."""
+    """One cell. checkpoint_ms: the interval of local checkpoints; 0: none."""
 
     series: str
     rate: int
@@ -60,7 +60,7 @@ class Setting:
 
 @dataclass
 class Cell:
-    """What came out of a setting, behind the warm-up."""
+    """The counts of a setting, after the warm-up."""
 
     setting: Setting
     updates: int = 0
@@ -79,7 +79,7 @@ class Cell:
 
 
 class Watch:
-    """Counts by the need a flush was made for; hooks of this benchmark only."""
+    """Counts flushes by the need that caused them, with hooks that only this benchmark sets."""
 
     def __init__(self, db: tm.Database, cell: Cell) -> None:
         self.cell = cell
@@ -99,13 +99,13 @@ class Watch:
         self.undo.publish = counted  # type: ignore[method-assign]
 
     def flush_through(self, lsn: int) -> None:
-        """What the page writer asks of the UNDO log."""
+        """Flush the UNDO log as the page writer asks."""
         with self.because("page"):
             self.undo.flush_through(lsn)
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """Flushes within are for this reason, unless the whole is a local checkpoint's."""
+        """Count flushes of the block for this reason, unless the block is part of a local checkpoint."""
         before = self.reason
         if before != "checkpoint":
             self.reason = reason
@@ -121,7 +121,7 @@ class Watch:
 
 
 def draw(skew: str, rows: int, count: int, rng: np.random.Generator) -> Any:
-    """Keys to update; which rows are popular is scattered, but a hot set lies on as few pages as it can."""
+    """Return keys to update. Popular rows are scattered, but a hot set is on as few pages as possible."""
     if skew == "uniform":
         return rng.integers(0, rows, count)
     if skew == "hot set":
@@ -157,7 +157,7 @@ def run_cell(setting: Setting, rows: int, warm_ms: int, run_ms: int, folder: Pat
 
 
 def _tick(db: tm.Database, table: Any, watch: Watch, keys: Any, now: int) -> None:
-    """Updates, then what time does."""
+    """Run the updates of a tick, then the work that is due by the clock."""
     setting = watch.cell.setting
     note = f"{now:0{NOTE_BYTES}d}"
     table.update_many(pa.table({"id": keys, "b": np.full(len(keys), float(now)), "note": [note] * len(keys)}))

@@ -28,7 +28,7 @@ POOL = 1_000_000
 
 @dataclass
 class Stretch:
-    """What the writer did and met in one stretch."""
+    """What the writer did and measured in one stretch."""
 
     operations: int = 0
     seconds: float = 0.0
@@ -58,7 +58,7 @@ def draw_keys(keys: np.ndarray, skew: str, count: int, rng: np.random.Generator)
 
 
 class Writer:
-    """One writing thread. rate: operations per second; 0 as fast as it goes; -1 in transactions of 1,000 rows."""
+    """One writing thread. rate: operations per second; 0: as fast as possible; -1: in transactions of 1,000 rows."""
 
     def __init__(self, db: tm.Database, rows: int, rate: int, skew: str, seed: int = SEED) -> None:
         rng = np.random.default_rng([seed, rows])

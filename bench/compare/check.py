@@ -1,4 +1,4 @@
-"""Before anything is measured: each store gives the answers, and ends with the rows, that plain dictionaries do.
+"""The check before the measurement: each store must give the same answers, and end with the same rows, as dictionaries.
 
 The comparison is tried first. For each kind of operation a fault is planted in a second dictionary: one answer of a
 read is wrong, or one write is lost. A comparison that misses one of them ends the program.
@@ -29,7 +29,7 @@ def _row(size: int) -> Callable[[Any], Any]:
     return lambda row: None if row is None else tuple(row)[-size:]
 
 
-# How answers of different stores are made comparable; what is not here is compared as it is.
+# How answers of different stores are made comparable; other answers are compared as they are.
 FORMS: dict[str, Callable[[Any], Any]] = {
     "read": _row(FIELDS),
     "scan": lambda rows: [tuple(row)[-FIELDS:] for row in rows],
@@ -86,7 +86,7 @@ class Faulty:
             before = self._model.content()
             found = method(*arguments)
             if self._model.content() != before:
-                self._model.rows = before  # the write is lost, its answer is as if it were not
+                self._model.rows = before  # the write is lost, but its answer is unchanged
                 return found
             return found[:-1]  # an answer that lacks its last row or value
 
@@ -94,7 +94,7 @@ class Faulty:
 
 
 def effects(workload: Workload) -> dict[str, int]:
-    """For each kind of operation the last one that changes a row, or is answered by one."""
+    """Return, for each kind of operation, the last one that changes a row or returns one."""
     model, found = model_of(workload), dict[str, int]()
     for number, operation in enumerate(workload.operations):
         before = model.content()

@@ -1,4 +1,4 @@
-"""LMDB: packed rows under sorted keys, a read or write transaction of its own for each operation."""
+"""LMDB: packed rows under sorted keys; each operation is one read or write transaction."""
 
 from __future__ import annotations
 

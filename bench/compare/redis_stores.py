@@ -1,7 +1,7 @@
-"""Redis: a server of our own on loopback. Packed records are strings; scans go by a sorted set of their keys.
+"""Redis: a server on loopback, started here. Packed records are strings; scans use a sorted set of their keys.
 
-Of TATP facilities of a subscriber and forwardings of a facility are hashes. A transaction of several steps is a Lua
-script, which the server runs alone: one round trip.
+In TATP, the facilities of a subscriber and the forwardings of a facility are hashes. A transaction of several steps is
+a Lua script, which the server runs atomically in one round trip.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""RocksDB: the keys and packed rows of LMDB. rocksdict has no transactions: a batch makes the writes of one atomic,
-and what it read before is not locked, which a single calling thread does not need.
+"""RocksDB: the keys and packed rows of LMDB. rocksdict has no transactions: a batch makes the writes of a transaction
+atomic. Rows it has read are not locked, which a single calling thread does not need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every competitor offers to the workloads, and how durable it is told to be.
+"""The calls that every competitor offers to the workloads, and the durability it is set to.
 
-Rows go in as tuples of ints and bytes and come back as some sequence: a caller that wants fields gets fields, so a
-key-value store packs and unpacks. Of a row that comes back only the last values count, as the key is known.
+Rows go in as tuples of ints and bytes and come back as sequences. Callers get fields, so a key-value store packs and
+unpacks rows. Only the last values of a returned row are compared, because the caller knows the key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The goals of docs/performance.md that are measured: names → a function of the run's context that gives lines."""
+"""The measured goals of docs/performance.md: each name has a function from the run's context to lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.goals import (
 )
 from bench.report import Line
 
-# P16 before P5: updates leave pages behind in some peers.
+# P16 before P5: updates leave stale pages in the files of some peers.
 GOALS: dict[tuple[str, ...], Callable[[Context], list[Line]]] = {
     ("P1", "P2"): p01_bulk_insert.measure,
     ("P16",): p16_memory.measure,

@@ -1,4 +1,4 @@
-"""P5: one-row update transactions at random keys, durable with their epoch; peers at the durability nearest to it."""
+"""P5: one-row update transactions at random keys, durable with their epoch; peers at the nearest durability."""
 
 from __future__ import annotations
 

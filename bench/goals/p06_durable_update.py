@@ -126,7 +126,7 @@ class Stores:
 
 @contextmanager
 def raw_file(folder: Path) -> Iterator[Callable[[], None]]:
-    """A file whose every byte has been written; gives a function that makes the next 4 KiB durable."""
+    """Fill a file with written bytes; yield a function that makes the next 4 KiB durable."""
     path = folder / "raw"
     with path.open("wb") as file:
         for _ in range(RAW_BYTES >> 20):

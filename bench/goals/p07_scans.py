@@ -45,7 +45,7 @@ def _touched_bytes(table: tm.TableHandle) -> int:
 
 
 def _peers(context: Context, works: dict[str, list[Work]]) -> object:
-    """SQLite, and DuckDB if it is there, with the same rows; what must be kept alive."""
+    """Add SQLite, and DuckDB if it is installed, with the same rows; return the objects that must stay alive."""
     sqlite = peers.sqlite_open(context.folder / "scans.sqlite", "normal")
     peers.sqlite_load(sqlite, context.tuples)
     settings = peers.sqlite_settings("normal")

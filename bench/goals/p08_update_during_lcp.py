@@ -1,4 +1,4 @@
-"""P8: P5 while local checkpoints run without pause, beside the same updates without; a local checkpoint alone."""
+"""P8: P5 while local checkpoints run without pause, next to the same updates without them; a local checkpoint alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P9, memory tables: restart from a local checkpoint, with and without REDO behind it, beside Redis with the same rows.
+"""P9, memory tables: restart from a local checkpoint, with and without REDO after it, next to Redis with the same rows.
 
 Each restart is timed cold: the store's files are dropped from the page cache before it, Redis' files too.
 """
@@ -73,11 +73,11 @@ def redis_commands(keys: np.ndarray, rows: np.ndarray) -> bytes:
 
 
 def updates(context: Context) -> Any:
-    """The operations behind the checkpoint, piece by piece: Arrow tables of id and b."""
+    """Yield the operations after the checkpoint, piece by piece: Arrow tables of id and b."""
     rng = np.random.default_rng(SEED)
     rows = context.scale.restart_rows
     for _, count in slices(0, context.scale.restart_operations, UPDATE_ROWS):
-        # A key stands once in a transaction, so that operations are as many as rows named.
+        # Each key occurs once in a transaction, so that there are as many operations as rows.
         ids = (
             rng.choice(rows, count, replace=False) if rows <= 4 * count else np.unique(rng.integers(0, rows, 2 * count))
         )
@@ -86,14 +86,14 @@ def updates(context: Context) -> Any:
 
 
 def build_ours(context: Context) -> tuple[Path, Path]:
-    """Two stores: closed right behind a local checkpoint, and with the operations behind it."""
+    """Build two stores: one closed right after a local checkpoint, one with the operations after it."""
     folder = context.folder / "restart"
     with context.open("restart", **OPTIONS) as db:
         table = db.create_table("t", COLUMNS, "id")
         for first, count in slices(0, context.scale.restart_rows, PIECE_ROWS):
             table.insert_many(make_table(first, count))
         db.checkpoint()
-        db.checkpoint()  # two are kept, and both hold the rows
+        db.checkpoint()  # two local checkpoints are kept, and both now hold the rows
     copy = context.folder / "restart-lcp"
     peers.remove(copy)
     shutil.copytree(folder, copy)
@@ -104,7 +104,7 @@ def build_ours(context: Context) -> tuple[Path, Path]:
 
 
 def build_indexed(context: Context, rows_folder: Path) -> tuple[list[Path], list[float]]:
-    """The checkpointed store with an ordered index over ts, and with one over name; what each online build took."""
+    """Build the checkpointed store with an ordered index over ts, and with one over name; return both build times."""
     folders, seconds = [], []
     for column in INDEXED:
         folder = context.folder / f"restart-{column}"
@@ -132,10 +132,10 @@ def restart_ours(folder: Path) -> tuple[float, dict[str, Any]]:
 
 
 def build_redis(context: Context) -> tuple[Path, Path]:
-    """Two folders: an RDB file of the rows, and an append-only file of the rows and the operations behind them."""
+    """Build two folders: an RDB file of the rows, and an append-only file of the rows and the operations after them."""
     rdb, aof = context.folder / "restart-rdb", context.folder / "restart-aof"
     with peers.redis(aof, "no") as server:
-        # The append-only file is switched on behind the load: its base is then the rows in RDB form, Redis' default.
+        # The append-only file is enabled after the load, so its base is the rows in RDB form, as by Redis' default.
         for first, count in slices(0, context.scale.restart_rows, PIECE_ROWS):
             keys, rows = packed(make_table(first, count))
             server.client.pipeline(redis_commands(keys, rows), count)
@@ -165,14 +165,14 @@ def restart_redis(folder: Path, append_only: str, rows: int) -> float:
 
 
 def measure(context: Context) -> list[Line]:
-    """Restart from the checkpoint, restart with REDO behind it, and the load phase beside a raw read."""
+    """Restart from the checkpoint, restart with REDO after it, and the load phase next to a raw read."""
     rows = context.scale.restart_rows
     lcp_folder, redo_folder = build_ours(context)
     redis = build_redis(context) if peers.REDIS_BINARY else None
     rounds: dict[str, list[float]] = {name: [] for name in ("lcp", "redo", "rdb", "aof", "load", "read", "replay")}
     phases: dict[str, Any] = {}
     for number in range(ROUNDS + 1):
-        if number == 1:  # the round before was untimed, for the memory's sake
+        if number == 1:  # the previous round was untimed: it only touched the memory
             rounds = {name: [] for name in rounds}
         seconds, phases["lcp"] = restart_ours(lcp_folder)
         rounds["lcp"].append(seconds)
@@ -193,7 +193,7 @@ def measure(context: Context) -> list[Line]:
 
 
 def _index_lines(context: Context, rows_folder: Path) -> list[Line]:
-    """What an ordered index adds to a restart, apart from the rest, as the goal asks."""
+    """Measure separately what an ordered index adds to a restart, as the goal asks."""
     lines = []
     for folder, built_s, (column, what) in zip(*build_indexed(context, rows_folder), INDEXED.items(), strict=True):
         rounds: dict[str, list[float]] = {"rebuild": [], "restart": []}

@@ -1,7 +1,7 @@
 """P10: the EPOCH predicate over a batch of rows; peers are a Python loop over the same program, and fused code.
 
-Fused twice: a kernel that does this one predicate and nothing else, which the goal speaks of, and NumPy over the same
-entries, whole columns taken out, three comparisons.
+There are two fused versions: a kernel for this one predicate, which the goal refers to, and NumPy with three
+comparisons over whole columns of the same entries.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fused_predicate(entries, offsets, count, applied, verdicts):  # type: ignore
         image = offsets[i]
         if image < ENTRY_WORDS or image > size:
             return -1
-        # Not `or`: half the rows would be guessed wrong by the processor.
+        # Not `or`: the processor would mispredict the branch for half of the rows.
         is_ok = ((entries[image - 1] & ENTRY_AUTHOR_MASK) != 0) | (entries[image - 2] <= applied)
         verdicts[i] = p.VERDICT_OK if is_ok else p.VERDICT_REFUSED
     return 0

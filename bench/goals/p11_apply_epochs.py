@@ -1,10 +1,9 @@
 """P11: applying replicated epochs with NDB$EPOCH detection, against the same without, and against MariaDB.
 
-The same binlog, written by the store's own writer, is applied each time: epochs that update rows that are there. Each
-is a transaction of its own; our site closes its epochs as it always does, ten a second, and is synced before the clock
-stops, MariaDB flushes its log once a second.
-MariaDB is not a replica here but is fed what `mysqlbinlog` makes of it, row events in BINLOG statements, by its client;
-it is left out where MariaDB is not at hand.
+Each run applies the same binlog, written by the store's own writer: epochs that update existing rows, each a
+transaction of its own. Tidemark closes ten epochs a second, as always, and is synced before the clock stops; MariaDB
+flushes its log once a second. MariaDB is not a replica here: its client sends it the output of `mysqlbinlog`, row
+events in BINLOG statements. Without an installed MariaDB that part is left out.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MARIADB_COLUMNS = (
 
 
 def open_site(context: Context, name: str, function: str | None, background: bool) -> tm.Database:
-    """A store with the rows and what replication needs; rows are older than everything the peer has confirmed."""
+    """Open a store with the rows and what replication needs; the peer has confirmed epochs newer than all rows."""
     settings = {"durability": "epoch", "redo_log": "2 GiB", "transaction_memory": "512 MiB"}
     db = context.open(name, background=background, **settings)
     for definition in (*MADE_WITH_STORE, NDB_REPLICATION_TABLE):
@@ -153,7 +152,7 @@ def _measure(context: Context, stack: ExitStack) -> Line:
 
 
 def _applying(db: tm.Database, log: LogFolder, ends: list[Position]) -> Run:
-    """Applies the next epochs each time it is called; seconds."""
+    """Return a function that applies the next epochs at each call, and returns the seconds."""
     applier = Applier(db.parts.store, SiteSettings(OWN))
     place = 0
 

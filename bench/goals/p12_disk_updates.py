@@ -1,8 +1,8 @@
 """P12: random updates of disk columns with a page buffer of a tenth of the data, beside peers with the same cache.
 
-Every competitor is a process of its own (`bench/disk_child.py`); its write calls and bytes are counted from outside, in
-/proc/PID/io, over the timed rounds and what they leave to the background. Write calls are calls of write, pwrite,
-writev: the kernel's `syscw`; syncs are none. All data lies in the system's cache: reads are copies, not the disk's.
+Every competitor is a process of its own (`bench/disk_child.py`). Its write calls and bytes are counted from outside, in
+/proc/PID/io, over the timed rounds and the background work that they cause. Write calls are write, pwrite and writev,
+the kernel's `syscw`; syncs do not count. All data is in the system's cache, so reads are copies and not disk reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Child:
         self.ask("open", kind=kind, folder=str(folder), rows=rows, cache_bytes=cache_bytes)
 
     def ask(self, what: str, **values: Any) -> dict[str, Any]:
-        """One request. Raises: RuntimeError if the process ended; what it said stands on standard error."""
+        """Send one request. Raises: RuntimeError if the process has ended; its messages are on standard error."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps({"do": what, **values}) + "\n")
         self.process.stdin.flush()
@@ -55,7 +55,7 @@ class Child:
         return found
 
     def counts(self) -> Counts:
-        """What the kernel counted of the process so far."""
+        """Return the kernel's counters of the process."""
         text = Path(f"/proc/{self.process.pid}/io").read_text(encoding="ascii")
         return {name: int(value) for name, value in (line.split(": ") for line in text.splitlines())}
 
@@ -196,7 +196,7 @@ def _hit_rounds(context: Context, name: str, policy: int, cache_bytes: int, read
     with context.open(f"disk-{name}", page_buffer=cache_bytes, durability="epoch", undo_log="128 MiB") as db:
         table: Any = db.create_table("t", DISK_COLUMNS, "id")
         cache = db.parts.store.disk.caches[PAGE_BYTES]
-        db.parts.store.mem[cache.address + C_POLICY] = policy  # before the first page is there
+        db.parts.store.mem[cache.address + C_POLICY] = policy  # before the first page is loaded
         for first in range(0, rows, PIECE_ROWS):
             table.insert_many(rows_with_notes(first, min(PIECE_ROWS, rows - first)))
         for number in range(SCANS):
