@@ -94,7 +94,7 @@ class Clockwork:
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
-            # Detects at each GCI whether the store's directory was renamed, removed or replaced (F80).
+            # Here each GCI detects a renamed, removed or replaced directory of the store (F80).
             self._files.check_place()
             self.keeper.write(
                 gci=gci,
