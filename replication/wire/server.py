@@ -72,7 +72,7 @@ class _Unproved:
 
     def advance(self) -> tuple[bytes, list[Frame]] | None:
         """Take the bytes that have arrived and answer them, without waiting. Return None until the handshake is done;
-        then the welcome, which the caller has to send, and the frames that arrived after the proof.
+        then the welcome, which is not sent yet, and the frames that arrived after the proof.
 
         Raises: PeerError, OSError; ssl.SSLWantWriteError if the connection must be writable first.
         """
