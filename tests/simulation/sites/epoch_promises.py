@@ -3,6 +3,9 @@
 A change of the secondary is *concurrent* with one of the primary if the primary's was committed before the secondary's
 arrived, and the secondary had not applied it when it made its own. A concurrent change must be refused, with a row in
 the exceptions table. A refusal without concurrency is a false conflict; the functions allow those.
+
+A primary with a role sends accepted changes of the secondary back to it. Such a *reflected* change must leave a row
+alone that the secondary has changed again. The end of a run does not show it: the newer change comes back as well.
 """
 
 from __future__ import annotations
@@ -56,8 +59,8 @@ def judged_changes(world: World) -> Iterable[Judged]:
             yield Judged(done, change, is_concurrent, (done.epoch, change.key) in refused)
 
 
-def _refused(primary: SimulatedSite) -> set[tuple[int, int]]:
-    return {(row["NDB$source_epoch"], row["id"]) for row in exceptions_of(primary.db, MAIN)}
+def _refused(site: SimulatedSite) -> set[tuple[int, int]]:
+    return {(row["NDB$source_epoch"], row["id"]) for row in exceptions_of(site.db, MAIN)}
 
 
 def check_epoch_promises(world: World) -> None:
@@ -69,6 +72,7 @@ def check_epoch_promises(world: World) -> None:
             ("refused " if each.is_refused else "taken ") + ("concurrent" if each.is_concurrent else "in order")
         )
     _check_nothing_in_doubt(world)
+    _check_replaced(world)
     if world.plan.case.is_transactional:
         _check_whole(world)
 
@@ -83,6 +87,26 @@ def _check_nothing_in_doubt(world: World) -> None:
         for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
             if author == 0 and epoch > confirmed:
                 world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")
+
+
+def _check_replaced(world: World) -> None:
+    """Check that each own row of the secondary that an epoch of the primary changed was changed by the primary itself,
+    was refused by it, or had a unique key of one of its rows.
+    """
+    primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
+    written = {(done.epoch, change.key) for done in primary.work.done for change in done.changes}
+    refused = _refused(primary)
+    refreshed = {
+        (entry.own_epoch, key)
+        for entry in primary.applied.get(SECONDARY, [])
+        for epoch, key in refused
+        if epoch == entry.epoch
+    }
+    reported = _refused(secondary)
+    for epoch, key in sorted(secondary.replaced - written - primary.work.rewritten - refreshed - reported):
+        # Own epoch 0: the primary died before it could say in which epoch it applied the change.
+        if (0, key) not in refreshed:
+            world.break_promise(f"row {key}, changed by the secondary, was replaced by a reflection in epoch {epoch}")
 
 
 def _check_whole(world: World) -> None:

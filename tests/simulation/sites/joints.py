@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tests.simulation.sites.tables import Rows
     from tidemark.replication.applier.applier import Applied
     from tidemark.replication.channel.endpoint import StoreApplier
     from tidemark.replication.channel.relay_reader import RelayTransaction
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class ToldApplier:
-    """The applier of a channel, with a callback after each applied transaction."""
+    """The applier of a channel, with a call before and after each transaction; `told` gets what `before` returned."""
 
-    def __init__(self, inner: StoreApplier, told: Callable[[ToldApplier, RelayTransaction, Applied], None]) -> None:
+    def __init__(
+        self,
+        inner: StoreApplier,
+        before: Callable[[], Rows],
+        told: Callable[[ToldApplier, RelayTransaction, Applied, Rows], None],
+    ) -> None:
+        self._before = before
         self._told = told
         self.inner = inner
 
@@ -26,7 +33,8 @@ class ToldApplier:
 
     def apply(self, transaction: RelayTransaction) -> None:
         """Apply one epoch transaction. Raises: see `Applier.apply`."""
-        self._told(self, transaction, self.inner.apply(transaction))
+        rows = self._before()
+        self._told(self, transaction, self.inner.apply(transaction), rows)
 
     def statement(self, text: str, database: str, server_id: int) -> None:
         """Apply one schema change. Raises: see `apply_statement`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.sites.joints import ToldApplier
-from tests.simulation.sites.tables import JOURNAL, make_tables, rows_of
+from tests.simulation.sites.tables import JOURNAL, MAIN, Rows, make_tables, own_rows, rows_of
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
@@ -57,7 +57,7 @@ class Channel:
         self.source = source
         own = plan.sites[site.number]
         options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
-        self.applier = ToldApplier(endpoint.new_applier(name, options), self._told)
+        self.applier = ToldApplier(endpoint.new_applier(name, options), site.rows_to_keep, self._told)
         case = plan.case
         channel = ChannelOptions(
             name=name,
@@ -76,12 +76,13 @@ class Channel:
         self._counted: dict[str, int] = {}
         self._is_due = False
 
-    def _told(self, applier: ToldApplier, transaction: RelayTransaction, applied: Applied) -> None:
+    def _told(self, applier: ToldApplier, transaction: RelayTransaction, applied: Applied, rows: Rows) -> None:
         totals = dict(applier.inner.applier.counters.totals)
         delta = {name: count - self._counted.get(name, 0) for name, count in totals.items()}
         self._counted = totals
         if not applied.is_passed_over:
             self.site.has_applied(self.source, applied, {name: count for name, count in delta.items() if count})
+            self.site.has_replaced(applied.epoch, rows)
 
     def _learn(self, told: Settings) -> None:
         self.site.db.endpoint.check_channels((rows_of_settings(told), self.source + 1))
@@ -140,6 +141,7 @@ class SimulatedSite:
         self.channels: dict[int, Channel] = {}
         self.applied: dict[int, list[AppliedEpoch]] = {}
         self.durable: dict[int, int] = {}  # by source, the newest epoch that is applied durably
+        self.replaced: set[tuple[int, int]] = set()  # epochs of the primary, keys of this secondary's rows they changed
         self.ever: set[int] = set()  # numbers of transactions that have ever been here
         self.work: Work
         self.identity: Site
@@ -282,6 +284,16 @@ class SimulatedSite:
             self.ever |= {row[0] for row in rows_of(self.db, JOURNAL)}
         if self.db.parts.store.waits_for_disk:
             self.durable[source] = applied.epoch
+
+    def rows_to_keep(self) -> Rows:
+        """Return the rows that a reflected change must leave alone: at a secondary its own ones."""
+        return own_rows(self.db, MAIN) if self.world.plan.case.has_roles and self.number else {}
+
+    def has_replaced(self, epoch: int, rows: Rows) -> None:
+        """Record which of these rows an epoch of the primary has changed (`epoch_promises`)."""
+        if rows:
+            now = {row[0]: row for row in rows_of(self.db, MAIN)}
+            self.replaced |= {(epoch, key) for key, row in rows.items() if now.get(key) != row}
 
     def _check_reach(self) -> None:
         """Check that other sites have had what they are reported to have applied of this site."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.sites.plan import Plan
+from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Enum, Int32, UInt32, UInt64
 from tidemark.engine.schema.types_text import VarChar
 
+Rows = dict[int, tuple[Any, ...]]  # by key
 MAIN = "sim.main"
 JOURNAL = "sim.journal"
 JOURNAL_FUNCTION = b"NDB$MAX_DELETE_WIN(stamp)"
@@ -69,6 +71,17 @@ def make_tables(db: Any, plan: Plan, number: int) -> None:
 def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:
     """Return all committed rows, by key."""
     return sorted(tuple(row) for row in db[name].scan())
+
+
+def own_rows(db: Any, name: str) -> Rows:
+    """Return the rows whose last change was made here."""
+    table = db.parts.store.table(name)
+    found = [
+        tuple(table.format.decode_row(batch.entries.data.cast("B"), int(offset)))
+        for batch in scan(table, None)
+        for offset in batch.offsets[batch.authors() == 0]
+    ]
+    return {row[0]: row for row in found}
 
 
 def exceptions_of(db: Any, name: str) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ class Work:
         self.world = world
         self.site = site
         self.done: list[Done] = []
+        self.rewritten: set[tuple[int, int]] = set()  # epochs, and keys of rows written again as they were
         self._durable = 0
         self._doubtful: Done | None = None
         self._count = self._inserted = 0
@@ -107,6 +108,7 @@ class Work:
             return
         key = r.choice(mine)
         _, tag, stamp, note, code = rows[key]
+        self.rewritten.add((db.parts.store.epochs.current, key))
         try:
             with db.transaction() as txn:
                 if r.random() < 0.3:
