@@ -13,7 +13,6 @@ from tidemark.engine.base.errors import (
     InvariantBroken,
     LimitExceeded,
     MemoryExhausted,
-    NoSuchTable,
     SnapshotClosed,
     SnapshotTooOld,
 )
@@ -31,7 +30,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_SPACE,
     ST_TOO_OLD,
 )
-from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.txn.versions_kernels import (
     close_snapshot,
@@ -188,7 +187,7 @@ class Snapshot:
         if found is None:
             found = self.by_name.get(qualified_name(name))
         if found is None:
-            raise NoSuchTable(f"table {name!r} does not exist in the snapshot; see tables()", table=name)
+            raise no_such_table(name, self.by_name, " in the snapshot")
         return found
 
 

@@ -336,10 +336,6 @@ class VersionTooOld(Incompatible):
     """The store was written by a format version that is no longer read."""
 
 
-class LimitsMismatch(Incompatible):
-    """The store was created with limits other than those requested."""
-
-
 class Locked(Error):
     """Another process, or another handle of this process, holds the store."""
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_words
+from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.types import Floating
 
@@ -245,7 +246,7 @@ def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
     for name in names:
         position = by_name.get(name)
         if position is None:
-            raise NoSuchColumn(f"{table} has no column {name!r}", table=table, column=name)
+            raise no_such_column(table, name, by_name)
         column = definition.columns[position]
         if column.is_disk:
             raise SchemaInvalid(

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.decimals import comparable, digits_of
-from tidemark.engine.base.errors import NoSuchColumn, ProgramInvalid
+from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.expressions import (
     Arithmetic,
@@ -32,6 +32,7 @@ from tidemark.engine.programs.expressions import (
 )
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler, float_bits
+from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_base import is_int, plain, shown
 from tidemark.engine.schema.types_calendar import Calendar
@@ -126,8 +127,7 @@ class Compiler:
     def column(self, name: str) -> Column:
         """Return the column. Raises: NoSuchColumn."""
         if name not in self._columns:
-            table = self.definition.name
-            raise NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name)
+            raise no_such_column(self.definition.name, name, self._columns)
         return self._columns[name]
 
     # --- conditions -----------------------------------------------------------------------------------

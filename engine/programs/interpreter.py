@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import NoSuchColumn, ProgramInvalid
+from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import (
     CONDITIONS,
@@ -31,6 +31,7 @@ from tidemark.engine.programs.instruction_set import (
 from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, stored_limits
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
+from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.schema.types_base import is_int, shown
 
@@ -181,9 +182,7 @@ class Assembler:
     def _column(self, name: str) -> int:
         position = self._positions.get(name)
         if position is None:
-            raise NoSuchColumn(
-                f"{self.definition.name} has no column {shown(name)}", table=self.definition.name, column=name
-            )
+            raise no_such_column(self.definition.name, name, self._positions)
         if position not in self._columns:
             self._columns.append(position)
         return self._columns.index(position)

@@ -18,6 +18,7 @@ from tidemark.engine.rows.column_values import from_python
 from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
@@ -160,8 +161,7 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
 
 
 def _unknown(definition: TableDefinition, name: object, row: int | None) -> NoSuchColumn:
-    table = definition.name
-    return NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name, row=row)
+    return no_such_column(definition.name, name, (column.name for column in definition.columns), row)
 
 
 def _from_mapping(data: Mapping[Any, Any], definition: TableDefinition) -> pa.RecordBatch:

@@ -35,6 +35,7 @@ from tidemark.engine.rows.row_var import disk_part_words, split_var_part, unexpe
 from tidemark.engine.schema.added_columns import to_var
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
 from tidemark.engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
 from tidemark.engine.schema.types import Floating, Integer
@@ -477,8 +478,7 @@ class RowFormat:
     # --- refusals -------------------------------------------------------------------------------
     def no_such_column(self, name: object, row: int | None) -> NoSuchColumn:
         """Return the refusal of an unknown column."""
-        table = self.definition.name
-        return NoSuchColumn(f"{table} has no column {shown(name)}", table=table, column=name, row=row)
+        return no_such_column(self.definition.name, name, self.names, row)
 
     def key_change_refused(self, name: str, row: int | None) -> Rejected:
         """Return the refusal of a change of a key column."""

@@ -16,7 +16,7 @@ from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
-from tidemark.engine.schema.names import check_name, qualified_name
+from tidemark.engine.schema.names import alternatives, check_name, qualified_name
 from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
 from tidemark.engine.schema.row_shape import fixed_image_bytes, var_part_bytes
 from tidemark.engine.schema.types_base import is_int, shown
@@ -107,7 +107,7 @@ class TableDefinition:
         for name in self.primary_key:
             column = known.get(name)
             if column is None:
-                raise self._wrong(f"primary key column {shown(name)} does not exist")
+                raise self._wrong(f"primary key column {name!r} does not exist; {alternatives(name, known)}")
             if column.nullable:
                 raise self._wrong(f"primary key column {name!r} must not be nullable")
             if column.is_disk:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base import limits
-from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid
-from tidemark.engine.schema.names import check_name
+from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.schema.names import check_name, no_such_column
 from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ class IndexDefinition:
         for name in self.columns:
             column = columns.get(name)
             if column is None:
-                raise NoSuchColumn(
-                    f"index {self.name}: table {table} has no column {name!r}; see its definition",
-                    table=table,
-                    column=name,
-                )
+                raise no_such_column(table, name, columns)
             if column.is_disk:
                 raise SchemaInvalid(
                     f"index {self.name}: {table}.{name} is a disk column and cannot be indexed; keep it in memory",

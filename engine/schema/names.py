@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidemark.engine.base import limits
-from tidemark.engine.base.errors import InvalidName
+from tidemark.engine.base.errors import InvalidName, NoSuchColumn, NoSuchTable
 from tidemark.engine.schema.types_base import shown
 
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL; the replication tables have MySQL's names
 EXCEPTIONS_SUFFIX = "$EX"
+LISTED_MAX = 20  # names in a message
+
+
+def alternatives(name: object, known: Iterable[str]) -> str:
+    """Return what a message says after an unknown name: the nearest known one, and all there are."""
+    from difflib import get_close_matches  # loaded for a mistake alone
+
+    names = list(known)
+    close = get_close_matches(name, names, 1) if isinstance(name, str) else []
+    meant = f"did you mean {close[0]}? " if close else ""
+    listed = ", ".join(names[:LISTED_MAX]) or "none"
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return f"{meant}there {'is' if len(names) == 1 else 'are'} {listed}{more}"
+
+
+def no_such_column(table: str, name: object, known: Iterable[str], row: int | None = None) -> NoSuchColumn:
+    """Return the error for a column that a table does not have; `row` is the row of a batch that names it."""
+    what = repr(name) if isinstance(name, str) else shown(name)
+    text = f"{table} has no column {what}; {alternatives(name, known)}"
+    return NoSuchColumn(text, table=table, column=name, row=row)
+
+
+def no_such_table(name: str, known: Iterable[str], where: str = "") -> NoSuchTable:
+    """Return the error for a table that a store, or a snapshot, does not have."""
+    what = alternatives(qualified_name(name), (each for each in known if not is_system_table(each)))
+    return NoSuchTable(f"table {name!r} does not exist{where}; {what}", table=name)
 
 
 def check_name(name: object, what: str, forbidden: str = "/") -> str:
@@ -25,8 +53,8 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
     # Control characters, NUL, lone surrogates and line separators are not printable; they break logs and file systems.
     if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
         raise InvalidName(
-            f"{what} name has control characters, surrogates, leading or trailing blanks or one of {forbidden!r}:"
-            f" {shown(name)}",
+            f"{what} name {name!r} has control characters, surrogates, leading or trailing blanks or one of"
+            f" {forbidden!r}; leave them out",
             name=name,
         )
     return str(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import LimitExceeded, NoSuchPartition, Rejected, SchemaInvalid
-from tidemark.engine.schema.names import check_name
+from tidemark.engine.schema.names import alternatives, check_name
 from tidemark.engine.schema.types import Decimal, Integer, value_from_json, value_to_json
 from tidemark.engine.schema.types_base import ColumnType, is_int, shown
 
@@ -109,7 +109,7 @@ class Partition(ABC):
             1
         """
         if name not in self.names:
-            raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
+            raise NoSuchPartition(f"there is no partition {name!r}; {alternatives(name, self.names)}")
         return self.numbers[self.names.index(str(name))]
 
     @abstractmethod

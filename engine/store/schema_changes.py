@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TableExists, Unsupported
+from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.names import no_such_column, qualified_name
 from tidemark.engine.schema.partition import Partition, partition_from_json
 from tidemark.engine.schema.types import Decimal, Enum
 from tidemark.engine.schema.types_base import shown
@@ -32,9 +32,7 @@ def _found(definition: TableDefinition, name: object) -> tuple[int, Column]:
     for position, column in enumerate(definition.columns):
         if column.name == name:
             return position, column
-    raise NoSuchColumn(
-        f"{definition.name} has no column {shown(name)}; see its definition", table=definition.name, column=name
-    )
+    raise no_such_column(definition.name, name, (column.name for column in definition.columns))
 
 
 def _next(definition: TableDefinition, **fields: Any) -> TableDefinition:

@@ -11,14 +11,13 @@ import numpy as np
 
 from tidemark.engine.base.errors import (
     MemoryExhausted,
-    NoSuchTable,
     TableExists,
     TablespaceExists,
     TablespaceInUse,
 )
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_shape import check_disk_part_fits
 from tidemark.engine.store.index_build import IndexBuild, drop_index
 from tidemark.engine.store.schema_log import SchemaLog
@@ -45,7 +44,7 @@ class Store(SchemaLog):
             qualified = qualified_name(name)
             found = self.tables.get(qualified) or self.make_named(qualified)
         if found is None:
-            raise NoSuchTable(f"table {name!r} does not exist; see tables()", table=name)
+            raise no_such_table(name, self.tables)
         return found
 
     def unique_tables(self) -> Words:

@@ -29,6 +29,7 @@ from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.partition_words import hash_header
 from tidemark.engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
@@ -285,7 +286,8 @@ class Table:
         """Return the index of this name, of either kind. Raises: NoSuchIndex."""
         found = self.indexes.get(name) or self.uniques.get(name)
         if found is None:
-            raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
+            what = alternatives(name, [*self.indexes, *self.uniques])
+            raise NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)
         return found
 
     def index(self, name: str) -> StoredIndex:
