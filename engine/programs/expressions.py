@@ -89,22 +89,22 @@ class Expression:
         )
 
     def __eq__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("eq", self, lifted(other))
+        return Compare("eq", self, operand(other))
 
     def __ne__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("ne", self, lifted(other))
+        return Compare("ne", self, operand(other))
 
     def __lt__(self, other: object) -> Compare:
-        return Compare("lt", self, lifted(other))
+        return Compare("lt", self, operand(other))
 
     def __le__(self, other: object) -> Compare:
-        return Compare("le", self, lifted(other))
+        return Compare("le", self, operand(other))
 
     def __gt__(self, other: object) -> Compare:
-        return Compare("gt", self, lifted(other))
+        return Compare("gt", self, operand(other))
 
     def __ge__(self, other: object) -> Compare:
-        return Compare("ge", self, lifted(other))
+        return Compare("ge", self, operand(other))
 
     def __add__(self, other: object) -> Arithmetic:
         return Arithmetic("+", self, lifted(other))
@@ -342,6 +342,13 @@ def _shown_parts(node: Expression) -> list[Any]:
         else:
             shown_parts.append(value if isinstance(value, Expression) else repr(value))
     return [*shown_parts, ")"]
+
+
+def operand(value: object) -> Expression:
+    """Return the right side of a comparison. Raises: TypeMismatch for None, which equals nothing, not even NULL."""
+    if value is None:
+        raise TypeMismatch("a comparison with None is never true; use is_null() or is_not_null()")
+    return lifted(value)
 
 
 def lifted(value: object) -> Expression:

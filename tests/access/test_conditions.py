@@ -271,19 +271,20 @@ def test_partitions_left_out_have_no_row_a_condition_accepts(db: tm.Database, pa
         name = r.choice("aabbc")
         value = r.choice(numbers if name != "b" else [*letters, "m", None, "longer than it"])
         column = tm.col(name)
-        return r.choice(
-            [
-                lambda: column == value,
-                lambda: column < value,
-                lambda: column >= value,
-                lambda: value > column,  # type: ignore[operator]
-                lambda: column != value,
-                lambda: column.is_null(),
-                lambda: column.isin([value, r.choice(letters if name == "b" else numbers)]),
-                lambda: column.between(value, r.choice(["n", "zz"] if name == "b" else [0, 5, 9])),
-                lambda: tm.col("c") > tm.col("a"),
-            ]
-        )()
+        compared: list[Any] = [
+            lambda: column == value,
+            lambda: column < value,
+            lambda: column >= value,
+            lambda: value > column,  # type: ignore[operator]
+            lambda: column != value,
+        ]
+        others: list[Any] = [
+            lambda: column.is_null(),
+            lambda: column.isin([value, r.choice(letters if name == "b" else numbers)]),
+            lambda: column.between(value, r.choice(["n", "zz"] if name == "b" else [0, 5, 9])),
+            lambda: tm.col("c") > tm.col("a"),
+        ]
+        return r.choice(others if value is None else compared + others)()
 
     def tree(depth: int) -> Any:
         if depth == 0 or r.random() < 0.2:

@@ -99,7 +99,6 @@ def test_full_scan_is_taken_when_no_index_is_bounded_or_much_of_the_table_is(db:
         None,
         asm.finish(),
         col("m") == 5,
-        col("seen") == None,  # noqa: E711
         col("id") == 5,
         col("n") >= 5,
         (col("n") == 5) | (col("m") == 5),
@@ -167,7 +166,8 @@ def test_rows_by_a_chosen_index_are_those_of_the_full_scan_for_any_constant(
                 lambda column=column, value=value: column.between(value, value_of(kind, r)),
                 lambda column=column, value=value: column.is_null(),
             ]
-            leaves.append(r.choice(shapes)())
+            # A comparison with None is refused; within isin() and between() it is NULL.
+            leaves.append(r.choice(shapes[5:] if value is None else shapes)())
         where = leaves[0] & leaves[1] if r.random() < 0.6 else leaves[r.randint(0, 1)]
         try:
             expected = sorted(row.id for row in table.scan(["id"], where=where))

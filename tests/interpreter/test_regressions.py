@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tidemark as tm
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Assembler
 from tidemark.engine.programs.vm_batch_kernels import run_batch
@@ -59,3 +61,11 @@ def test_endless_programs_end_with_an_error(depth: str, expected: int) -> None:
             asm.ret()
 
     assert verdict_of(write) == (p.VERDICT_ERROR, expected)
+
+
+def test_a_comparison_with_none_is_refused() -> None:
+    """`col("v") == None` found nothing, without a word: in SQL NULL equals nothing. A user of Python means is_null()."""
+    column = tm.col("v")
+    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        with pytest.raises(tm.TypeMismatch, match=r"use is_null\(\) or is_not_null\(\)"):
+            compare(column, None)
