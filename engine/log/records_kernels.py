@@ -1,4 +1,8 @@
-"""Size and form of a record of the log, as kernels read them."""
+"""Records of the log, as kernels read them (docs/adr/0023-one-reader-of-log-records.md).
+
+No helper trusts a length. Words 1 to 3 of a record may be read after `record_at` has returned its size. A record that
+is invalid inside an intact group is damage, never the end of the log.
+"""
 
 # mypy: ignore-errors
 
@@ -7,6 +11,77 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+
+
+@helper
+def is_operation(kind):
+    """Whether records of a kind change rows."""
+    return kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE
+
+
+@helper
+def record_at(words, at, stop):
+    """Return (kind, words) of the record at words[at:stop], which is not empty; words -1: invalid. Of a transaction
+    that is its own record, whatever its total says.
+    """
+    kind = words[at] & L.KIND_MASK
+    size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
+    if size < 2 or at + size > stop or (is_operation(kind) and size < L.OPERATION_WORDS):
+        return kind, -1
+    return kind, size
+
+
+@helper
+def transaction_at(words, at, stop):
+    """Return (end, kind of the first record) of the transaction at words[at:stop]; end -1: invalid; kind 0: it has no
+    record.
+    """
+    kind, size = record_at(words, at, stop)
+    end = at + (words[at] >> L.WORDS_SHIFT)
+    if size < 0 or kind != L.KIND_TRANSACTION or end < at + size or end > stop:
+        return -1, 0
+    return end, (words[at + size] & L.KIND_MASK if end > at + size else 0)
+
+
+@helper
+def place_of(identity):
+    """Return (table number, fragment number) of a record, given its word 1."""
+    return identity & L.TABLE_MASK, (identity >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
+
+
+@helper
+def fragment_of(mem, tables, identity):
+    """Return the fragment of a record, given its word 1; 0: dropped, or to be skipped; -1: invalid."""
+    number, place = place_of(identity)
+    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
+    if table == 0:
+        return 0
+    if place >= mem[table + A.T_FRAGMENTS]:
+        return -1
+    return mem[mem[table + A.T_FRAGMENT_LIST] + place]
+
+
+@helper
+def rows_of(words, at, kind):
+    """Return (first ROWID, rows) of an operation; rows -1: an INSERT without rows, or one that leaves its page."""
+    first = words[at + 2] & L.ROWID_MASK
+    if kind != L.KIND_INSERT:
+        return first, 1
+    rows = (words[at + 2] >> L.COUNT_SHIFT) & L.COUNT_MASK
+    return first, (rows if rows > 0 and (first & 0xFFFF) + rows <= 1 << 16 else -1)
+
+
+@helper
+def author_of(words, at):
+    """Return the author of an operation."""
+    return (words[at + 3] >> L.AUTHOR_SHIFT) & L.AUTHOR_MASK
+
+
+@helper
+def record_flags(words, at):
+    """Return the flags of a record."""
+    return (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
 
 
 @helper
@@ -21,9 +96,5 @@ def record_has_var(mem, fragment, identity):
 @helper
 def record_words(words, at, stop):
     """Return the words of the record at words[at:stop], -1 if it is invalid; and whether it is an operation."""
-    kind = words[at] & L.KIND_MASK
-    size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
-    is_operation = kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE
-    if size < 2 or at + size > stop or (is_operation and size < L.OPERATION_WORDS):
-        return -1, False
-    return size, is_operation
+    kind, size = record_at(words, at, stop)
+    return size, size >= 0 and is_operation(kind)

@@ -1,0 +1,55 @@
+"""Records of the log read from lists of words: a word that is not there raises IndexError."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TRANSACTION, INSERT, UPDATE, DELETE = 1, 2, 3, 4
+Record = tuple[int, int]  # kind, words
+
+
+def record_of(words: list[int]) -> Record | None:
+    """Return the record that the words begin with, None if it is invalid."""
+    kind, size = words[0] % 256, words[0] // 65_536
+    if kind == TRANSACTION:
+        size = 4
+    least = 4 if kind in (INSERT, UPDATE, DELETE) else 2
+    return (kind, size) if least <= size <= len(words) else None
+
+
+def transaction_of(words: list[int]) -> tuple[int, int] | None:
+    """Return the total words of a transaction and the kind of its first record, 0 for none; None if it is invalid."""
+    size = words[0] // 65_536
+    if words[0] % 256 != TRANSACTION or not 4 <= size <= len(words):
+        return None
+    return size, words[4] % 256 if size > 4 else 0
+
+
+@dataclass
+class Operation:
+    """The words of an operation, taken apart; rows None: an INSERT of no rows, or past the end of its page."""
+
+    table: int
+    fragment: int
+    version: int
+    rowid: int
+    rows: int | None
+    author: int
+    flags: int
+
+
+def operation_of(words: list[int]) -> Operation:
+    """Take the first four words of an operation apart."""
+    head, identity, place, tail = (each % (1 << 64) for each in words[:4])
+    rowid, rows = place % (1 << 48), place // (1 << 48) % 2_048
+    found: int | None = 1
+    if head % 256 == INSERT:
+        found = rows if rows > 0 and rowid % 65_536 + rows <= 65_536 else None
+    table, fragment, version = identity % (1 << 32), identity // (1 << 32) % 4_096, identity // (1 << 44) % 65_536
+    return Operation(table, fragment, version, rowid, found, tail // (1 << 32) % 65_536, head // 256 % 256)
+
+
+def disk_words_of(words: list[int]) -> int | None:
+    """Return the words of the disk part that the words begin with, None if it is invalid."""
+    size = words[0] % (1 << 32) if words else 0
+    return size if 1 <= size <= len(words) else None
