@@ -91,10 +91,3 @@ def record_has_var(mem, fragment, identity):
         return 0
     version = (identity >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
     return 1 if version >= mem[fragment + A.F_VAR_SINCE] else 0
-
-
-@helper
-def record_words(words, at, stop):
-    """Return the words of the record at words[at:stop], -1 if it is invalid; and whether it is an operation."""
-    kind, size = record_at(words, at, stop)
-    return size, size >= 0 and is_operation(kind)
