@@ -12,6 +12,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log import row_changes_layout as G
+from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
@@ -30,11 +31,8 @@ def list_records(words, stop, out, state):
     count = 0
     at = state[G.LS_AT]
     while at < stop:
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
         if kind == L.KIND_TRANSACTION:
             state[G.LS_TXID] = words[at + 1]
@@ -44,7 +42,7 @@ def list_records(words, stop, out, state):
                 return A.ST_INVARIANT
             state[G.LS_BEFORE] = at + L.OPERATION_WORDS
             state[G.LS_BEFORE_STOP] = at + size
-            state[G.LS_BEFORE_FLAGS] = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+            state[G.LS_BEFORE_FLAGS] = record_flags(words, at)
         elif is_listed(kind):
             if (count + 1) * G.RECORD_LIST_WORDS > out.size:
                 state[G.LS_COUNT] = count
@@ -63,21 +61,14 @@ def list_records(words, stop, out, state):
 @helper
 def is_listed(kind):
     """Whether records of a kind concern rows or the schema."""
-    return (
-        kind == L.KIND_INSERT
-        or kind == L.KIND_UPDATE
-        or kind == L.KIND_DELETE
-        or kind == L.KIND_NOOP
-        or kind == L.KIND_REFRESH
-        or kind == L.KIND_SCHEMA
-    )
+    return is_operation(kind) or kind == L.KIND_NOOP or kind == L.KIND_REFRESH or kind == L.KIND_SCHEMA
 
 
 @helper
 def put_record(words, at, size, kind, out, to, state):
     """Add one record to the list."""
     out[to + G.RC_KIND] = kind
-    out[to + G.RC_FLAGS] = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+    out[to + G.RC_FLAGS] = record_flags(words, at)
     out[to + G.RC_TXID] = state[G.LS_TXID]
     out[to + G.RC_STOP] = at + size
     out[to + G.RC_BEFORE] = -1
@@ -139,7 +130,7 @@ def take_record(words, records, source, shape, out, first):
     kind = records[source + G.RC_KIND]
     flags = records[source + G.RC_FLAGS]
     version = (records[source + G.RC_IDENTITY] >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
-    place = ((records[source + G.RC_IDENTITY] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK) << PLACE_SHIFT
+    place = place_of(records[source + G.RC_IDENTITY])[1] << PLACE_SHIFT
     rowid = records[source + G.RC_ROWS] & A.ROWID_MASK
     count = records[source + G.RC_ROWS] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
     is_old = shape[G.SH_HAS_VAR] != 0 and version < shape[G.SH_VAR_SINCE]
