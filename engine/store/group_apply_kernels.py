@@ -26,9 +26,17 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
-from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.log.records_kernels import (
+    author_of,
+    fragment_of,
+    is_operation,
+    record_at,
+    record_flags,
+    record_has_var,
+    transaction_at,
+)
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
@@ -177,7 +185,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
     if status != A.OK:
         return status
     fixed = mem[fragment + A.F_FIXED_WORDS]
-    flags = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+    flags = record_flags(words, at)
     kept = flags & L.FLAG_VAR_KEPT
     image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1]) and not kept
@@ -276,27 +284,18 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
 
 
 @helper
-def prepare_record(mem, tables, txn, words, at, size, state):
+def prepare_record(mem, tables, txn, words, at, kind, size, state):
     """Prepare one record that changes rows; OK or a status. Skips records of tables and partitions dropped since."""
-    number = words[at + 1] & L.TABLE_MASK
-    place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-    if size < L.OPERATION_WORDS or number >= tables.size:
+    fragment = fragment_of(mem, tables, words[at + 1])
+    if fragment < 0 or words[at + 1] & L.TABLE_MASK >= tables.size:
         return A.ST_INVARIANT
-    table = descriptor_of(mem, tables[number])
-    if table == 0:
-        return A.OK
-    if place >= mem[table + A.T_FRAGMENTS]:
-        return A.ST_INVARIANT
-    fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
     if fragment == 0:
         return A.OK
-    tail = words[at + 3]
-    mem[txn + A.X_TAIL_WORD] = tail
-    if tail >> A.AUTHOR_SHIFT:
-        mem[txn + A.X_AUTHOR] = (tail >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    mem[txn + A.X_TAIL_WORD] = words[at + 3]
+    if words[at + 3] >> L.AUTHOR_SHIFT:
+        mem[txn + A.X_AUTHOR] = author_of(words, at)
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + A.X_ROWID] = words[at + 2] & A.ROWID_MASK
-    kind = words[at] & L.KIND_MASK
     if kind == L.KIND_INSERT:
         return prepare_run(mem, txn, words, fragment, at, size, state)
     if kind == L.KIND_UPDATE:
@@ -313,17 +312,15 @@ def prepare_record(mem, tables, txn, words, at, size, state):
 def begin_next(words, stop, state):
     """Read the header record of a transaction: OK if its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
     at = state[O.GA_AT]
-    size = words[at] >> L.WORDS_SHIFT
-    if size < L.TRANSACTION_WORDS or at + size > stop:
+    end, kind = transaction_at(words, at, stop)
+    if end < 0:
         return A.ST_INVARIANT
-    if size > L.TRANSACTION_WORDS:
-        kind = words[at + L.TRANSACTION_WORDS] & L.KIND_MASK
-        if kind == L.KIND_SCHEMA:
-            return O.GA_SCHEMA
-        if kind == L.KIND_FILES:
-            return O.GA_FILES
-    state[O.GA_TXN_STOP] = at + size
-    state[O.GA_IS_LARGE] = 1 if size > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
+    if kind == L.KIND_SCHEMA:
+        return O.GA_SCHEMA
+    if kind == L.KIND_FILES:
+        return O.GA_FILES
+    state[O.GA_TXN_STOP] = end
+    state[O.GA_IS_LARGE] = 1 if end - at > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
     state[O.GA_AT] = at + L.TRANSACTION_WORDS
     return A.OK
 
@@ -344,12 +341,11 @@ def prepare_unit(mem, tables, txn, words, stop, state):
             return A.OK if state[O.GA_IS_LARGE] else A.ST_MORE
         if at >= state[O.GA_AHEAD]:
             state[O.GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1, state)
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if size < 2 or at + size > state[O.GA_TXN_STOP] or kind == L.KIND_TRANSACTION:
+        kind, size = record_at(words, at, state[O.GA_TXN_STOP])
+        if size < 0 or kind == L.KIND_TRANSACTION:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            status = prepare_record(mem, tables, txn, words, at, size, state)
+        if is_operation(kind):
+            status = prepare_record(mem, tables, txn, words, at, kind, size, state)
             if status == A.ST_MORE and state[O.GA_IS_LARGE]:
                 return A.OK
             if status != A.OK:
