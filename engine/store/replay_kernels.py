@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags, record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
@@ -59,7 +59,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
     fixed = mem[fragment + A.F_FIXED_WORDS]
     image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1])
-    kept = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
+    kept = record_flags(words, at) & L.FLAG_VAR_KEPT
     if kept:
         if size != L.OPERATION_WORDS + fixed:
             return A.ST_INVARIANT
@@ -111,16 +111,14 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
     """
     touched = 0
     for _ in range(AHEAD_ROWS):
-        if at + L.OPERATION_WORDS > stop:
+        if at >= stop:
             break
-        kind = words[at] & L.KIND_MASK
-        size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
-        if size < 2:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             break
         if kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            number = words[at + 1] & L.TABLE_MASK
+            number, place = place_of(words[at + 1])
             table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
             if table != 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 row = 0
@@ -146,18 +144,12 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
         if at >= touched:
             touched = look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state)
         state[0] = at
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            if size < L.OPERATION_WORDS:
-                return A.ST_INVARIANT
-            number = words[at + 1] & L.TABLE_MASK
+        if is_operation(kind):
+            number, place = place_of(words[at + 1])
             table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
             if table != 0 and place >= mem[table + A.T_FRAGMENTS]:
                 return A.ST_INVARIANT
             if table != 0 and place % parts == part:
