@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import PageDamaged, RedoDamaged, Rejected
+from tidemark.engine.log.records import Frame, InvalidRecord, frames
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
@@ -40,7 +41,6 @@ from tidemark.engine.log.redo_layout import (
     SCHEMA_VERSION_MASK,
     SCHEMA_VERSION_SHIFT,
     TABLE_MASK,
-    TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
 from tidemark.engine.log.spool_reader import referred
@@ -103,29 +103,28 @@ def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
         "transactions": group.transactions,
         "bytes": group.end_lsn - group.lsn,
     }
-    at = GROUP_WORDS
-    stop = GROUP_WORDS + group.records_words
-    while at < stop:
-        word = int(group.words[at])
-        kind = word & KIND_MASK
-        size = TRANSACTION_WORDS if kind == KIND_TRANSACTION else word >> WORDS_SHIFT
-        if size < 2 or at + size > stop:
-            raise _impossible(group, at)
+    for at, kind, end in _frames(group, GROUP_WORDS, GROUP_WORDS + group.records_words):
         if kind == KIND_TRANSACTION:
             yield {
                 "kind": "transaction",
                 "lsn": group.lsn + at * 8,
                 "txid": int(group.words[at + 1]),
                 "operations": int(group.words[at + 2]),
-                "words": word >> WORDS_SHIFT,
+                "words": int(group.words[at]) >> WORDS_SHIFT,
             }
         elif kind == KIND_SCHEMA:
-            yield _schema(group, at, size, dictionary)
+            yield _schema(group, at, end - at, dictionary)
         elif kind == KIND_FILES:
             yield _files(group, at)
         else:
-            yield from _operation(group, at, size, dictionary)
-        at += size
+            yield from _operation(group, at, end - at, dictionary)
+
+
+def _frames(group: GroupRead, start: int, stop: int) -> Iterator[Frame]:
+    try:
+        yield from frames(group.words, start, stop)
+    except InvalidRecord as error:
+        raise _impossible(group, error.at) from error
 
 
 def _files(group: GroupRead, at: int) -> Entry:
@@ -150,14 +149,9 @@ def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) 
     """
     for words, start, stop, offset, name in reader.blocks():
         block = replace(group, words=words, records_words=stop - start)
-        at = start
-        while at < stop:
-            size = int(words[at]) >> WORDS_SHIFT
-            if size < 2 or at + size > stop:
-                raise _impossible(group, at)
-            for entry in _operation(block, at, size, dictionary):
+        for at, _, end in _frames(block, start, stop):
+            for entry in _operation(block, at, end - at, dictionary):
                 yield {**entry, "lsn": group.lsn, "file": name, "offset": offset + at * 8}
-            at += size
 
 
 def _impossible(group: GroupRead, at: int) -> RedoDamaged:

@@ -8,10 +8,12 @@ is invalid inside an intact group is damage, never the end of the log.
 
 from __future__ import annotations
 
-from tidemark.engine.jit.kernel import helper
+from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
+
+FRAME_WORDS = 3  # of a record that `list_frames` lists: offset, kind, end
 
 
 @helper
@@ -91,3 +93,33 @@ def record_has_var(mem, fragment, identity):
         return 0
     version = (identity >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
     return 1 if version >= mem[fragment + A.F_VAR_SINCE] else 0
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
+def list_frames(words, stop, by_transaction, wanted, out, state):
+    """List the records words[state[0]:stop], FRAME_WORDS for each: offset, kind, end. With by_transaction, list the
+    transactions, with the kind of the first record of each; there must be nothing else. wanted: list this kind alone;
+    0: all. state: [offset reached, listed].
+
+    OK; ST_MORE if `out` is full: call again; ST_INVARIANT at state[0], with the records before it listed.
+    """
+    state[1] = 0
+    while state[0] < stop:
+        at = state[0]
+        if by_transaction:
+            end, kind = transaction_at(words, at, stop)
+        else:
+            kind, size = record_at(words, at, stop)
+            end = at + size
+        if end < at:
+            return A.ST_INVARIANT
+        if wanted == 0 or kind == wanted:
+            to = state[1] * FRAME_WORDS
+            if to + FRAME_WORDS > out.size:
+                return A.ST_MORE
+            out[to] = at
+            out[to + 1] = kind
+            out[to + 2] = end
+            state[1] += 1
+        state[0] = end
+    return A.OK

@@ -18,7 +18,7 @@ from tidemark.engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarna
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
 from tidemark.engine.log.reader import GroupRead, described
-from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory.arena_layout import (
@@ -346,7 +346,7 @@ class GroupRun:
         apply_change(self.store, change_in(words, at))
         self._tables = self.store.directory()
         self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
-        stop = at + (int(words[at]) >> WORDS_SHIFT)
+        stop = int(self._state[GA_TXN_STOP])
         self._stand_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:
@@ -356,8 +356,7 @@ class GroupRun:
                 f"group {self._group.sequence} has an invalid record of files; copy the store from the primary"
             )
         state = self._state
-        at = int(state[GA_AT])
-        stop = at + (int(words[at]) >> WORDS_SHIFT)
+        stop = int(state[GA_TXN_STOP])
         for block in self._reader.blocks():
             self._stand_at(block.start, block.stop)
             state[GA_IS_LARGE] = 1

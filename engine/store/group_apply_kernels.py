@@ -310,16 +310,18 @@ def prepare_record(mem, tables, txn, words, at, kind, size, state):
 
 @helper
 def begin_next(words, stop, state):
-    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
+    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA or GA_FILES if the caller takes
+    all of it, up to state[GA_TXN_STOP], or ST_INVARIANT.
+    """
     at = state[O.GA_AT]
     end, kind = transaction_at(words, at, stop)
     if end < 0:
         return A.ST_INVARIANT
+    state[O.GA_TXN_STOP] = end
     if kind == L.KIND_SCHEMA:
         return O.GA_SCHEMA
     if kind == L.KIND_FILES:
         return O.GA_FILES
-    state[O.GA_TXN_STOP] = end
     state[O.GA_IS_LARGE] = 1 if end - at > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
     state[O.GA_AT] = at + L.TRANSACTION_WORDS
     return A.OK

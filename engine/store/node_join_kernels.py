@@ -211,24 +211,6 @@ def uncopied_of(mem, fragment):
     return left - 1 if left != 0 else M.ROWID_END
 
 
-@kernel("int64(int64[::1], int64, int64)", nogil=True)
-def find_schema_change(words, start, stop):
-    """Return the offset of the first schema transaction in words[start:stop], `stop` if there is none, -1 at an invalid
-    record. Records of a file have no transaction record, and none of them is a schema change.
-    """
-    at = start
-    while at < stop:
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if size < 2 or at + size > stop or (kind == L.KIND_TRANSACTION and size < L.TRANSACTION_WORDS):
-            return -1
-        if kind == L.KIND_TRANSACTION and size > L.TRANSACTION_WORDS:
-            if words[at + L.TRANSACTION_WORDS] & L.KIND_MASK == L.KIND_SCHEMA:
-                return at
-        at += size
-    return stop
-
-
 @helper
 def inserted_image_words(mem, fragment, words, at, image, stop):
     """Return the words of one image of the INSERT record at `at`, disk part included; -1 if it is invalid."""

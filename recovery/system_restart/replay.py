@@ -9,14 +9,8 @@ import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.log.redo_layout import (
-    GROUP_WORDS,
-    KIND_MASK,
-    KIND_SCHEMA,
-    KIND_TRANSACTION,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-)
+from tidemark.engine.log.records import InvalidRecord, transactions
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import is_int
@@ -38,19 +32,14 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
     """Return (epoch, change) of every schema record, in log order. Raises: RedoDamaged."""
     found = []
     for group in groups:
-        at = GROUP_WORDS
         stop = GROUP_WORDS + group.records_words
-        while at < stop:
-            word = int(group.words[at])
-            size = word >> WORDS_SHIFT
-            if word & KIND_MASK != KIND_TRANSACTION or size < TRANSACTION_WORDS or at + size > stop:
-                raise RedoDamaged(
-                    f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
-                )
-            inner = at + TRANSACTION_WORDS
-            if size > TRANSACTION_WORDS and int(group.words[inner]) & KIND_MASK == KIND_SCHEMA:
-                found.append((group.epoch, schema_change(group, inner)))
-            at += size
+        try:
+            for frame in transactions(group.words, GROUP_WORDS, stop, KIND_SCHEMA):
+                found.append((group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS)))
+        except InvalidRecord as error:
+            raise RedoDamaged(
+                f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
+            ) from error
     return found
 
 

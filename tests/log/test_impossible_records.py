@@ -11,6 +11,7 @@ import tidemark as tm
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "redo/0000.redo"
@@ -83,3 +84,24 @@ def test_any_word_of_the_records_changed_is_refused_or_gives_whole_rows(contents
             except tm.PageDamaged:
                 refusals += 1
     assert refusals > 20
+
+
+def test_outcome_out_of_a_group_that_is_not_made_of_transactions_is_redo_damaged() -> None:
+    """A group of the kept log began with an impossible record, and `outcome` stepped over the rest of the group: a
+    committed transaction was "aborted".
+    """
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table("test.account", ACCOUNT, "id")
+    with db.transaction() as txn:
+        txn.insert("test.account", (1, "owner", 0.0, None))
+    assert db.outcome(txn.txid) == "committed"
+    words = np.frombuffer(files.snapshot()[NAME], dtype=np.int64).copy()
+    group = max(at for at in range(0, words.size, 512) if words[at + 1] & 0xFFFF == KIND_GROUP)
+    assert words[group + GROUP_WORDS + 1] == txn.txid
+    words[group + GROUP_WORDS] = 0
+    file = files.open(NAME, True)
+    files.pwrite(file, 0, resealed(words.tobytes(), group * 8))
+    files.close(file)
+    with pytest.raises(tm.RedoDamaged):
+        db.outcome(txn.txid)

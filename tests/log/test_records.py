@@ -12,6 +12,7 @@ import tidemark as tm
 from tests.naive import records as naive
 from tests.seeds import fresh_seeds
 from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.log import records
 from tidemark.engine.log.records_kernels import (
     author_of,
     fragment_of,
@@ -23,7 +24,7 @@ from tidemark.engine.log.records_kernels import (
     rows_of,
     transaction_at,
 )
-from tidemark.engine.log.redo_layout import KIND_INSERT, KIND_MAX, pack_kind
+from tidemark.engine.log.redo_layout import KIND_INSERT, KIND_MAX, KIND_SCHEMA, pack_kind
 from tidemark.engine.memory.arena import Arena, address_of
 from tidemark.engine.memory.arena_layout import F_VAR_SINCE
 from tidemark.engine.rows.lcp_kernels import checked_disk_words
@@ -117,3 +118,37 @@ def compare(words: list[int], out: Any, fragments: list[int]) -> str:
     assert out[11] == fragments[twin.fragment]
     assert out[12] == (twin.version >= VAR_SINCE)
     return "no rows" if twin.rows is None else "new" if out[12] else "old"
+
+
+def all_of(listed: Any) -> tuple[list[records.Frame], int]:
+    """Return the frames that a listing yields, and the offset at which it ends with an invalid record."""
+    found = []
+    try:
+        for frame in listed:
+            found.append(frame)
+    except records.InvalidRecord as error:
+        return found, error.at
+    return found, -1
+
+
+@pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(2)])
+def test_frames_of_any_records_are_listed_as_by_the_twin(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    invalid = 0
+    for _ in range(400):
+        monkeypatch.setattr(records, "FRAMES_AT_ONCE", rng.choice([1, 2, 7, 4_096]))
+        words = [0] * 3
+        for _ in range(rng.randrange(12)):
+            kind, size = rng.choice([KIND_SCHEMA, rng.randrange(KIND_MAX + 1)]), rng.randrange(4, 9)
+            head = [pack_kind(naive.TRANSACTION, 0, 4 + size), 7, 1, 0] if rng.randrange(9) else []
+            words += [*head, pack_kind(kind, 0, size), *([0] * (size - 1))]
+        if rng.randrange(3) == 0:
+            words[rng.randrange(len(words))] = rng.choice([0, -1, pack_kind(naive.TRANSACTION, 0, 9)])
+        array = np.array(words + [SENTINEL] * 20, dtype=np.int64)
+        assert all_of(records.frames(array, 3, len(words))) == naive.frames_of(words, 3), (seed, words)
+        expected, at = naive.transactions_of(words, 3)
+        assert all_of(records.transactions(array, 3, len(words))) == (expected, at), (seed, words)
+        schema = [each for each in expected if each[1] == KIND_SCHEMA]
+        assert all_of(records.transactions(array, 3, len(words), KIND_SCHEMA)) == (schema, at), (seed, words)
+        invalid += at >= 0
+    assert 40 < invalid < 390

@@ -25,6 +25,32 @@ def transaction_of(words: list[int]) -> tuple[int, int] | None:
     return size, words[4] % 256 if size > 4 else 0
 
 
+def frames_of(words: list[int], start: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Return (offset, kind, end) of the records from words[start] on, and the offset of the first that is invalid, -1
+    for none.
+    """
+    found = []
+    while start < len(words):
+        record = record_of(words[start:])
+        if record is None:
+            return found, start
+        found.append((start, record[0], start + record[1]))
+        start += record[1]
+    return found, -1
+
+
+def transactions_of(words: list[int], start: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Return the same of transactions, with the kind of the first record of each."""
+    found = []
+    while start < len(words):
+        transaction = transaction_of(words[start:])
+        if transaction is None:
+            return found, start
+        found.append((start, transaction[1], start + transaction[0]))
+        start += transaction[0]
+    return found, -1
+
+
 @dataclass
 class Operation:
     """The words of an operation, taken apart; rows None: an INSERT of no rows, or past the end of its page."""
