@@ -53,12 +53,18 @@ def place_of(identity):
 
 
 @helper
+def table_of(mem, tables, number):
+    """Return the table of a number; 0: dropped, or to be skipped; -1: no table ever had the number."""
+    return descriptor_of(mem, tables[number]) if number < tables.size else -1
+
+
+@helper
 def fragment_of(mem, tables, identity):
     """Return the fragment of a record, given its word 1; 0: dropped, or to be skipped; -1: invalid."""
     number, place = place_of(identity)
-    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-    if table == 0:
-        return 0
+    table = table_of(mem, tables, number)
+    if table <= 0:
+        return table
     if place >= mem[table + A.T_FRAGMENTS]:
         return -1
     return mem[mem[table + A.T_FRAGMENT_LIST] + place]

@@ -11,9 +11,15 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags, record_has_var
+from tidemark.engine.log.records_kernels import (
+    is_operation,
+    place_of,
+    record_at,
+    record_flags,
+    record_has_var,
+    table_of,
+)
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from tidemark.engine.rows.rows_kernels import give_slot, row_address
@@ -118,8 +124,8 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
             break
         if kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
             number, place = place_of(words[at + 1])
-            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            if table != 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
+            table = table_of(mem, tables, number)
+            if table > 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 row = 0
                 if fragment != 0:
@@ -149,10 +155,10 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
             return A.ST_INVARIANT
         if is_operation(kind):
             number, place = place_of(words[at + 1])
-            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            if table != 0 and place >= mem[table + A.T_FRAGMENTS]:
+            table = table_of(mem, tables, number)
+            if table < 0 or (table > 0 and place >= mem[table + A.T_FRAGMENTS]):
                 return A.ST_INVARIANT
-            if table != 0 and place % parts == part:
+            if table > 0 and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 status = A.OK
                 # 0: its partition is dropped later in the log.

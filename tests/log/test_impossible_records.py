@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,12 @@ import pytest
 import tidemark as tm
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of
-from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.log.redo_layout import (
+    GROUP_WORDS,
+    KIND_MASK,
+    KIND_UPDATE,
+    TRANSACTION_WORDS,
+)
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -105,3 +112,50 @@ def test_outcome_out_of_a_group_that_is_not_made_of_transactions_is_redo_damaged
     files.close(file)
     with pytest.raises(tm.RedoDamaged):
         db.outcome(txn.txid)
+
+
+@pytest.fixture(scope="module", params=["memory", "disk"])
+def changed(request: pytest.FixtureRequest) -> dict[str, bytes]:
+    """A store whose log has an INSERT, an UPDATE and a DELETE in groups of their own."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    column = tm.Column("value", tm.Int64)
+    if request.param == "disk":
+        db.create_tablespace("main", "256 KiB", page_size="4 KiB", extent="64 KiB")
+        column = tm.Column("value", tm.Int64, storage="disk")
+    db.create_table("test.account", [tm.Column("id", tm.Int64), column], "id")
+    for key in range(4):
+        db["test.account"].insert((key, 10 * key))
+    db["test.account"].update(1, {"value": 11})
+    db["test.account"].delete(2)
+    db.close()
+    return files.snapshot()
+
+
+ROWS = {0: (0, 0), 1: (1, 11), 3: (3, 30)}
+
+
+def bent(contents: dict[str, bytes], kind: int, bend: Callable[[Any], None]) -> dict[str, bytes]:
+    """The files, with the last record of a kind changed, and its group sealed."""
+    words = np.frombuffer(contents[NAME], dtype=np.int64).copy()
+    groups = [at for at in range(0, words.size, 512) if words[at + 1] & 0xFFFF == KIND_GROUP]
+    group = max(at for at in groups if words[at + RECORD] & KIND_MASK == kind)
+    bend(words[group + RECORD :])
+    return {**contents, NAME: resealed(words.tobytes(), group * 8)}
+
+
+def set_table(record: Any) -> None:
+    record[1] = record[1] >> 32 << 32 | 77
+
+
+FORGED: dict[str, tuple[int, Callable[[Any], None]]] = {
+    # Was skipped, as if the table had been dropped: a restart lost the change without an error.
+    "table that never was": (KIND_UPDATE, set_table),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_record_that_no_program_writes_is_redo_damaged(changed: dict[str, bytes], what: str) -> None:
+    """A restart skipped such a record, or replayed it as nothing: it lost a change without an error."""
+    assert rows_of(open_memory(MemoryFiles.from_snapshot(changed))) == ROWS
+    refused(bent(changed, *FORGED[what]), tm.RedoDamaged)
