@@ -185,6 +185,9 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         return
     identity, place, tail = (int(words[at + 1]), int(words[at + 2]), int(words[at + 3]))
     table_id = identity & TABLE_MASK
+    rows = place >> COUNT_SHIFT if kind == KIND_INSERT else 1
+    if not 0 < rows <= COUNT_MASK:
+        raise _impossible(group, at)
     entry |= {
         "table": dictionary.name(table_id),
         "fragment": identity >> FRAGMENT_SHIFT & FRAGMENT_MASK,
@@ -195,7 +198,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
     }
     row_format = dictionary.get(table_id)
     if kind not in WITH_IMAGES or row_format is None:
-        yield {**entry, "rows": place >> COUNT_SHIFT & COUNT_MASK} if kind == KIND_INSERT else entry
+        yield {**entry, "rows": rows} if kind == KIND_INSERT else entry
         return
     image, stop = at + OPERATION_WORDS, at + size
     kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind != KIND_INSERT else 0
@@ -203,7 +206,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
     has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
     if made_by < row_format.layout.var_since:
         has_var = False  # from before the table had var parts
-    for number in range(place >> COUNT_SHIFT & COUNT_MASK if kind == KIND_INSERT else 1):
+    for number in range(rows):
         taken = image_size(row_format, words, image, stop, has_var, has_disk)
         if taken < 0 or (kept and image + taken != stop):
             raise _impossible(group, at)

@@ -12,7 +12,7 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import load_arena_layout as N
 from tidemark.engine.log import load_layout as F
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_at, record_flags
+from tidemark.engine.log.records_kernels import record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, tag_of
@@ -98,8 +98,7 @@ def survey_block(shape, header, words, start, stop, first_row, last_row, rows, k
         kind, size = record_at(words, at, stop)
         if size < 0 or kind != L.KIND_INSERT or record_flags(words, at) != 0:
             return A.ST_INVARIANT
-        run = words[at + 2] >> A.COUNT_SHIFT
-        rowid = words[at + 2] & A.ROWID_MASK
+        rowid, run = rows_of(words, at, kind)
         if words[at + 1] != shape[N.LI_IDENTITY] or words[at + 3] != 0 or run < 1 or run > F.LOAD_RUN:
             return A.ST_INVARIANT
         if rowid != (row // slots << 16 | row % slots) or row % slots + run > slots or row + run > last_row:

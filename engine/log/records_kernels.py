@@ -72,12 +72,12 @@ def fragment_of(mem, tables, identity):
 
 @helper
 def rows_of(words, at, kind):
-    """Return (first ROWID, rows) of an operation; rows -1: an INSERT without rows, or one that leaves its page."""
+    """Return (first ROWID, rows) of an operation; rows -1: an INSERT of none, too many, or past its page."""
     first = words[at + 2] & L.ROWID_MASK
     if kind != L.KIND_INSERT:
         return first, 1
-    rows = (words[at + 2] >> L.COUNT_SHIFT) & L.COUNT_MASK
-    return first, (rows if rows > 0 and (first & 0xFFFF) + rows <= 1 << 16 else -1)
+    rows = words[at + 2] >> L.COUNT_SHIFT
+    return first, (rows if 0 < rows <= L.COUNT_MASK and (first & 0xFFFF) + rows <= 1 << 16 else -1)
 
 
 @helper

@@ -12,7 +12,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log import row_changes_layout as G
-from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags
+from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
@@ -47,7 +47,7 @@ def list_records(words, stop, out, state):
             if (count + 1) * G.RECORD_LIST_WORDS > out.size:
                 state[G.LS_COUNT] = count
                 return A.ST_MORE
-            if kind != L.KIND_SCHEMA and size < L.OPERATION_WORDS:
+            if kind != L.KIND_SCHEMA and (size < L.OPERATION_WORDS or rows_of(words, at, kind)[1] < 0):
                 return A.ST_INVARIANT
             put_record(words, at, size, kind, out, count * G.RECORD_LIST_WORDS, state)
             count += 1
@@ -138,7 +138,7 @@ def take_record(words, records, source, shape, out, first):
     has_image = kind == L.KIND_INSERT or kind == L.KIND_UPDATE
     at = records[source + G.RC_AT]
     stop = records[source + G.RC_STOP]
-    if count < 1 or (first + count) * G.ROW_LIST_WORDS > out.size:
+    if (first + count) * G.ROW_LIST_WORDS > out.size:
         return A.ST_INVARIANT
     for number in range(count):
         to = (first + number) * G.ROW_LIST_WORDS

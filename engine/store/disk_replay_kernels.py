@@ -28,7 +28,14 @@ from tidemark.engine.disk.space_kernels import extent_of, space_is_fresh
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import fragment_of, is_operation, record_at, record_flags, record_has_var
+from tidemark.engine.log.records_kernels import (
+    fragment_of,
+    is_operation,
+    record_at,
+    record_flags,
+    record_has_var,
+    rows_of,
+)
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, place_row
@@ -154,9 +161,10 @@ def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
 @helper
 def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
     """Replay an INSERT run, row by row."""
-    first = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT
+    first, count = rows_of(words, at, L.KIND_INSERT)
     stop = at + size
+    if count < 0:
+        return A.ST_INVARIANT
     if state[W.R_ROW] == 0:
         state[W.R_IMAGE] = at + L.OPERATION_WORDS
     while state[W.R_ROW] < count:

@@ -33,6 +33,7 @@ from tidemark.engine.log.records_kernels import (
     record_at,
     record_flags,
     record_has_var,
+    rows_of,
     transaction_at,
 )
 from tidemark.engine.memory import arena_layout as A
@@ -261,8 +262,9 @@ def prepare_deleted(mem, txn, words, fragment, at):
 @helper
 def prepare_run(mem, txn, words, fragment, at, size, state):
     """Prepare an INSERT record from row state[GA_ROW] on; ST_MORE if it has more rows than this call may prepare."""
-    count = words[at + 2] >> A.COUNT_SHIFT
-    rowid = words[at + 2] & A.ROWID_MASK
+    rowid, count = rows_of(words, at, L.KIND_INSERT)
+    if count < 0:
+        return A.ST_INVARIANT
     if state[O.GA_ROW] == 0:
         state[O.GA_IMAGE] = at + L.OPERATION_WORDS
     blocks = mem[fragment + A.F_INDEX_BLOCKS]
@@ -280,7 +282,7 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
             state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough work for one call
-    return A.OK if count > 0 and state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
+    return A.OK if state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
 
 
 @helper

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import fragment_of, is_operation, record_at, record_has_var
+from tidemark.engine.log.records_kernels import fragment_of, is_operation, record_at, record_has_var, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
@@ -230,10 +230,11 @@ def inserted_image_words(mem, fragment, words, at, image, stop):
 
 @helper
 def executed_rows(mem, fragment, words, at, kind):
-    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record."""
-    first = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
-    return max(0, min(count, uncopied_of(mem, fragment) - first))
+    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record; -1:
+    invalid.
+    """
+    first, count = rows_of(words, at, kind)
+    return min(count, max(0, uncopied_of(mem, fragment) - first))
 
 
 @helper
@@ -249,7 +250,10 @@ def stale_of_record(mem, fragment, words, at, kind, size, out, state):
             status = note_stale(out, state, words[at + 1], rowid)
     elif kind == L.KIND_INSERT:
         image = at + L.OPERATION_WORDS
-        for _ in range(executed_rows(mem, fragment, words, at, kind)):
+        rows = executed_rows(mem, fragment, words, at, kind)
+        if rows < 0:
+            return A.ST_INVARIANT
+        for _ in range(rows):
             words_of_image = inserted_image_words(mem, fragment, words, at, image, at + size)
             if words_of_image < 0:
                 return A.ST_INVARIANT
@@ -343,6 +347,8 @@ def executed_records(mem, tables, words, start, stop, out, state):
             return A.ST_INVARIANT
         if fragment > 0:
             rows = executed_rows(mem, fragment, words, at, kind)
+            if rows < 0:
+                return A.ST_INVARIANT
             kept = size
             if rows > 0 and kind == L.KIND_INSERT and rows < words[at + 2] >> A.COUNT_SHIFT:
                 kept = L.OPERATION_WORDS

@@ -17,6 +17,7 @@ from tidemark.engine.log.records_kernels import (
     record_at,
     record_flags,
     record_has_var,
+    rows_of,
     table_of,
 )
 from tidemark.engine.memory import arena_layout as A
@@ -30,8 +31,9 @@ from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 @helper
 def replay_insert(mem, fragment, words, at, size, epoch):
     """Replay an INSERT run at its ROWIDs."""
-    rowid = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT
+    rowid, count = rows_of(words, at, L.KIND_INSERT)
+    if count < 0:
+        return A.ST_INVARIANT
     author = words[at + 3] >> A.AUTHOR_SHIFT
     image = at + L.OPERATION_WORDS
     fixed = mem[fragment + A.F_FIXED_WORDS]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import author_of, is_operation, place_of, record_at, record_flags
+from tidemark.engine.log.records_kernels import author_of, is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place
@@ -100,8 +100,9 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
         end = record + size
         if place_of(changes[record + 1]) != (shape[J.P_TABLE], shape[J.P_FRAGMENT]):
             return A.ST_INVARIANT
-        first = changes[record + 2] & A.ROWID_MASK
-        rows = changes[record + 2] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
+        first, rows = rows_of(changes, record, kind)
+        if rows < 0:
+            return A.ST_INVARIANT
         image = record + L.OPERATION_WORDS
         has_var = change_has_var(shape, changes[record + 1])
         for number in range(rows):

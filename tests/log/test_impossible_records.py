@@ -12,12 +12,23 @@ import pytest
 import tidemark as tm
 from tests.recovery.support import put, refused, resealed
 from tests.store.support import ACCOUNT, open_memory, rows_of
+from tidemark.engine.log.listing import Dictionary, list_group
+from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.log.redo_layout import (
     GROUP_WORDS,
+    KIND_DELETE,
+    KIND_INSERT,
     KIND_MASK,
     KIND_UPDATE,
+    ROWID_MASK,
     TRANSACTION_WORDS,
+    pack_identity,
+    pack_kind,
+    pack_rows,
 )
+from tidemark.engine.log.row_changes import ChangeReader
+from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -148,9 +159,16 @@ def set_table(record: Any) -> None:
     record[1] = record[1] >> 32 << 32 | 77
 
 
+def insert_no_rows(record: Any) -> None:
+    record[0] += KIND_INSERT - KIND_DELETE
+    record[2] &= ROWID_MASK
+
+
 FORGED: dict[str, tuple[int, Callable[[Any], None]]] = {
     # Was skipped, as if the table had been dropped: a restart lost the change without an error.
     "table that never was": (KIND_UPDATE, set_table),
+    # Was replayed as nothing, although group apply and a follower refuse it.
+    "insert of no rows": (KIND_DELETE, insert_no_rows),
 }
 
 
@@ -159,3 +177,30 @@ def test_record_that_no_program_writes_is_redo_damaged(changed: dict[str, bytes]
     """A restart skipped such a record, or replayed it as nothing: it lost a change without an error."""
     assert rows_of(open_memory(MemoryFiles.from_snapshot(changed))) == ROWS
     refused(bent(changed, *FORGED[what]), tm.RedoDamaged)
+
+
+SHAPE = TableDefinition(7, 1, "t", (tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)), ("id",))
+
+
+def group_of(kind: int, rows: int, more_words: int = 0) -> GroupRead:
+    """A group of one transaction with one record and its image, as if it had so many rows, and words after it."""
+    image = [*[1] * (RowFormat(SHAPE).fixed_words), *[0] * more_words]
+    record = [pack_kind(kind, 0, 4 + len(image)), pack_identity(7, 0, 1), pack_rows(0, rows), 0, *image]
+    words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]
+    return GroupRead(1, 4_096, 9, 0, 0, 1, len(words) - GROUP_WORDS, np.array(words, dtype=np.int64))
+
+
+def read_by_all(group: GroupRead) -> None:
+    """Read the group as `tidemark log` and as a follower does; both must refuse it."""
+    dictionary = Dictionary()
+    dictionary.add(SHAPE)
+    with pytest.raises(tm.RedoDamaged):
+        list(list_group(group, dictionary))
+    with pytest.raises(tm.RedoDamaged):
+        list(ChangeReader([SHAPE]).piece(group.words, GROUP_WORDS, group.words.size))
+
+
+@pytest.mark.parametrize("rows", [1 << 11 | 1, -1 << 15 | 1, 0])
+def test_rows_that_no_record_can_have_are_refused_by_every_reader(rows: int) -> None:
+    """The listing ignored bits above the number of rows; a follower took a negative number for the size of a list."""
+    read_by_all(group_of(KIND_INSERT, rows))

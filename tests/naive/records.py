@@ -53,7 +53,8 @@ def transactions_of(words: list[int], start: int) -> tuple[list[tuple[int, int, 
 
 @dataclass
 class Operation:
-    """The words of an operation, taken apart; rows None: an INSERT of no rows, or past the end of its page."""
+    """The words of an operation, taken apart; rows None: an INSERT of no rows, of too many, or past
+    the end of its page."""
 
     table: int
     fragment: int
@@ -67,10 +68,10 @@ class Operation:
 def operation_of(words: list[int]) -> Operation:
     """Take the first four words of an operation apart."""
     head, identity, place, tail = (each % (1 << 64) for each in words[:4])
-    rowid, rows = place % (1 << 48), place // (1 << 48) % 2_048
+    rowid, rows = place % (1 << 48), place // (1 << 48)
     found: int | None = 1
     if head % 256 == INSERT:
-        found = rows if rows > 0 and rowid % 65_536 + rows <= 65_536 else None
+        found = rows if 0 < rows < 2_048 and rowid % 65_536 + rows <= 65_536 else None
     table, fragment, version = identity % (1 << 32), identity // (1 << 32) % 4_096, identity // (1 << 44) % 65_536
     return Operation(table, fragment, version, rowid, found, tail // (1 << 32) % 65_536, head // 256 % 256)
 
