@@ -208,7 +208,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         has_var = False  # from before the table had var parts
     for number in range(rows):
         taken = image_size(row_format, words, image, stop, has_var, has_disk)
-        if taken < 0 or (kept and image + taken != stop):
+        if taken < 0 or (number + 1 == rows and image + taken != stop):
             raise _impossible(group, at)
         values = decode_image(row_format, words, image, has_var, has_disk)
         key = key_of(row_format, values)

@@ -172,7 +172,7 @@ def take_record(words, records, source, shape, out, first):
                 return A.ST_INVARIANT
             if is_old:
                 out[to + G.RW_BEFORE_VAR] = G.PART_EMPTY
-    return count
+    return A.ST_INVARIANT if has_image and at != stop else count
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)

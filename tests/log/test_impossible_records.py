@@ -200,6 +200,12 @@ def read_by_all(group: GroupRead) -> None:
         list(ChangeReader([SHAPE]).piece(group.words, GROUP_WORDS, group.words.size))
 
 
+@pytest.mark.parametrize("kind", [KIND_INSERT, KIND_UPDATE])
+def test_words_after_the_last_image_are_refused_by_every_reader(kind: int) -> None:
+    """A restart refused such a record, but the listing and a follower read its image and ignored the rest."""
+    read_by_all(group_of(kind, 1, more_words=1))
+
+
 @pytest.mark.parametrize("rows", [1 << 11 | 1, -1 << 15 | 1, 0])
 def test_rows_that_no_record_can_have_are_refused_by_every_reader(rows: int) -> None:
     """The listing ignored bits above the number of rows; a follower took a negative number for the size of a list."""
