@@ -29,6 +29,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import (
+    author_of,
     fragment_of,
     is_operation,
     record_at,
@@ -180,7 +181,7 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
         status, reference = place_part(mem, txn, fragment, rowid, 0, words, image + part, disk, epoch, state)
         if status != A.OK:
             return status
-        status = place_row(mem, fragment, rowid, epoch, words[at + 3] >> L.AUTHOR_SHIFT, words, image, part)
+        status = place_row(mem, fragment, rowid, epoch, author_of(words, at), words, image, part)
         if status != A.OK:
             return status
         mem[reference_at(mem, fragment, live_row(mem, fragment, rowid))] = reference

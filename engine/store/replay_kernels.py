@@ -12,6 +12,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import (
+    author_of,
     is_operation,
     place_of,
     record_at,
@@ -34,7 +35,7 @@ def replay_insert(mem, fragment, words, at, size, epoch):
     rowid, count = rows_of(words, at, L.KIND_INSERT)
     if count < 0:
         return A.ST_INVARIANT
-    author = words[at + 3] >> A.AUTHOR_SHIFT
+    author = author_of(words, at)
     image = at + L.OPERATION_WORDS
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = record_has_var(mem, fragment, words[at + 1])
@@ -88,7 +89,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
         give_var(mem, fragment, set_var(mem, fragment, row, reference))
     # The last word, the disk reference, stays.
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])
-    mem[row] = A.LIVE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
+    mem[row] = A.LIVE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
     return A.OK
 
@@ -105,7 +106,7 @@ def replay_delete(mem, fragment, words, at, epoch):
         return A.ST_INVARIANT
     if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
-    mem[row] = A.FREE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
+    mem[row] = A.FREE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
     give_slot(mem, fragment, rowid, row)
     mem[fragment + A.F_ROWS] -= 1

@@ -15,6 +15,8 @@ from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.log.listing import Dictionary, list_group
 from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.log.redo_layout import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
     GROUP_WORDS,
     KIND_DELETE,
     KIND_INSERT,
@@ -177,6 +179,17 @@ def test_record_that_no_program_writes_is_redo_damaged(changed: dict[str, bytes]
     """A restart skipped such a record, or replayed it as nothing: it lost a change without an error."""
     assert rows_of(open_memory(MemoryFiles.from_snapshot(changed))) == ROWS
     refused(bent(changed, *FORGED[what]), tm.RedoDamaged)
+
+
+@pytest.mark.parametrize("kind", [KIND_INSERT, KIND_UPDATE, KIND_DELETE])
+def test_bits_above_the_author_change_nothing_of_the_row(changed: dict[str, bytes], kind: int) -> None:
+    """Replay shifted word 3 without a mask: bits above the author went into the state of the row."""
+    files = MemoryFiles.from_snapshot(
+        bent(changed, kind, lambda record: record.__setitem__(3, record[3] | (AUTHOR_MASK + 1) << AUTHOR_SHIFT))
+    )
+    db = open_memory(files)
+    assert rows_of(db) == ROWS
+    assert db.check()["is_sound"]
 
 
 SHAPE = TableDefinition(7, 1, "t", (tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)), ("id",))
