@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import PageDamaged, RedoDamaged, Rejected
-from tidemark.engine.log.records import Frame, InvalidRecord, frames
+from tidemark.engine.log.records import Frame, InvalidRecord, frames, schema_of
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
@@ -113,7 +113,7 @@ def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
                 "words": int(group.words[at]) >> WORDS_SHIFT,
             }
         elif kind == KIND_SCHEMA:
-            yield _schema(group, at, end - at, dictionary)
+            yield _schema(group, at, end, dictionary)
         elif kind == KIND_FILES:
             yield _files(group, at)
         else:
@@ -161,17 +161,13 @@ def _impossible(group: GroupRead, at: int) -> RedoDamaged:
     )
 
 
-def _schema(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Entry:
-    length = int(group.words[at + 1])
-    start = (at + 2) * 8
-    if not 0 <= length <= (size - 2) * 8:
-        raise _impossible(group, at)
+def _schema(group: GroupRead, at: int, end: int, dictionary: Dictionary) -> Entry:
     try:
-        change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
+        change = schema_of(group.words, at, end)
         for kind in ("create", "alter"):
             if kind in change:
                 dictionary.add(TableDefinition.from_json(json.dumps(change[kind]).encode()))
-    except (ValueError, TypeError, RecursionError, Rejected) as error:
+    except (InvalidRecord, ValueError, TypeError, RecursionError, Rejected) as error:
         raise _impossible(group, at) from error
     return {"kind": "schema", "lsn": group.lsn + at * 8, "epoch": group.epoch, "change": change}
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidemark.engine.log.records_kernels import FRAME_WORDS, list_frames
+from tidemark.engine.log.redo_layout import WORDS_SHIFT
 from tidemark.engine.memory.arena import Words
 from tidemark.engine.memory.arena_layout import OK, ST_MORE
+from tidemark.engine.schema.row_layout import WORD_BYTES
 
 FRAMES_AT_ONCE = 4_096  # records listed at once: a large group needs no large list
 
@@ -40,6 +43,21 @@ def transactions(words: Words, start: int, stop: int, wanted: int = 0) -> Iterat
     those of this kind alone; 0: all. Raises: InvalidRecord, also for a record outside of transactions.
     """
     return _listed(words, start, stop, True, wanted)
+
+
+def schema_of(words: Words, at: int, stop: int) -> dict[str, Any]:
+    """Return the change in the SCHEMA record at words[at:stop]. Raises: InvalidRecord if it is not a JSON object."""
+    size = int(words[at]) >> WORDS_SHIFT
+    length = int(words[at + 1]) if 2 <= size <= stop - at else -1
+    if not 0 <= length <= (size - 2) * WORD_BYTES:
+        raise InvalidRecord(at)
+    try:
+        change = json.loads(words[at + 2 : at + size].tobytes()[:length])
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord(at) from error
+    if not isinstance(change, dict):
+        raise InvalidRecord(at)
+    return change
 
 
 def _listed(words: Words, start: int, stop: int, by_transaction: bool, wanted: int) -> Iterator[Frame]:

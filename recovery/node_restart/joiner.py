@@ -305,7 +305,7 @@ class Joiner:
             raise self._differ(f"group {part.sequence} is not made of transactions") from error
         for change in changes:
             self._operations(part.words, at, change.at, part.epoch)
-            self._change_schema(part, change.at + TRANSACTION_WORDS)
+            self._change_schema(part, change.at + TRANSACTION_WORDS, change.end)
             at = change.end
         self._operations(part.words, at, part.stop, part.epoch)
         if part.is_last:
@@ -332,10 +332,10 @@ class Joiner:
             [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
         )
 
-    def _change_schema(self, part: GroupPart, at: int) -> None:
+    def _change_schema(self, part: GroupPart, at: int, stop: int) -> None:
         """Change the schema. A table or partition created now is complete: the stream has all operations on it."""
         group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
-        change = schema_change(group, at)
+        change = schema_change(group, at, stop)
         try:
             if "tablespace" in change or "datafile" in change:
                 for shape in part.tablespaces:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.log.records import InvalidRecord, transactions
+from tidemark.engine.log.records import InvalidRecord, schema_of, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
 from tidemark.engine.schema.definition import TableDefinition
@@ -35,7 +35,7 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
         stop = GROUP_WORDS + group.records_words
         try:
             for frame in transactions(group.words, GROUP_WORDS, stop, KIND_SCHEMA):
-                found.append((group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS)))
+                found.append((group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS, frame.end)))
         except InvalidRecord as error:
             raise RedoDamaged(
                 f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
@@ -43,14 +43,14 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
-    """Return the schema record at a word of a group. The content of an intact group is checked too (F112).
+def schema_change(group: GroupRead, at: int, stop: int) -> dict[str, Any]:
+    """Return the schema record in words[at:stop] of a group. The content of an intact group is checked too (F112).
 
     Raises: RedoDamaged.
     """
     start = (at + 2) * 8
     try:
-        change = json.loads(group.words[at + 2 :].tobytes()[: int(group.words[at + 1])])
+        change = schema_of(group.words, at, stop)
         if "create" in change or "alter" in change:
             definition_in(change)
         elif "tablespace" in change:
@@ -60,11 +60,11 @@ def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
                 raise TypeError("a data file must be added by its number and that of its tablespace")
         elif not is_int(change["drop_tablespace" if "drop_tablespace" in change else "drop"]):
             raise TypeError("tables and tablespaces must be dropped by their number")
-    except (ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
+    except (InvalidRecord, ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
         raise RedoDamaged(
             f"the schema record at LSN {group.lsn + start} is invalid ({error}); restore from a backup", lsn=group.lsn
         ) from error
-    return change  # type: ignore[no-any-return]
+    return change
 
 
 def definition_in(change: dict[str, Any]) -> TableDefinition:

@@ -21,6 +21,7 @@ from tidemark.engine.log.redo_layout import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_MASK,
+    KIND_SCHEMA,
     KIND_UPDATE,
     ROWID_MASK,
     TRANSACTION_WORDS,
@@ -223,3 +224,14 @@ def test_words_after_the_last_image_are_refused_by_every_reader(kind: int) -> No
 def test_rows_that_no_record_can_have_are_refused_by_every_reader(rows: int) -> None:
     """The listing ignored bits above the number of rows; a follower took a negative number for the size of a list."""
     read_by_all(group_of(KIND_INSERT, rows))
+
+
+@pytest.mark.parametrize("length", [-1, 1 << 40])
+@pytest.mark.parametrize("text", [b"{}", b"5", b"{"])
+def test_schema_record_that_is_none_is_refused_by_every_reader(length: int, text: bytes) -> None:
+    """A follower let JSONDecodeError and TypeError out, and took a length past the record."""
+    body = np.frombuffer(text.ljust(8, b" "), dtype=np.int64).tolist()
+    for held in (length, 8) if text != b"{}" else (length,):
+        record = [pack_kind(KIND_SCHEMA, 0, 3), held, *body]
+        words = np.array([*[0] * GROUP_WORDS, pack_kind(1, 0, 7), 9, 0, 0, *record], dtype=np.int64)
+        read_by_all(GroupRead(1, 4_096, 9, 0, 0, 1, 7, words))
