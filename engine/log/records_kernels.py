@@ -29,7 +29,9 @@ def record_at(words, at, stop):
     """
     kind = words[at] & L.KIND_MASK
     size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
-    if size < 2 or at + size > stop or (is_operation(kind) and size < L.OPERATION_WORDS):
+    # 6 was a tracked read once, and is skipped by its size.
+    is_short = kind == L.KIND_SCHEMA or kind == L.KIND_FILES or kind == 6
+    if size < (2 if is_short else L.OPERATION_WORDS) or at + size > stop or not 0 < kind <= L.KIND_MAX:
         return kind, -1
     return kind, size
 

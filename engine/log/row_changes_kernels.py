@@ -38,8 +38,6 @@ def list_records(words, stop, out, state):
             state[G.LS_TXID] = words[at + 1]
             state[G.LS_BEFORE] = -1
         elif kind == L.KIND_BEFORE:
-            if size < L.OPERATION_WORDS:
-                return A.ST_INVARIANT
             state[G.LS_BEFORE] = at + L.OPERATION_WORDS
             state[G.LS_BEFORE_STOP] = at + size
             state[G.LS_BEFORE_FLAGS] = record_flags(words, at)
@@ -47,7 +45,7 @@ def list_records(words, stop, out, state):
             if (count + 1) * G.RECORD_LIST_WORDS > out.size:
                 state[G.LS_COUNT] = count
                 return A.ST_MORE
-            if kind != L.KIND_SCHEMA and (size < L.OPERATION_WORDS or rows_of(words, at, kind)[1] < 0):
+            if kind != L.KIND_SCHEMA and rows_of(words, at, kind)[1] < 0:
                 return A.ST_INVARIANT
             put_record(words, at, size, kind, out, count * G.RECORD_LIST_WORDS, state)
             count += 1

@@ -21,6 +21,8 @@ from tidemark.engine.log.redo_layout import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_MASK,
+    KIND_MAX,
+    KIND_NOOP,
     KIND_SCHEMA,
     KIND_UPDATE,
     ROWID_MASK,
@@ -167,11 +169,19 @@ def insert_no_rows(record: Any) -> None:
     record[2] &= ROWID_MASK
 
 
+def two_short_ones(record: Any) -> None:
+    record[0] = record[2] = pack_kind(KIND_NOOP, 0, 2)
+
+
 FORGED: dict[str, tuple[int, Callable[[Any], None]]] = {
     # Was skipped, as if the table had been dropped: a restart lost the change without an error.
     "table that never was": (KIND_UPDATE, set_table),
     # Was replayed as nothing, although group apply and a follower refuse it.
     "insert of no rows": (KIND_DELETE, insert_no_rows),
+    # Was skipped by its size, as records of a kind are that a reader does not need.
+    "kind 0": (KIND_DELETE, lambda record: record.__setitem__(0, record[0] - KIND_DELETE)),
+    "kind above all": (KIND_DELETE, lambda record: record.__setitem__(0, record[0] - KIND_DELETE + KIND_MAX + 1)),
+    "no-operations without a table": (KIND_DELETE, two_short_ones),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TRANSACTION, INSERT, UPDATE, DELETE = 1, 2, 3, 4
+TRANSACTION, INSERT, UPDATE, DELETE, READ, SCHEMA, FILES, BEFORE = 1, 2, 3, 4, 6, 7, 8, 10
 Record = tuple[int, int]  # kind, words
 
 
@@ -13,8 +13,8 @@ def record_of(words: list[int]) -> Record | None:
     kind, size = words[0] % 256, words[0] // 65_536
     if kind == TRANSACTION:
         size = 4
-    least = 4 if kind in (INSERT, UPDATE, DELETE) else 2
-    return (kind, size) if least <= size <= len(words) else None
+    least = 2 if kind in (READ, SCHEMA, FILES) else 4
+    return (kind, size) if 1 <= kind <= BEFORE and least <= size <= len(words) else None
 
 
 def transaction_of(words: list[int]) -> tuple[int, int] | None:
