@@ -29,10 +29,12 @@ def record_at(words, at, stop):
     """
     kind = words[at] & L.KIND_MASK
     size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
-    # 6 was a tracked read once, and is skipped by its size.
-    is_short = kind == L.KIND_SCHEMA or kind == L.KIND_FILES or kind == 6
-    if size < (2 if is_short else L.OPERATION_WORDS) or at + size > stop or not 0 < kind <= L.KIND_MAX:
+    if at + size > stop or kind < 1 or kind > L.KIND_MAX:
         return kind, -1
+    if size < L.OPERATION_WORDS:
+        # 6 was a tracked read once, and is skipped by its size.
+        is_short = kind == L.KIND_SCHEMA or kind == L.KIND_FILES or kind == 6
+        return kind, (size if size >= 2 and is_short else -1)
     return kind, size
 
 
