@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import PageDamaged, RedoDamaged, Rejected
+from tidemark.engine.log.records import Frame, InvalidRecord, frames, schema_of
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
@@ -40,7 +41,6 @@ from tidemark.engine.log.redo_layout import (
     SCHEMA_VERSION_MASK,
     SCHEMA_VERSION_SHIFT,
     TABLE_MASK,
-    TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
 from tidemark.engine.log.spool_reader import referred
@@ -103,29 +103,28 @@ def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
         "transactions": group.transactions,
         "bytes": group.end_lsn - group.lsn,
     }
-    at = GROUP_WORDS
-    stop = GROUP_WORDS + group.records_words
-    while at < stop:
-        word = int(group.words[at])
-        kind = word & KIND_MASK
-        size = TRANSACTION_WORDS if kind == KIND_TRANSACTION else word >> WORDS_SHIFT
-        if size < 2 or at + size > stop:
-            raise _impossible(group, at)
+    for at, kind, end in _frames(group, GROUP_WORDS, GROUP_WORDS + group.records_words):
         if kind == KIND_TRANSACTION:
             yield {
                 "kind": "transaction",
                 "lsn": group.lsn + at * 8,
                 "txid": int(group.words[at + 1]),
                 "operations": int(group.words[at + 2]),
-                "words": word >> WORDS_SHIFT,
+                "words": int(group.words[at]) >> WORDS_SHIFT,
             }
         elif kind == KIND_SCHEMA:
-            yield _schema(group, at, size, dictionary)
+            yield _schema(group, at, end, dictionary)
         elif kind == KIND_FILES:
             yield _files(group, at)
         else:
-            yield from _operation(group, at, size, dictionary)
-        at += size
+            yield from _operation(group, at, end - at, dictionary)
+
+
+def _frames(group: GroupRead, start: int, stop: int) -> Iterator[Frame]:
+    try:
+        yield from frames(group.words, start, stop)
+    except InvalidRecord as error:
+        raise _impossible(group, error.at) from error
 
 
 def _files(group: GroupRead, at: int) -> Entry:
@@ -150,14 +149,9 @@ def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) 
     """
     for words, start, stop, offset, name in reader.blocks():
         block = replace(group, words=words, records_words=stop - start)
-        at = start
-        while at < stop:
-            size = int(words[at]) >> WORDS_SHIFT
-            if size < 2 or at + size > stop:
-                raise _impossible(group, at)
-            for entry in _operation(block, at, size, dictionary):
+        for at, _, end in _frames(block, start, stop):
+            for entry in _operation(block, at, end - at, dictionary):
                 yield {**entry, "lsn": group.lsn, "file": name, "offset": offset + at * 8}
-            at += size
 
 
 def _impossible(group: GroupRead, at: int) -> RedoDamaged:
@@ -167,17 +161,13 @@ def _impossible(group: GroupRead, at: int) -> RedoDamaged:
     )
 
 
-def _schema(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Entry:
-    length = int(group.words[at + 1])
-    start = (at + 2) * 8
-    if not 0 <= length <= (size - 2) * 8:
-        raise _impossible(group, at)
+def _schema(group: GroupRead, at: int, end: int, dictionary: Dictionary) -> Entry:
     try:
-        change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
+        change = schema_of(group.words, at, end)
         for kind in ("create", "alter"):
             if kind in change:
                 dictionary.add(TableDefinition.from_json(json.dumps(change[kind]).encode()))
-    except (ValueError, TypeError, RecursionError, Rejected) as error:
+    except (InvalidRecord, ValueError, TypeError, RecursionError, Rejected) as error:
         raise _impossible(group, at) from error
     return {"kind": "schema", "lsn": group.lsn + at * 8, "epoch": group.epoch, "change": change}
 
@@ -191,6 +181,9 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         return
     identity, place, tail = (int(words[at + 1]), int(words[at + 2]), int(words[at + 3]))
     table_id = identity & TABLE_MASK
+    rows = place >> COUNT_SHIFT if kind == KIND_INSERT else 1
+    if not 0 < rows <= COUNT_MASK:
+        raise _impossible(group, at)
     entry |= {
         "table": dictionary.name(table_id),
         "fragment": identity >> FRAGMENT_SHIFT & FRAGMENT_MASK,
@@ -201,7 +194,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
     }
     row_format = dictionary.get(table_id)
     if kind not in WITH_IMAGES or row_format is None:
-        yield {**entry, "rows": place >> COUNT_SHIFT & COUNT_MASK} if kind == KIND_INSERT else entry
+        yield {**entry, "rows": rows} if kind == KIND_INSERT else entry
         return
     image, stop = at + OPERATION_WORDS, at + size
     kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind != KIND_INSERT else 0
@@ -209,9 +202,9 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
     has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
     if made_by < row_format.layout.var_since:
         has_var = False  # from before the table had var parts
-    for number in range(place >> COUNT_SHIFT & COUNT_MASK if kind == KIND_INSERT else 1):
+    for number in range(rows):
         taken = image_size(row_format, words, image, stop, has_var, has_disk)
-        if taken < 0 or (kept and image + taken != stop):
+        if taken < 0 or (number + 1 == rows and image + taken != stop):
             raise _impossible(group, at)
         values = decode_image(row_format, words, image, has_var, has_disk)
         key = key_of(row_format, values)

@@ -12,8 +12,9 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import load_arena_layout as N
 from tidemark.engine.log import load_layout as F
 from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, tag_of
 from tidemark.engine.schema import partitions_layout as H
 from tidemark.engine.schema.partitions_kernels import private_number
@@ -76,12 +77,8 @@ def checked_row_words(shape, words, at, stop):
         if held < 1 or 1 + held > size - shape[N.LI_FIXED]:
             return -1
     if shape[N.LI_DISK]:
-        if at + size >= stop:
-            return -1
-        disk = words[at + size] & A.VAR_WORDS_MASK
-        if disk < 1 or disk > stop - at - size:
-            return -1
-        size += disk
+        disk = checked_disk_words(words, at + size, stop)
+        return -1 if disk < 0 else size + disk
     return size
 
 
@@ -98,13 +95,10 @@ def survey_block(shape, header, words, start, stop, first_row, last_row, rows, k
     row = first_row
     count = 0
     while at < stop:
-        if at + L.OPERATION_WORDS > stop or words[at] & ((1 << L.WORDS_SHIFT) - 1) != L.KIND_INSERT:
+        kind, size = record_at(words, at, stop)
+        if size < 0 or kind != L.KIND_INSERT or record_flags(words, at) != 0:
             return A.ST_INVARIANT
-        size = words[at] >> L.WORDS_SHIFT
-        run = words[at + 2] >> A.COUNT_SHIFT
-        rowid = words[at + 2] & A.ROWID_MASK
-        if size < L.OPERATION_WORDS or size > stop - at or words[at] & L.KIND_MASK != L.KIND_INSERT:
-            return A.ST_INVARIANT
+        rowid, run = rows_of(words, at, kind)
         if words[at + 1] != shape[N.LI_IDENTITY] or words[at + 3] != 0 or run < 1 or run > F.LOAD_RUN:
             return A.ST_INVARIANT
         if rowid != (row // slots << 16 | row % slots) or row % slots + run > slots or row + run > last_row:
@@ -135,8 +129,8 @@ def add_pages(words, start, stop, pages):
     """Add `pages` to the ROWIDs of the insert records words[start:stop]; OK, or ST_INVARIANT if one is invalid."""
     at = start
     while at < stop:
-        size = words[at] >> L.WORDS_SHIFT
-        if size < L.OPERATION_WORDS or size > stop - at or words[at] & L.KIND_MASK != L.KIND_INSERT:
+        kind, size = record_at(words, at, stop)
+        if size < 0 or kind != L.KIND_INSERT:
             return A.ST_INVARIANT
         if (words[at + 2] & A.ROWID_MASK) >> 16 >= PAGES_MAX - pages:
             return A.ST_INVARIANT

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.log.records import InvalidRecord, schema_of
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
@@ -43,6 +44,7 @@ from tidemark.engine.log.row_changes_layout import (
     RC_IDENTITY,
     RC_KIND,
     RC_ROWS,
+    RC_STOP,
     RC_TXID,
     RECORD_LIST_WORDS,
     ROW_LIST_WORDS,
@@ -265,9 +267,11 @@ class ChangeReader:
         return out.reshape(-1, ROW_LIST_WORDS)
 
     def _schema_change(self, words: Words, record: Words) -> SchemaChange:
-        at = int(record[RC_AT])
-        length = int(words[at])
-        change = json.loads(words.data.cast("B")[(at + 1) * 8 : (at + 1) * 8 + length].tobytes())
+        at = int(record[RC_AT]) - 1
+        try:
+            change = schema_of(words, at, int(record[RC_STOP]))
+        except InvalidRecord as error:
+            raise _no_record(at) from error
         before = after = None
         for kind in ("create", "alter"):
             if kind in change:
@@ -293,11 +297,13 @@ def _listed(words: Words, start: int, stop: int, txid: int) -> Words:
             break
         out = np.empty(2 * out.size, dtype=np.int64)
     if status == ST_INVARIANT:
-        raise RedoDamaged(
-            f"word {int(state[LS_AT])} of a piece of the REDO log does not begin a record; restore from a backup"
-        )
+        raise _no_record(int(state[LS_AT]))
     count = int(state[LS_COUNT])
     return out[: count * RECORD_LIST_WORDS].reshape(-1, RECORD_LIST_WORDS)
+
+
+def _no_record(at: int) -> RedoDamaged:
+    return RedoDamaged(f"word {at} of a piece of the REDO log does not begin a record; restore from a backup")
 
 
 def _by_table(records: Words) -> Iterator[tuple[int, Words]]:

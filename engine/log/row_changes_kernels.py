@@ -12,8 +12,9 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log import row_changes_layout as G
+from tidemark.engine.log.records_kernels import is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
 
 PLACE_SHIFT = A.COUNT_SHIFT
@@ -30,26 +31,21 @@ def list_records(words, stop, out, state):
     count = 0
     at = state[G.LS_AT]
     while at < stop:
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
         if kind == L.KIND_TRANSACTION:
             state[G.LS_TXID] = words[at + 1]
             state[G.LS_BEFORE] = -1
         elif kind == L.KIND_BEFORE:
-            if size < L.OPERATION_WORDS:
-                return A.ST_INVARIANT
             state[G.LS_BEFORE] = at + L.OPERATION_WORDS
             state[G.LS_BEFORE_STOP] = at + size
-            state[G.LS_BEFORE_FLAGS] = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+            state[G.LS_BEFORE_FLAGS] = record_flags(words, at)
         elif is_listed(kind):
             if (count + 1) * G.RECORD_LIST_WORDS > out.size:
                 state[G.LS_COUNT] = count
                 return A.ST_MORE
-            if kind != L.KIND_SCHEMA and size < L.OPERATION_WORDS:
+            if kind != L.KIND_SCHEMA and rows_of(words, at, kind)[1] < 0:
                 return A.ST_INVARIANT
             put_record(words, at, size, kind, out, count * G.RECORD_LIST_WORDS, state)
             count += 1
@@ -63,21 +59,14 @@ def list_records(words, stop, out, state):
 @helper
 def is_listed(kind):
     """Whether records of a kind concern rows or the schema."""
-    return (
-        kind == L.KIND_INSERT
-        or kind == L.KIND_UPDATE
-        or kind == L.KIND_DELETE
-        or kind == L.KIND_NOOP
-        or kind == L.KIND_REFRESH
-        or kind == L.KIND_SCHEMA
-    )
+    return is_operation(kind) or kind == L.KIND_NOOP or kind == L.KIND_REFRESH or kind == L.KIND_SCHEMA
 
 
 @helper
 def put_record(words, at, size, kind, out, to, state):
     """Add one record to the list."""
     out[to + G.RC_KIND] = kind
-    out[to + G.RC_FLAGS] = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+    out[to + G.RC_FLAGS] = record_flags(words, at)
     out[to + G.RC_TXID] = state[G.LS_TXID]
     out[to + G.RC_STOP] = at + size
     out[to + G.RC_BEFORE] = -1
@@ -125,14 +114,11 @@ def take_image(words, at, stop, has_var, has_disk, shape, out, to):
     out[to + 1] = at + fixed if has_var else G.PART_NONE
     out[to + 2] = G.PART_NONE
     if has_disk:
-        disk = at + size
-        if disk >= stop:
+        disk = checked_disk_words(words, at + size, stop)
+        if disk < 0:
             return A.ST_INVARIANT
-        words_of_disk = words[disk] & A.VAR_WORDS_MASK
-        if words_of_disk < 1 or words_of_disk > stop - disk:
-            return A.ST_INVARIANT
-        out[to + 2] = disk
-        size += words_of_disk
+        out[to + 2] = at + size
+        size += disk
     return size
 
 
@@ -142,7 +128,7 @@ def take_record(words, records, source, shape, out, first):
     kind = records[source + G.RC_KIND]
     flags = records[source + G.RC_FLAGS]
     version = (records[source + G.RC_IDENTITY] >> L.SCHEMA_VERSION_SHIFT) & L.SCHEMA_VERSION_MASK
-    place = ((records[source + G.RC_IDENTITY] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK) << PLACE_SHIFT
+    place = place_of(records[source + G.RC_IDENTITY])[1] << PLACE_SHIFT
     rowid = records[source + G.RC_ROWS] & A.ROWID_MASK
     count = records[source + G.RC_ROWS] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
     is_old = shape[G.SH_HAS_VAR] != 0 and version < shape[G.SH_VAR_SINCE]
@@ -150,7 +136,7 @@ def take_record(words, records, source, shape, out, first):
     has_image = kind == L.KIND_INSERT or kind == L.KIND_UPDATE
     at = records[source + G.RC_AT]
     stop = records[source + G.RC_STOP]
-    if count < 1 or (first + count) * G.ROW_LIST_WORDS > out.size:
+    if (first + count) * G.ROW_LIST_WORDS > out.size:
         return A.ST_INVARIANT
     for number in range(count):
         to = (first + number) * G.ROW_LIST_WORDS
@@ -184,7 +170,7 @@ def take_record(words, records, source, shape, out, first):
                 return A.ST_INVARIANT
             if is_old:
                 out[to + G.RW_BEFORE_VAR] = G.PART_EMPTY
-    return count
+    return A.ST_INVARIANT if has_image and at != stop else count
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)

@@ -11,23 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import InvariantBroken, TablespaceInUse
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.log.redo_layout import TRANSACTION_WORDS
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.schema_changes import change_columns, is_change_of_columns
 
 if TYPE_CHECKING:
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
 
 USE_POLL_SECONDS = 0.02
-
-
-def change_in(words: Words, at: int) -> dict[str, Any]:
-    """Return the change in the schema transaction at a word of a group."""
-    start = at + TRANSACTION_WORDS
-    body = words[start + 2 :].tobytes()[: int(words[start + 1])]
-    return json.loads(body)  # type: ignore[no-any-return]
 
 
 def apply_change(store: Store, change: dict[str, Any]) -> None:

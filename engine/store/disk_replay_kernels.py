@@ -28,10 +28,18 @@ from tidemark.engine.disk.space_kernels import extent_of, space_is_fresh
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.log.records_kernels import (
+    author_of,
+    fragment_of,
+    is_operation,
+    record_at,
+    record_flags,
+    record_has_var,
+    rows_of,
+)
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, place_row
 from tidemark.engine.store import disk_replay_layout as W
 from tidemark.engine.store.replay_kernels import live_row, replay_delete, replay_update
 from tidemark.engine.txn.disk_changes_kernels import reference_at
@@ -129,15 +137,6 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
 
 # --- REDO -----------------------------------------------------------------------------------------
 @helper
-def checked_disk_words(words, at, stop):
-    """Return the words of the disk part at words[at:stop], or -1 if it is invalid."""
-    if at >= stop:
-        return -1
-    disk = words[at] & A.VAR_WORDS_MASK
-    return disk if 1 <= disk <= stop - at else -1
-
-
-@helper
 def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
     """Write the disk part words[at : at + disk] of a row; return (OK, reference), or (status, 0)."""
     if not state[W.R_IS_PLANNED]:
@@ -163,9 +162,10 @@ def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
 @helper
 def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
     """Replay an INSERT run, row by row."""
-    first = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT
+    first, count = rows_of(words, at, L.KIND_INSERT)
     stop = at + size
+    if count < 0:
+        return A.ST_INVARIANT
     if state[W.R_ROW] == 0:
         state[W.R_IMAGE] = at + L.OPERATION_WORDS
     while state[W.R_ROW] < count:
@@ -181,7 +181,7 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
         status, reference = place_part(mem, txn, fragment, rowid, 0, words, image + part, disk, epoch, state)
         if status != A.OK:
             return status
-        status = place_row(mem, fragment, rowid, epoch, words[at + 3] >> L.AUTHOR_SHIFT, words, image, part)
+        status = place_row(mem, fragment, rowid, epoch, author_of(words, at), words, image, part)
         if status != A.OK:
             return status
         mem[reference_at(mem, fragment, live_row(mem, fragment, rowid))] = reference
@@ -197,7 +197,7 @@ def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
     row = live_row(mem, fragment, rowid)
     if row == 0:
         return A.ST_MISSING
-    if (words[at] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT:
+    if record_flags(words, at) & L.FLAG_DISK_KEPT:
         return replay_update(mem, fragment, words, at, size, epoch)
     if mem[txn + A.X_FREEING]:
         return drop_chunks(mem, txn, fragment, epoch)
@@ -253,19 +253,13 @@ def replay_disk_delete(mem, txn, fragment, words, at, epoch):
 
 
 @helper
-def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
+def replay_disk_record(mem, txn, tables, words, at, kind, size, epoch, state):
     """Replay one record if it is of a table with disk columns and newer than the loaded rows."""
-    number = words[at + 1] & L.TABLE_MASK
-    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-    place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-    if table == 0:
-        return A.OK
-    if place >= mem[table + A.T_FRAGMENTS]:
+    fragment = fragment_of(mem, tables, words[at + 1])
+    if fragment < 0:
         return A.ST_INVARIANT
-    fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
     if fragment == 0 or epoch <= mem[fragment + A.F_REPLAY_EPOCH]:
         return A.OK
-    kind = words[at] & L.KIND_MASK
     if kind == L.KIND_INSERT:
         status = replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state)
     elif kind == L.KIND_UPDATE:
@@ -288,16 +282,11 @@ def replay_disk_group(mem, txn, tables, words, start, stop, epoch, state):
     at = start
     while at < stop:
         state[W.R_OFFSET] = at
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            if size < L.OPERATION_WORDS:
-                return A.ST_INVARIANT
-            status = replay_disk_record(mem, txn, tables, words, at, size, epoch, state)
+        if is_operation(kind):
+            status = replay_disk_record(mem, txn, tables, words, at, kind, size, epoch, state)
             if status != A.OK:
                 state[W.R_PAGE] = mem[txn + A.X_PAGE]
                 return status

@@ -18,7 +18,8 @@ from tidemark.engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarna
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
 from tidemark.engine.log.reader import GroupRead, described
-from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
+from tidemark.engine.log.records import InvalidRecord, schema_of
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, TRANSACTION_WORDS
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory.arena_layout import (
@@ -42,7 +43,7 @@ from tidemark.engine.memory.arena_layout import (
 )
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
-from tidemark.engine.store.applied_schema import apply_change, change_in
+from tidemark.engine.store.applied_schema import apply_change
 from tidemark.engine.store.group_apply_kernels import apply_records
 from tidemark.engine.store.group_apply_layout import (
     GA_AT,
@@ -341,28 +342,31 @@ class GroupRun:
 
     def _change_schema(self, words: Words) -> None:
         """Apply the next schema transaction. First end this run's transaction: an index build waits for older ones."""
-        at = int(self._state[GA_AT])
+        at, stop = int(self._state[GA_AT]) + TRANSACTION_WORDS, int(self._state[GA_TXN_STOP])
+        try:
+            change = schema_of(words, at, stop)
+        except InvalidRecord as error:
+            raise self._invalid("schema record") from error
         self._txn.rollback()
-        apply_change(self.store, change_in(words, at))
+        apply_change(self.store, change)
         self._tables = self.store.directory()
         self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
-        stop = at + (int(words[at]) >> WORDS_SHIFT)
         self._stand_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:
         """Apply the records of the next transaction from the files that it names, some rows at a time."""
         if self._reader is None:
-            raise RedoDamaged(
-                f"group {self._group.sequence} has an invalid record of files; copy the store from the primary"
-            )
+            raise self._invalid("record of files")
         state = self._state
-        at = int(state[GA_AT])
-        stop = at + (int(words[at]) >> WORDS_SHIFT)
+        stop = int(state[GA_TXN_STOP])
         for block in self._reader.blocks():
             self._stand_at(block.start, block.stop)
             state[GA_IS_LARGE] = 1
             self.apply_part(block.words, block.stop)
         self._stand_at(stop, stop)
+
+    def _invalid(self, what: str) -> RedoDamaged:
+        return RedoDamaged(f"group {self._group.sequence} has an invalid {what}; copy the store from the primary")
 
     def _stand_at(self, at: int, txn_stop: int) -> None:
         """Continue at a word of other records, with nothing prepared."""

@@ -26,10 +26,19 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
-from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.log.records_kernels import (
+    author_of,
+    fragment_of,
+    is_operation,
+    record_at,
+    record_flags,
+    record_has_var,
+    rows_of,
+    transaction_at,
+)
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.memory.handles_kernels import handle_of
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
@@ -42,15 +51,6 @@ from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
 
 
 # --- one row --------------------------------------------------------------------------------------
-@helper
-def part_words(words, at, stop):
-    """Return the words of the disk part at words[at:stop], or -1 if there is none."""
-    if at >= stop:
-        return -1
-    size = words[at] & A.VAR_WORDS_MASK
-    return size if 1 <= size <= stop - at else -1
-
-
 @helper
 def plan_new(mem, txn, fragment, disk):
     """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
@@ -98,7 +98,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)
     if size < 0:
         return A.ST_INVARIANT, 0
-    disk = part_words(words, image + size, stop) if mem[fragment + A.F_HAS_DISK] else 0
+    disk = checked_disk_words(words, image + size, stop) if mem[fragment + A.F_HAS_DISK] else 0
     first, key_words = image_key(words, image, fixed, mem[fragment + A.F_KEY_WORDS])
     if disk < 0 or first + key_words > image + size:
         return A.ST_INVARIANT, 0
@@ -186,7 +186,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
     if status != A.OK:
         return status
     fixed = mem[fragment + A.F_FIXED_WORDS]
-    flags = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK
+    flags = record_flags(words, at)
     kept = flags & L.FLAG_VAR_KEPT
     image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1]) and not kept
@@ -194,7 +194,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
     if own < 0:
         return A.ST_INVARIANT
     has_part = mem[fragment + A.F_HAS_DISK] and not flags & L.FLAG_DISK_KEPT
-    disk = part_words(words, image + own, at + size) if has_part else 0
+    disk = checked_disk_words(words, image + own, at + size) if has_part else 0
     if disk < 0 or L.OPERATION_WORDS + own + disk != size:
         return A.ST_INVARIANT
     if not kept or mem[fragment + A.F_KEY_WORDS] > 0:
@@ -262,8 +262,9 @@ def prepare_deleted(mem, txn, words, fragment, at):
 @helper
 def prepare_run(mem, txn, words, fragment, at, size, state):
     """Prepare an INSERT record from row state[GA_ROW] on; ST_MORE if it has more rows than this call may prepare."""
-    count = words[at + 2] >> A.COUNT_SHIFT
-    rowid = words[at + 2] & A.ROWID_MASK
+    rowid, count = rows_of(words, at, L.KIND_INSERT)
+    if count < 0:
+        return A.ST_INVARIANT
     if state[O.GA_ROW] == 0:
         state[O.GA_IMAGE] = at + L.OPERATION_WORDS
     blocks = mem[fragment + A.F_INDEX_BLOCKS]
@@ -281,31 +282,22 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
             state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough work for one call
-    return A.OK if count > 0 and state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
+    return A.OK if state[O.GA_IMAGE] == at + size else A.ST_INVARIANT
 
 
 @helper
-def prepare_record(mem, tables, txn, words, at, size, state):
+def prepare_record(mem, tables, txn, words, at, kind, size, state):
     """Prepare one record that changes rows; OK or a status. Skips records of tables and partitions dropped since."""
-    number = words[at + 1] & L.TABLE_MASK
-    place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-    if size < L.OPERATION_WORDS or number >= tables.size:
+    fragment = fragment_of(mem, tables, words[at + 1])
+    if fragment < 0:
         return A.ST_INVARIANT
-    table = descriptor_of(mem, tables[number])
-    if table == 0:
-        return A.OK
-    if place >= mem[table + A.T_FRAGMENTS]:
-        return A.ST_INVARIANT
-    fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
     if fragment == 0:
         return A.OK
-    tail = words[at + 3]
-    mem[txn + A.X_TAIL_WORD] = tail
-    if tail >> A.AUTHOR_SHIFT:
-        mem[txn + A.X_AUTHOR] = (tail >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    mem[txn + A.X_TAIL_WORD] = words[at + 3]
+    if words[at + 3] >> L.AUTHOR_SHIFT:
+        mem[txn + A.X_AUTHOR] = author_of(words, at)
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + A.X_ROWID] = words[at + 2] & A.ROWID_MASK
-    kind = words[at] & L.KIND_MASK
     if kind == L.KIND_INSERT:
         return prepare_run(mem, txn, words, fragment, at, size, state)
     if kind == L.KIND_UPDATE:
@@ -320,19 +312,19 @@ def prepare_record(mem, tables, txn, words, at, size, state):
 
 @helper
 def begin_next(words, stop, state):
-    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA, GA_FILES or ST_INVARIANT."""
+    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA or GA_FILES if the caller takes
+    all of it, up to state[GA_TXN_STOP], or ST_INVARIANT.
+    """
     at = state[O.GA_AT]
-    size = words[at] >> L.WORDS_SHIFT
-    if size < L.TRANSACTION_WORDS or at + size > stop:
+    end, kind = transaction_at(words, at, stop)
+    if end < 0:
         return A.ST_INVARIANT
-    if size > L.TRANSACTION_WORDS:
-        kind = words[at + L.TRANSACTION_WORDS] & L.KIND_MASK
-        if kind == L.KIND_SCHEMA:
-            return O.GA_SCHEMA
-        if kind == L.KIND_FILES:
-            return O.GA_FILES
-    state[O.GA_TXN_STOP] = at + size
-    state[O.GA_IS_LARGE] = 1 if size > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
+    state[O.GA_TXN_STOP] = end
+    if kind == L.KIND_SCHEMA:
+        return O.GA_SCHEMA
+    if kind == L.KIND_FILES:
+        return O.GA_FILES
+    state[O.GA_IS_LARGE] = 1 if end - at > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
     state[O.GA_AT] = at + L.TRANSACTION_WORDS
     return A.OK
 
@@ -353,12 +345,11 @@ def prepare_unit(mem, tables, txn, words, stop, state):
             return A.OK if state[O.GA_IS_LARGE] else A.ST_MORE
         if at >= state[O.GA_AHEAD]:
             state[O.GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1, state)
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if size < 2 or at + size > state[O.GA_TXN_STOP] or kind == L.KIND_TRANSACTION:
+        kind, size = record_at(words, at, state[O.GA_TXN_STOP])
+        if size < 0 or kind == L.KIND_TRANSACTION:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            status = prepare_record(mem, tables, txn, words, at, size, state)
+        if is_operation(kind):
+            status = prepare_record(mem, tables, txn, words, at, kind, size, state)
             if status == A.ST_MORE and state[O.GA_IS_LARGE]:
                 return A.OK
             if status != A.OK:

@@ -11,16 +11,15 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_has_var, record_words
+from tidemark.engine.log.records_kernels import fragment_of, is_operation, record_at, record_has_var, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.store import node_copy_layout as M
 from tidemark.engine.store.backup_kernels import whole_entry_words
-from tidemark.engine.store.disk_replay_kernels import checked_disk_words
 from tidemark.engine.store.replay_kernels import live_row
 
 _entry_table = helper(E.entry_table)
@@ -212,37 +211,6 @@ def uncopied_of(mem, fragment):
     return left - 1 if left != 0 else M.ROWID_END
 
 
-@kernel("int64(int64[::1], int64, int64)", nogil=True)
-def find_schema_change(words, start, stop):
-    """Return the offset of the first schema transaction in words[start:stop], `stop` if there is none, -1 at an invalid
-    record. Records of a file have no transaction record, and none of them is a schema change.
-    """
-    at = start
-    while at < stop:
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if size < 2 or at + size > stop or (kind == L.KIND_TRANSACTION and size < L.TRANSACTION_WORDS):
-            return -1
-        if kind == L.KIND_TRANSACTION and size > L.TRANSACTION_WORDS:
-            if words[at + L.TRANSACTION_WORDS] & L.KIND_MASK == L.KIND_SCHEMA:
-                return at
-        at += size
-    return stop
-
-
-@helper
-def record_fragment(mem, tables, identity):
-    """Return the fragment of a record, given its word 1; 0: dropped, or to be skipped; -1: invalid."""
-    number = identity & L.TABLE_MASK
-    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-    place = (identity >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-    if table == 0:
-        return 0
-    if place >= mem[table + A.T_FRAGMENTS]:
-        return -1
-    return mem[mem[table + A.T_FRAGMENT_LIST] + place]
-
-
 @helper
 def inserted_image_words(mem, fragment, words, at, image, stop):
     """Return the words of one image of the INSERT record at `at`, disk part included; -1 if it is invalid."""
@@ -261,20 +229,20 @@ def inserted_image_words(mem, fragment, words, at, image, stop):
 
 
 @helper
-def executed_rows(mem, fragment, words, at):
-    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record."""
-    first = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT if words[at] & L.KIND_MASK == L.KIND_INSERT else 1
-    return max(0, min(count, uncopied_of(mem, fragment) - first))
+def executed_rows(mem, fragment, words, at, kind):
+    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record; -1:
+    invalid.
+    """
+    first, count = rows_of(words, at, kind)
+    return min(count, max(0, uncopied_of(mem, fragment) - first))
 
 
 @helper
-def stale_of_record(mem, fragment, words, at, size, out, state):
+def stale_of_record(mem, fragment, words, at, kind, size, out, state):
     """Note the rows in slots not copied yet that the operation at `at` makes stale: the row that it deletes, rows with
     the keys that it inserts.
     """
     left = uncopied_of(mem, fragment)
-    kind = words[at] & L.KIND_MASK
     rowid = words[at + 2] & A.ROWID_MASK
     status = A.OK
     if kind == L.KIND_DELETE:
@@ -282,7 +250,10 @@ def stale_of_record(mem, fragment, words, at, size, out, state):
             status = note_stale(out, state, words[at + 1], rowid)
     elif kind == L.KIND_INSERT:
         image = at + L.OPERATION_WORDS
-        for _ in range(executed_rows(mem, fragment, words, at)):
+        rows = executed_rows(mem, fragment, words, at, kind)
+        if rows < 0:
+            return A.ST_INVARIANT
+        for _ in range(rows):
             words_of_image = inserted_image_words(mem, fragment, words, at, image, at + size)
             if words_of_image < 0:
                 return A.ST_INVARIANT
@@ -317,15 +288,15 @@ def find_stale(mem, tables, words, start, stop, out, state):
     at = start
     while at < stop:
         state[M.N_NEXT] = at
-        size, is_operation = record_words(words, at, stop)
+        kind, size = record_at(words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
-        if is_operation:
-            fragment = record_fragment(mem, tables, words[at + 1])
+        if is_operation(kind):
+            fragment = fragment_of(mem, tables, words[at + 1])
             if fragment < 0:
                 return A.ST_INVARIANT
             if fragment > 0 and mem[fragment + M.F_UNCOPIED] != 0:
-                status = stale_of_record(mem, fragment, words, at, size, out, state)
+                status = stale_of_record(mem, fragment, words, at, kind, size, out, state)
                 if status != A.OK:
                     return status
         at += size
@@ -342,7 +313,7 @@ def find_deleted(mem, tables, words, stop, out, state):
     """
     for at in range(0, stop, M.DELETED_WORDS):
         state[M.N_NEXT] = at
-        fragment = record_fragment(mem, tables, words[at]) if at + M.DELETED_WORDS <= stop else -1
+        fragment = fragment_of(mem, tables, words[at]) if at + M.DELETED_WORDS <= stop else -1
         if fragment < 0:
             return A.ST_INVARIANT
         if fragment > 0:
@@ -368,16 +339,18 @@ def executed_records(mem, tables, words, start, stop, out, state):
     at = start
     while at < stop:
         state[M.N_NEXT] = at
-        size, is_operation = record_words(words, at, stop)
+        kind, size = record_at(words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
-        fragment = record_fragment(mem, tables, words[at + 1]) if is_operation else 0
+        fragment = fragment_of(mem, tables, words[at + 1]) if is_operation(kind) else 0
         if fragment < 0:
             return A.ST_INVARIANT
         if fragment > 0:
-            rows = executed_rows(mem, fragment, words, at)
+            rows = executed_rows(mem, fragment, words, at, kind)
+            if rows < 0:
+                return A.ST_INVARIANT
             kept = size
-            if rows > 0 and words[at] & L.KIND_MASK == L.KIND_INSERT and rows < words[at + 2] >> A.COUNT_SHIFT:
+            if rows > 0 and kind == L.KIND_INSERT and rows < words[at + 2] >> A.COUNT_SHIFT:
                 kept = L.OPERATION_WORDS
                 for _ in range(rows):
                     one = inserted_image_words(mem, fragment, words, at, at + kept, at + size)

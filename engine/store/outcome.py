@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.log.geometry import open_files
-from tidemark.engine.log.reader import LogReader
-from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, KIND_TRANSACTION, WORDS_SHIFT
+from tidemark.engine.log.reader import GroupRead, LogReader
+from tidemark.engine.log.records import InvalidRecord, transactions
+from tidemark.engine.log.redo_layout import GROUP_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -24,6 +26,8 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
 
     A group has the first transaction id that was unused when it was sealed. So a transaction that began after the
     oldest kept group and is in no kept group was never committed.
+
+    Raises: RedoDamaged.
     """
     if is_open(store, txid):
         return "unknown"
@@ -37,7 +41,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     is_covered = sequence == 1
     try:
         while (group := reader.group_at(lsn, sequence)) is not None:
-            if _holds(group.words, group.records_words, txid):
+            if _holds(group, txid):
                 return "committed"
             if sequence == store.log.tail_sequence and group.next_txid <= txid:
                 is_covered = True
@@ -47,15 +51,11 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     return "aborted" if is_covered and store.refusal is None else "unknown"
 
 
-def _holds(words: object, records_words: int, txid: int) -> bool:
-    at = GROUP_WORDS
-    stop = GROUP_WORDS + records_words
-    while at < stop:
-        word = int(words[at])  # type: ignore[index]
-        if word & KIND_MASK == KIND_TRANSACTION and int(words[at + 1]) == txid:  # type: ignore[index]
-            return True
-        size = word >> WORDS_SHIFT
-        if size <= 0:
-            return False
-        at += size
-    return False
+def _holds(group: GroupRead, txid: int) -> bool:
+    stop = GROUP_WORDS + group.records_words
+    try:
+        return any(int(group.words[frame.at + 1]) == txid for frame in transactions(group.words, GROUP_WORDS, stop))
+    except InvalidRecord as error:
+        raise RedoDamaged(
+            f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
+        ) from error

@@ -11,9 +11,17 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_has_var
+from tidemark.engine.log.records_kernels import (
+    author_of,
+    is_operation,
+    place_of,
+    record_at,
+    record_flags,
+    record_has_var,
+    rows_of,
+    table_of,
+)
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from tidemark.engine.rows.rows_kernels import give_slot, row_address
@@ -24,9 +32,10 @@ from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 @helper
 def replay_insert(mem, fragment, words, at, size, epoch):
     """Replay an INSERT run at its ROWIDs."""
-    rowid = words[at + 2] & A.ROWID_MASK
-    count = words[at + 2] >> A.COUNT_SHIFT
-    author = words[at + 3] >> A.AUTHOR_SHIFT
+    rowid, count = rows_of(words, at, L.KIND_INSERT)
+    if count < 0:
+        return A.ST_INVARIANT
+    author = author_of(words, at)
     image = at + L.OPERATION_WORDS
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = record_has_var(mem, fragment, words[at + 1])
@@ -59,7 +68,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
     fixed = mem[fragment + A.F_FIXED_WORDS]
     image = at + L.OPERATION_WORDS
     has_var = record_has_var(mem, fragment, words[at + 1])
-    kept = (words[at] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
+    kept = record_flags(words, at) & L.FLAG_VAR_KEPT
     if kept:
         if size != L.OPERATION_WORDS + fixed:
             return A.ST_INVARIANT
@@ -80,7 +89,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
         give_var(mem, fragment, set_var(mem, fragment, row, reference))
     # The last word, the disk reference, stays.
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])
-    mem[row] = A.LIVE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
+    mem[row] = A.LIVE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
     return A.OK
 
@@ -97,7 +106,7 @@ def replay_delete(mem, fragment, words, at, epoch):
         return A.ST_INVARIANT
     if mem[fragment + A.F_HAS_VAR]:
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
-    mem[row] = A.FREE << A.STATE_SHIFT | (words[at + 3] >> A.AUTHOR_SHIFT) << A.AUTHOR_SHIFT
+    mem[row] = A.FREE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
     give_slot(mem, fragment, rowid, row)
     mem[fragment + A.F_ROWS] -= 1
@@ -111,17 +120,15 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
     """
     touched = 0
     for _ in range(AHEAD_ROWS):
-        if at + L.OPERATION_WORDS > stop:
+        if at >= stop:
             break
-        kind = words[at] & L.KIND_MASK
-        size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT
-        if size < 2:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             break
         if kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            number = words[at + 1] & L.TABLE_MASK
-            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-            if table != 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
+            number, place = place_of(words[at + 1])
+            table = table_of(mem, tables, number)
+            if table > 0 and place < mem[table + A.T_FRAGMENTS] and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 row = 0
                 if fragment != 0:
@@ -146,21 +153,15 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
         if at >= touched:
             touched = look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state)
         state[0] = at
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            if size < L.OPERATION_WORDS:
+        if is_operation(kind):
+            number, place = place_of(words[at + 1])
+            table = table_of(mem, tables, number)
+            if table < 0 or (table > 0 and place >= mem[table + A.T_FRAGMENTS]):
                 return A.ST_INVARIANT
-            number = words[at + 1] & L.TABLE_MASK
-            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
-            place = (words[at + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK
-            if table != 0 and place >= mem[table + A.T_FRAGMENTS]:
-                return A.ST_INVARIANT
-            if table != 0 and place % parts == part:
+            if table > 0 and place % parts == part:
                 fragment = mem[mem[table + A.T_FRAGMENT_LIST] + place]
                 status = A.OK
                 # 0: its partition is dropped later in the log.

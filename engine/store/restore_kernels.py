@@ -13,6 +13,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import author_of, is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place
@@ -35,15 +36,10 @@ def collect_changes(words, start, stop, epoch, pool, places, state):
     at = max(start, state[J.R_NEXT])
     while at < stop:
         state[J.R_NEXT] = at
-        kind = words[at] & L.KIND_MASK
-        size = words[at] >> L.WORDS_SHIFT
-        if kind == L.KIND_TRANSACTION:
-            size = L.TRANSACTION_WORDS
-        if size < 2 or at + size > stop:
+        kind, size = record_at(words, at, stop)
+        if size < 0:
             return A.ST_INVARIANT
-        if kind == L.KIND_INSERT or kind == L.KIND_UPDATE or kind == L.KIND_DELETE:
-            if size < L.OPERATION_WORDS:
-                return A.ST_INVARIANT
+        if is_operation(kind):
             to = state[J.R_USED]
             count = state[J.R_COUNT]
             if to + J.CHANGE_WORDS + size > pool.size or 2 * count + 2 > places.size:
@@ -96,20 +92,18 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
     while at < stop:
         state[J.R_NEXT] = at
         record = at + J.CHANGE_WORDS
-        if record + L.OPERATION_WORDS > stop or changes[at] < 0:
+        if record >= stop or changes[at] < 0:
             return A.ST_INVARIANT
-        kind = changes[record] & L.KIND_MASK
-        size = changes[record] >> L.WORDS_SHIFT
+        kind, size = record_at(changes, record, stop)
+        if size < 0 or not is_operation(kind):
+            return A.ST_INVARIANT
         end = record + size
-        if size < L.OPERATION_WORDS or end > stop or changes[record + 1] & L.TABLE_MASK != shape[J.P_TABLE]:
+        if place_of(changes[record + 1]) != (shape[J.P_TABLE], shape[J.P_FRAGMENT]):
             return A.ST_INVARIANT
-        if (changes[record + 1] >> L.FRAGMENT_SHIFT) & L.FRAGMENT_MASK != shape[J.P_FRAGMENT]:
+        first, rows = rows_of(changes, record, kind)
+        if rows < 0:
             return A.ST_INVARIANT
-        first = changes[record + 2] & A.ROWID_MASK
-        rows = changes[record + 2] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1
         image = record + L.OPERATION_WORDS
-        if kind != L.KIND_INSERT and kind != L.KIND_UPDATE and kind != L.KIND_DELETE:
-            return A.ST_INVARIANT
         has_var = change_has_var(shape, changes[record + 1])
         for number in range(rows):
             if live_bit(first + number, shape[J.P_SLOTS]) < 0:
@@ -127,7 +121,7 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
         if kind == L.KIND_INSERT and image != end:
             return A.ST_INVARIANT
         if kind == L.KIND_UPDATE:
-            if (changes[record] >> L.FLAGS_SHIFT) & L.FLAG_VAR_KEPT:
+            if record_flags(changes, record) & L.FLAG_VAR_KEPT:
                 image += shape[J.P_FIXED]
             else:
                 words = checked_image_words(shape[J.P_FIXED], has_var, changes, image, end)
@@ -165,7 +159,7 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
         state[J.R_NEXT] = i
         record = heads[i] + J.CHANGE_WORDS
         kind = changes[record] & L.KIND_MASK
-        kept = kind == L.KIND_UPDATE and (changes[record] >> L.FLAGS_SHIFT) & L.FLAGS_MASK & L.FLAG_VAR_KEPT
+        kept = kind == L.KIND_UPDATE and record_flags(changes, record) & L.FLAG_VAR_KEPT
         image = images[i]
         if i == 0 or rowids[i] != rowids[i - 1]:
             to += J.FOLDED_WORDS
@@ -205,7 +199,7 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
                 key_words = words
             is_there = 1
         folded[to + J.D_EPOCH] = changes[heads[i]]
-        folded[to + J.D_AUTHOR] = (changes[record + 3] >> L.AUTHOR_SHIFT) & L.AUTHOR_MASK
+        folded[to + J.D_AUTHOR] = author_of(changes, record)
     state[J.R_NEXT] = rowids.size
     state[J.R_USED] = (to + J.FOLDED_WORDS) // J.FOLDED_WORDS
     return A.OK
@@ -363,8 +357,8 @@ def take_epoch(changes, start, stop, out, state):
         record = at + J.CHANGE_WORDS
         if record >= stop or epoch < 0:
             return A.ST_INVARIANT
-        size = changes[record] >> L.WORDS_SHIFT
-        if size < L.OPERATION_WORDS or record + size > stop or state[J.R_USED] + size > out.size:
+        kind, size = record_at(changes, record, stop)
+        if size < 0 or not is_operation(kind) or state[J.R_USED] + size > out.size:
             return A.ST_INVARIANT
         move_words(changes, record, out, state[J.R_USED], size)
         state[J.R_USED] += size

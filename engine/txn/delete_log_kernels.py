@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.records_kernels import record_words
+from tidemark.engine.log.records_kernels import record_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.txn import delete_log_layout as Y
 
@@ -67,10 +67,10 @@ def note_deletes_of(mem, words, start, stop, epoch):
     """
     at = start
     while at < stop:
-        size, _ = record_words(words, at, stop)
+        kind, size = record_at(words, at, stop)
         if size < 0:
             return A.ST_INVARIANT
-        if words[at] & L.KIND_MASK == L.KIND_DELETE:
+        if kind == L.KIND_DELETE:
             append_delete(mem, mem[A.S_DELETE_LOG], words[at + 1] & Y.PLACE_MASK, words[at + 2] & A.ROWID_MASK, epoch)
         at += size
     return A.OK

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.records_kernels import record_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.changes_kernels import copy_words
@@ -36,9 +37,8 @@ def block_end(buf, start, stop, words):
     at = start
     kind = 0
     while at < stop and (at - start < words or kind == L.KIND_BEFORE):
-        kind = buf[at] & L.KIND_MASK
-        size = buf[at] >> L.WORDS_SHIFT
-        if size < 2 or at + size > stop:
+        kind, size = record_at(buf, at, stop)
+        if size < 0:
             return -1
         at += size
     return at
@@ -49,10 +49,10 @@ def has_updates(buf, start, stop, tables):
     """Whether the whole records buf[start:stop] include an UPDATE of one of these tables."""
     at = start
     while at < stop:
-        size = buf[at] >> L.WORDS_SHIFT
-        if size < 2:
+        kind, size = record_at(buf, at, stop)
+        if size < 0:
             return 0
-        if buf[at] & L.KIND_MASK == L.KIND_UPDATE:
+        if kind == L.KIND_UPDATE:
             for i in range(tables.size):
                 if buf[at + 1] & L.TABLE_MASK == tables[i]:
                     return 1

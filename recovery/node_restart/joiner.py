@@ -17,11 +17,12 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted, RedoDamaged
 from tidemark.engine.log.reader import GroupRead
+from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import (
     KIND_DELETE,
+    KIND_SCHEMA,
     OPERATION_WORDS,
     TRANSACTION_WORDS,
-    WORDS_SHIFT,
     pack_identity,
     pack_kind,
 )
@@ -40,7 +41,6 @@ from tidemark.engine.store.node_join_kernels import (
     executed_records,
     find_deleted,
     find_in_the_way,
-    find_schema_change,
     find_stale,
     records_of_slice,
     set_uncopied,
@@ -299,15 +299,15 @@ class Joiner:
     # --- groups ----------------------------------------------------------------------------------
     def apply_group(self, part: GroupPart) -> None:
         at = part.start
-        while at < part.stop:
-            found = int(find_schema_change(part.words, at, part.stop))
-            if found < 0:
-                raise self._differ(f"group {part.sequence} is not made of transactions")
-            self._operations(part.words, at, found, part.epoch)
-            at = found
-            if found < part.stop:
-                self._change_schema(part, found + TRANSACTION_WORDS)
-                at = found + (int(part.words[found]) >> WORDS_SHIFT)
+        try:  # the blocks of a file have no transaction records, and no changes of the schema
+            changes = list(transactions(part.words, at, part.stop, KIND_SCHEMA)) if part.is_last else []
+        except InvalidRecord as error:
+            raise self._differ(f"group {part.sequence} is not made of transactions") from error
+        for change in changes:
+            self._operations(part.words, at, change.at, part.epoch)
+            self._change_schema(part, change.at + TRANSACTION_WORDS, change.end)
+            at = change.end
+        self._operations(part.words, at, part.stop, part.epoch)
         if part.is_last:
             self.progress.groups += 1
 
@@ -332,10 +332,10 @@ class Joiner:
             [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
         )
 
-    def _change_schema(self, part: GroupPart, at: int) -> None:
+    def _change_schema(self, part: GroupPart, at: int, stop: int) -> None:
         """Change the schema. A table or partition created now is complete: the stream has all operations on it."""
         group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
-        change = schema_change(group, at)
+        change = schema_change(group, at, stop)
         try:
             if "tablespace" in change or "datafile" in change:
                 for shape in part.tablespaces:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import InvariantBroken, SnapshotTooOld
-from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
+from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
@@ -32,7 +32,6 @@ from tidemark.engine.store.node_copy_layout import (
     NODE_COPY_STATE_WORDS,
     ROWID_END,
 )
-from tidemark.engine.store.node_join_kernels import find_schema_change
 from tidemark.recovery.node_restart.delete_tail import DeleteTail, why_not
 from tidemark.recovery.node_restart.disk_slice import items_of, with_disk_parts
 from tidemark.recovery.node_restart.log_tail import LogTail
@@ -49,7 +48,7 @@ from tidemark.recovery.node_restart.messages import (
     Welcome,
 )
 from tidemark.recovery.node_restart.progress import Progress
-from tidemark.recovery.system_restart.replay import schema_change
+from tidemark.recovery.system_restart.replay import schema_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,15 +72,9 @@ def order_of(message: FromLive) -> tuple[int, int]:
     return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
 
 
-def has_tablespaces(group: GroupRead, stop: int) -> bool:
+def has_tablespaces(group: GroupRead) -> bool:
     """Whether a group creates a tablespace or a data file. Raises: RedoDamaged."""
-    at = GROUP_WORDS
-    while 0 <= (found := int(find_schema_change(group.words, at, stop))) < stop:
-        change = schema_change(group, found + TRANSACTION_WORDS)
-        if "tablespace" in change or "datafile" in change:
-            return True
-        at = found + (int(group.words[found]) >> WORDS_SHIFT)
-    return False
+    return any("tablespace" in change or "datafile" in change for _, change in schema_changes([group]))
 
 
 class Source:
@@ -234,7 +227,7 @@ class Source:
                 yield GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
         # The records of a group that names files change nothing, but they are its last part.
         stop = GROUP_WORDS + group.records_words
-        shapes = self._shapes() if has_tablespaces(group, stop) else ()
+        shapes = self._shapes() if has_tablespaces(group) else ()
         yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
 
     def _shapes(self) -> tuple[TablespaceShape, ...]:

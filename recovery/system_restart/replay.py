@@ -9,14 +9,8 @@ import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.log.redo_layout import (
-    GROUP_WORDS,
-    KIND_MASK,
-    KIND_SCHEMA,
-    KIND_TRANSACTION,
-    TRANSACTION_WORDS,
-    WORDS_SHIFT,
-)
+from tidemark.engine.log.records import InvalidRecord, schema_of, transactions
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import is_int
@@ -38,30 +32,25 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
     """Return (epoch, change) of every schema record, in log order. Raises: RedoDamaged."""
     found = []
     for group in groups:
-        at = GROUP_WORDS
         stop = GROUP_WORDS + group.records_words
-        while at < stop:
-            word = int(group.words[at])
-            size = word >> WORDS_SHIFT
-            if word & KIND_MASK != KIND_TRANSACTION or size < TRANSACTION_WORDS or at + size > stop:
-                raise RedoDamaged(
-                    f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
-                )
-            inner = at + TRANSACTION_WORDS
-            if size > TRANSACTION_WORDS and int(group.words[inner]) & KIND_MASK == KIND_SCHEMA:
-                found.append((group.epoch, schema_change(group, inner)))
-            at += size
+        try:
+            for frame in transactions(group.words, GROUP_WORDS, stop, KIND_SCHEMA):
+                found.append((group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS, frame.end)))
+        except InvalidRecord as error:
+            raise RedoDamaged(
+                f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
+            ) from error
     return found
 
 
-def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
-    """Return the schema record at a word of a group. The content of an intact group is checked too (F112).
+def schema_change(group: GroupRead, at: int, stop: int) -> dict[str, Any]:
+    """Return the schema record in words[at:stop] of a group. The content of an intact group is checked too (F112).
 
     Raises: RedoDamaged.
     """
     start = (at + 2) * 8
     try:
-        change = json.loads(group.words[at + 2 :].tobytes()[: int(group.words[at + 1])])
+        change = schema_of(group.words, at, stop)
         if "create" in change or "alter" in change:
             definition_in(change)
         elif "tablespace" in change:
@@ -71,11 +60,11 @@ def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
                 raise TypeError("a data file must be added by its number and that of its tablespace")
         elif not is_int(change["drop_tablespace" if "drop_tablespace" in change else "drop"]):
             raise TypeError("tables and tablespaces must be dropped by their number")
-    except (ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
+    except (InvalidRecord, ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
         raise RedoDamaged(
             f"the schema record at LSN {group.lsn + start} is invalid ({error}); restore from a backup", lsn=group.lsn
         ) from error
-    return change  # type: ignore[no-any-return]
+    return change
 
 
 def definition_in(change: dict[str, Any]) -> TableDefinition:

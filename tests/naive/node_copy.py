@@ -126,15 +126,3 @@ def position_of(mem: Any, fragment: int) -> int:
     """First ROWID that was not copied."""
     left = int(mem[address_of(fragment) + F_UNCOPIED])
     return left - 1 if left else ROWID_END
-
-
-def schema_change_at(words: Any, start: int, stop: int) -> int:
-    """Where the first schema change begins."""
-    at = start
-    while at < stop:
-        size = int(words[at]) >> r.WORDS_SHIFT
-        if int(words[at]) & 0xFF == r.KIND_TRANSACTION and size > r.TRANSACTION_WORDS:
-            if int(words[at + r.TRANSACTION_WORDS]) & 0xFF == r.KIND_SCHEMA:
-                return at
-        at += size
-    return stop

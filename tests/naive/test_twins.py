@@ -103,7 +103,7 @@ TWINS = {
     **dict.fromkeys(
         [
             *(f"store.node_copy.{name}" for name in ("list_items", "scan_changed")),
-            *(f"store.node_join.find_{name}" for name in ("deleted", "in_the_way", "schema_change", "stale")),
+            *(f"store.node_join.find_{name}" for name in ("deleted", "in_the_way", "stale")),
             *(
                 f"store.node_join.{name}"
                 for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")
@@ -194,6 +194,7 @@ TWINS = {
     ),
     **dict.fromkeys(["access.disk_reads.pages_of_keys", "access.disk_reads.read_disk_keys"], SAME),
     "txn.spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
+    "log.records.list_frames": "tests.log.test_records:test_frames_of_any_records_are_listed_as_by_the_twin",
     "txn.spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
     "log.load.pack_rows_of_file": LOADED,
     **dict.fromkeys(["log.load.survey_block", "log.load.add_pages"], SURVEYED),

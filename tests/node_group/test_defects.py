@@ -11,7 +11,7 @@ import pytest
 import tidemark as tm
 from tests.node_group.pair import Pair, page_of, same_slots
 from tests.store.support import ACCOUNT
-from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_NOOP, KIND_TRANSACTION, TRANSACTION_WORDS
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.sealed.sealed_layout import seal
@@ -57,6 +57,10 @@ BENT: dict[str, tuple[Callable[[Pair], None], Callable[[Any], None]]] = {
     "fragment never made": (delete, lambda words: words.__setitem__(FIRST + 1, words[FIRST + 1] | 9 << 32)),
     "record that is too long": (delete, lambda words: words.__setitem__(FIRST, words[FIRST] + (9 << 16))),
     "no record": (delete, lambda words: words.__setitem__(FIRST, 0)),
+    "group that begins with no transaction": (
+        delete,
+        lambda words: words.__setitem__(GROUP_WORDS, words[GROUP_WORDS] - KIND_TRANSACTION + KIND_NOOP),
+    ),
     "older epoch": (delete, lambda words: words.__setitem__(8, words[8] - 1)),
 }
 

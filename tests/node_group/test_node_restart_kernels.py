@@ -29,7 +29,7 @@ class Checked:
     def __init__(self, monkeypatch: Any) -> None:
         self.calls: dict[str, int] = {}
         for module, names in (
-            (source, ["scan_changed", "find_schema_change"]),
+            (source, ["scan_changed"]),
             (disk_slice, ["list_items"]),
             (
                 joiner,
@@ -41,7 +41,6 @@ class Checked:
                     "find_deleted",
                     "executed_records",
                     "set_uncopied",
-                    "find_schema_change",
                 ],
             ),
         ):
@@ -112,11 +111,6 @@ class Checked:
         status = int(real(mem, fragment, position))
         assert naive.position_of(mem, fragment) == position
         return status
-
-    def find_schema_change(self, real: Any, words: Any, start: int, stop: int) -> int:
-        found = int(real(words, start, stop))
-        assert found == naive.schema_change_at(words, start, stop)
-        return found
 
     @staticmethod
     def _fragment(mem: Any, tables: Any, identity: int) -> int:
@@ -231,7 +225,6 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         node_join.find_stale(store.mem, tables, words, 0, words.size, out, state)
         state[:] = 0
         node_join.executed_records(store.mem, tables, words, 0, words.size, np.zeros(words.size, dtype=np.int64), state)
-        node_join.find_schema_change(words, 0, words.size)
         state[:] = 0
         statuses.add(int(node_join.find_deleted(store.mem, tables, words, words.size, out, state)))
     assert a.ST_INVARIANT in statuses
