@@ -13,7 +13,7 @@ from tidemark.engine.log import load_arena_layout as N
 from tidemark.engine.log import load_layout as F
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, tag_of
 from tidemark.engine.schema import partitions_layout as H
 from tidemark.engine.schema.partitions_kernels import private_number
@@ -76,12 +76,8 @@ def checked_row_words(shape, words, at, stop):
         if held < 1 or 1 + held > size - shape[N.LI_FIXED]:
             return -1
     if shape[N.LI_DISK]:
-        if at + size >= stop:
-            return -1
-        disk = words[at + size] & A.VAR_WORDS_MASK
-        if disk < 1 or disk > stop - at - size:
-            return -1
-        size += disk
+        disk = checked_disk_words(words, at + size, stop)
+        return -1 if disk < 0 else size + disk
     return size
 
 

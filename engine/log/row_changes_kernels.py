@@ -13,7 +13,7 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log import row_changes_layout as G
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
 
 PLACE_SHIFT = A.COUNT_SHIFT
@@ -125,14 +125,11 @@ def take_image(words, at, stop, has_var, has_disk, shape, out, to):
     out[to + 1] = at + fixed if has_var else G.PART_NONE
     out[to + 2] = G.PART_NONE
     if has_disk:
-        disk = at + size
-        if disk >= stop:
+        disk = checked_disk_words(words, at + size, stop)
+        if disk < 0:
             return A.ST_INVARIANT
-        words_of_disk = words[disk] & A.VAR_WORDS_MASK
-        if words_of_disk < 1 or words_of_disk > stop - disk:
-            return A.ST_INVARIANT
-        out[to + 2] = disk
-        size += words_of_disk
+        out[to + 2] = at + size
+        size += disk
     return size
 
 

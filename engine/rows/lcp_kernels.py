@@ -166,6 +166,15 @@ def checked_image_words(fixed, has_var, words, at, stop):
 
 
 @helper
+def checked_disk_words(words, at, stop):
+    """Return the words of the disk part at words[at:stop], or -1 if it is invalid."""
+    if at >= stop:
+        return -1
+    disk = words[at] & A.VAR_WORDS_MASK
+    return disk if 1 <= disk <= stop - at else -1
+
+
+@helper
 def checked_entry_words(fixed, has_var, words, at, stop):
     """Return the words of the entry at words[at:stop], or -1 if it is invalid."""
     if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:

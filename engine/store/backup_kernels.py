@@ -14,12 +14,11 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_image_words, place_image
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, place_image
 from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
 from tidemark.engine.rows.rows_kernels import row_address
 from tidemark.engine.schema import row_layout as R
 from tidemark.engine.store import entries_layout as I
-from tidemark.engine.store.disk_replay_kernels import checked_disk_words
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

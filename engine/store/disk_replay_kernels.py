@@ -31,7 +31,7 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, place_row
 from tidemark.engine.store import disk_replay_layout as W
 from tidemark.engine.store.replay_kernels import live_row, replay_delete, replay_update
 from tidemark.engine.txn.disk_changes_kernels import reference_at
@@ -128,15 +128,6 @@ def undo_records(mem, tables, words, offsets, lcp_lsn, state):
 
 
 # --- REDO -----------------------------------------------------------------------------------------
-@helper
-def checked_disk_words(words, at, stop):
-    """Return the words of the disk part at words[at:stop], or -1 if it is invalid."""
-    if at >= stop:
-        return -1
-    disk = words[at] & A.VAR_WORDS_MASK
-    return disk if 1 <= disk <= stop - at else -1
-
-
 @helper
 def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
     """Write the disk part words[at : at + disk] of a row; return (OK, reference), or (status, 0)."""

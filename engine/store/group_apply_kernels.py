@@ -29,7 +29,7 @@ from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation,
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
-from tidemark.engine.rows.lcp_kernels import checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
@@ -42,15 +42,6 @@ from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
 
 
 # --- one row --------------------------------------------------------------------------------------
-@helper
-def part_words(words, at, stop):
-    """Return the words of the disk part at words[at:stop], or -1 if there is none."""
-    if at >= stop:
-        return -1
-    size = words[at] & A.VAR_WORDS_MASK
-    return size if 1 <= size <= stop - at else -1
-
-
 @helper
 def plan_new(mem, txn, fragment, disk):
     """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
@@ -98,7 +89,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
     size = checked_image_words(fixed, record_has_var(mem, fragment, words[at + 1]), words, image, stop)
     if size < 0:
         return A.ST_INVARIANT, 0
-    disk = part_words(words, image + size, stop) if mem[fragment + A.F_HAS_DISK] else 0
+    disk = checked_disk_words(words, image + size, stop) if mem[fragment + A.F_HAS_DISK] else 0
     first, key_words = image_key(words, image, fixed, mem[fragment + A.F_KEY_WORDS])
     if disk < 0 or first + key_words > image + size:
         return A.ST_INVARIANT, 0
@@ -194,7 +185,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
     if own < 0:
         return A.ST_INVARIANT
     has_part = mem[fragment + A.F_HAS_DISK] and not flags & L.FLAG_DISK_KEPT
-    disk = part_words(words, image + own, at + size) if has_part else 0
+    disk = checked_disk_words(words, image + own, at + size) if has_part else 0
     if disk < 0 or L.OPERATION_WORDS + own + disk != size:
         return A.ST_INVARIANT
     if not kept or mem[fragment + A.F_KEY_WORDS] > 0:
