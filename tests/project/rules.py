@@ -12,9 +12,10 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 # Floors from the ground up: a floor imports itself and what stands before it here.
 FLOORS = ("tidemark.engine", "tidemark.recovery", "tidemark.replication", "tidemark")
 # Folders of the repository that are packages of `tidemark`, by links in its folder.
@@ -24,6 +25,39 @@ LINKED = ("engine", "recovery", "replication")
 ROOMS = (
     *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
     *("access", "store"),
+)
+# Modules that still call kernels of other rooms. The list must be exact, so it can only shrink.
+KERNEL_CALLERS_LEFT: frozenset[str] = frozenset(
+    {
+        "tidemark.recovery.backup.fragment",
+        "tidemark.recovery.backup.load",
+        "tidemark.recovery.backup.native",
+        "tidemark.recovery.backup.rows_file",
+        "tidemark.recovery.backup.split",
+        "tidemark.recovery.backup.writer",
+        "tidemark.recovery.load.adopt",
+        "tidemark.recovery.load.file_writer",
+        "tidemark.recovery.load.tasks",
+        "tidemark.recovery.local_checkpoint.extents_file",
+        "tidemark.recovery.local_checkpoint.writer",
+        "tidemark.recovery.node_restart.disk_slice",
+        "tidemark.recovery.node_restart.joiner",
+        "tidemark.recovery.node_restart.source",
+        "tidemark.recovery.node_restart.verify",
+        "tidemark.recovery.spark.rows",
+        "tidemark.recovery.system_restart.disk",
+        "tidemark.recovery.system_restart.load",
+        "tidemark.recovery.system_restart.replay",
+        "tidemark.recovery.verification.check",
+        "tidemark.recovery.verification.digest_files",
+        "tidemark.recovery.verification.digest_ranges",
+        "tidemark.recovery.verification.digest_rows",
+        "tidemark.recovery.verification.disk_check",
+        "tidemark.replication.ingest.text_rows",
+        "tidemark.replication.injector.images",
+        "tidemark.replication.injector.table_rules",
+        "tidemark.space_report",
+    }
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
 # one module of kernels has for itself.
@@ -372,6 +406,47 @@ def check_compiled(source: Source) -> Iterator[str]:
             yield f"{source.module}:{line} imports {name}, whose source is in no digest"
 
 
+@cache
+def _inlined(module: str) -> frozenset[str]:
+    """The helpers of a module of kernels: they have no machine code of their own."""
+    found = set()
+    for node in ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == "helper" for each in node.decorator_list):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("helper("):
+            found.update(ast.unparse(each) for each in node.targets)
+    return frozenset(found)
+
+
+def kernels_from_outside(source: Source) -> Iterator[str]:
+    """Yield the imports that `check_kernel_calls` refuses."""
+    floor = floor_of(source.module)
+    if floor == "tidemark.engine":
+        return
+    is_kernels = source.module.endswith("_kernels")
+    for line, name in source.every_import:
+        module, _, what = (name, "", "") if name.endswith("_kernels") else name.rpartition(".")
+        if not module.endswith("_kernels") or not floor_of(module):
+            continue
+        if is_kernels:
+            is_allowed = floor_of(module) == floor or what.isupper() or what in _inlined(module)
+        else:
+            is_allowed = module.rpartition(".")[0] == source.module.rpartition(".")[0]
+        if not is_allowed:
+            yield f"{source.module}:{line} imports {name}; call the Python of its room"
+
+
+def check_kernel_calls(source: Source) -> Iterator[str]:
+    """A kernel of the engine is called by the engine alone, a kernel of another room by its package alone. Kernels of a
+    floor above import helpers and constants: these are compiled into the kernel that uses them.
+    """
+    found = list(kernels_from_outside(source))
+    if source.module not in KERNEL_CALLERS_LEFT:
+        yield from found
+    elif not found:
+        yield f"{source.module} calls no kernel of another room; remove it from KERNEL_CALLERS_LEFT"
+
+
 def check_letters(source: Source) -> Iterator[str]:
     """Kernels reach a layout through its letter."""
     if not source.module.endswith("_kernels"):
@@ -705,6 +780,7 @@ PACKAGE_RULES = (
     check_one_name,
     check_rooms,
     check_compiled,
+    check_kernel_calls,
     check_letters,
     check_homes,
     check_os,

@@ -12,7 +12,7 @@ import pytest
 from tests.project import rules
 from tests.project.rules import Source
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = rules.ROOT
 PACKAGES = rules.read_tree(ROOT, (*rules.LINKED, "tidemark"))
 OTHERS = rules.read_tree(ROOT, [name for name in ("tests", "bench") if (ROOT / name).is_dir()])
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -49,6 +49,7 @@ def test_imports_form_no_cycle() -> None:
 def test_named_exceptions_exist() -> None:
     named = rules.BROAD_EXCEPT_PLACES
     sources = {source.module: source for source in PACKAGES}
+    assert sources.keys() >= rules.KERNEL_CALLERS_LEFT
     for module in {name.partition(":")[0] for name in named}:
         found = {f"{module}:{node.name}" for node in rules.functions(sources[module])}
         assert found >= {name for name in named if name.startswith(f"{module}:")}
@@ -101,6 +102,21 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.check_phrases, "tidemark.engine.table.table", "x = f'{y} stands behind {z}'"),
     (rules.check_phrases, "tidemark.engine.table.table", 'def f():\n    """What comes of\n    whoever waits."""'),
     (rules.check_compiled, "tidemark.engine.rows.lcp_layout", "from tidemark.engine.rows import row_format"),
+    *(
+        (rules.check_kernel_calls, module, text)
+        for module, text in (
+            ("tidemark.database", "from tidemark.engine.rows.lcp_kernels import finish_load"),
+            ("tidemark.database", "def f():\n    from tidemark.engine.rows import lcp_kernels"),
+            ("tidemark.database", "if TYPE_CHECKING:\n    import tidemark.engine.rows.lcp_kernels as k"),
+            # A helper is for kernels.
+            ("tidemark.database", "from tidemark.engine.rows.lcp_kernels import checked_image_words"),
+            ("tidemark.recovery.spark.source", "from ..backup import entries_kernels"),
+            ("tidemark.recovery.backup.a_kernels", "from tidemark.engine.rows.lcp_kernels import finish_load"),
+            ("tidemark.recovery.backup.a_kernels", "from tidemark.engine.rows import lcp_kernels"),
+            # The list of what is left names no module that calls no kernel.
+            (min(rules.KERNEL_CALLERS_LEFT), "from tidemark.engine.rows import lcp_layout"),
+        )
+    ),
     (
         rules.check_letters,
         "tidemark.engine.rows.rows_kernels",
@@ -206,6 +222,14 @@ def test_rule_fires_on_planted_violation(rule: Rule, module: str, text: str) -> 
 
 
 ALLOWED: list[tuple[str, str]] = [
+    (
+        "tidemark.recovery.backup.a_kernels",
+        "from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place\n"
+        "from tidemark.engine.sealed.checksums_kernels import P1\n"
+        "from tidemark.recovery.backup.b_kernels import f",
+    ),
+    ("tidemark.recovery.backup.a", "from .a_kernels import f\nfrom tidemark.engine.rows import lcp_layout"),
+    ("tidemark.engine.store.a", "from tidemark.engine.rows.lcp_kernels import finish_load"),
     (
         "tidemark.replication.wire.wire",
         "import socket\nfrom tidemark.recovery import check\nfrom tidemark.engine.base.errors import Error",
