@@ -92,9 +92,6 @@ TG_PLACE = 0
 TG_WORDS = 1
 TG_KEY = 2
 
-# --- decoded value: its size in bytes (-1: NULL), then up to 32 bytes -----------------------------
-DECODED_WORDS = 5
-
 # --- state of a check in slices ------------------------------------------------------------------
 CK_ENTRIES = 0
 CK_LEAVES = 1

@@ -291,20 +291,14 @@ def is_chained(mem, reference):
 
 
 @helper
-def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
-    """Like `encode_key`, for a fixed image fixed[at:] with the var part of the row at a place."""
+def encode_row(mem, tree, place, side, side_at, out, base, limit):
+    """Like `encode_key`, for the row at a place."""
     reference = var_of_place(mem, place)
     var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if reference and not is_chained(mem, reference):
         reference = 0
-    return encode_key(mem, tree, fixed, at, mem, var_at, reference, side, side_at, out, base, limit)
-
-
-@helper
-def encode_row(mem, tree, place, side, side_at, out, base, limit):
-    """Like `encode_key`, for the row at a place."""
     at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
-    return encode_beside(mem, tree, place, mem, at, side, side_at, out, base, limit)
+    return encode_key(mem, tree, mem, at, mem, var_at, reference, side, side_at, out, base, limit)
 
 
 @helper
@@ -318,30 +312,6 @@ def encode_here(mem, tree, place, number, limit):
     """Encode the key words of the row at a place into a scratch part; return their number."""
     out = side_part(mem, tree, number)
     return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
-
-
-@helper
-def image_changes_key(mem, tree, place, image, at, keeps_var):
-    """Whether an after-image image[at:] changes the key of the row at a place. keeps_var: the image is the fixed part
-    only, and the var part is unchanged.
-    """
-    most = mem[tree + X.I_KEY_WORDS]
-    held = encode_here(mem, tree, place, X.SIDE_OTHER, most)
-    target = side_part(mem, tree, X.SIDE_TARGET)
-    value = side_part(mem, tree, X.SIDE_VALUE)
-    if keeps_var:
-        words = encode_beside(mem, tree, place, image, at, mem, value, mem, target, most)
-    else:
-        fragment = mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
-        var_at = at + mem[fragment + A.F_FIXED_WORDS]
-        words = encode_key(mem, tree, image, at, image, var_at, 0, mem, value, mem, target, most)
-    if words != held:
-        return True
-    other = side_part(mem, tree, X.SIDE_OTHER)
-    for i in range(words):
-        if mem[target + i] != mem[other + i]:
-            return True
-    return False
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")

@@ -101,23 +101,6 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
     return done, last_leaf, last_number
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan(mem, tree, cursor, bound, limit, places, keys):
-    """Read the places of the next entries after `cursor` and before `bound`, at most `limit`, in ascending order.
-
-    cursor and bound are targets (TG_ words, two words of slack after the longest key); the cursor moves to the last
-    entry read. keys: empty, or room for W words for each. Returns the number of entries, fewer than `limit` at the end,
-    or ST_DROPPED if the index was dropped.
-    """
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
-    if done > 0:
-        move_cursor(mem, tree, leaf, number, cursor)
-    return done
-
-
 @helper
 def entries_before(mem, tree, cursor, bound, limit, places, keys):
     """Like `next_entries`, in descending order: before `cursor` and after `bound`."""
@@ -143,18 +126,6 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
         if leaf != 0:
             end = mem[leaf + X.N_COUNT]
     return done, last_leaf, last_number
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
-    """Like `tree_scan`, in descending order: the next entries before `cursor` and after `bound`."""
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
-    if done > 0:
-        move_cursor(mem, tree, leaf, number, cursor)
-    return done
 
 
 @helper

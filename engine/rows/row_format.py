@@ -454,18 +454,6 @@ class RowFormat:
             raise self._too_large(error, None) from None
         return np.frombuffer(laid, _INT64)
 
-    def apply_disk_changes(self, part: Words, changes: Changes) -> Words:
-        """Return a new disk part with the disk changes among `changes` applied; the given one stays unchanged.
-
-        Shapes: `part` is exactly one disk part. Raises: RowTooLarge, PageDamaged.
-        """
-        if changes.disk is None:
-            return part.copy()
-        try:
-            return np.frombuffer(self._disk_changed(part.data.cast("B"), changes.disk), _INT64)
-        except RowTooLarge as error:
-            raise self._too_large(error, None) from None
-
     def _disk_changed(self, part: memoryview, changes: Changes) -> bytearray:
         if self.disk is None:
             raise InvariantBroken(f"{self.definition.name} has no disk part to change; report this")

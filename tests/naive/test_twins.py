@@ -50,8 +50,6 @@ WITHDRAWN = "tests.engine.test_withdrawn"
 FOLLOWED = "tests.log.test_follower:test_random_transactions_are_read_back_as_what_they_did"
 TAGGED = "tests.log.test_follower:test_any_value_and_author_belong_to_operations_and_rows"
 KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
-KEY_VALUES = "tests.index.test_key_words:test_exact_key_words_decode_to_their_values"
-TREE = "tests.index.test_tree:test_random_history_equals_twin_after_every_step"
 TREE_RANGES = "tests.index.test_tree:test_ranges_of_every_shape_equal_twin"
 TREE_PROMISES = "tests.index.test_promises:test_promised_entries_find_room_with_the_pool_empty"
 TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_and_takes_changes"
@@ -300,7 +298,6 @@ TWINS = {
     **dict.fromkeys(
         ["table.setup.make_table", "table.setup.drop_fragment_pages", "table.setup.drop_table_rest"], DROPPED
     ),
-    "disk.page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
     **dict.fromkeys(
         [
             f"disk.frames.{name}"
@@ -311,11 +308,7 @@ TWINS = {
         TRACES,
     ),
     **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
-    "index.key_columns.decode_keys": KEY_VALUES,
-    **dict.fromkeys(
-        ["index.tree_changes.tree_insert_run", "index.tree_changes.tree_delete_run", "index.tree_scans.tree_scan"], TREE
-    ),
-    **dict.fromkeys(["index.tree_scans.tree_scan_back", "index.tree_scans.tree_estimate"], TREE_RANGES),
+    "index.tree_scans.tree_estimate": TREE_RANGES,
     **dict.fromkeys(["index.tree_promises.tree_promise", "index.tree_promises.tree_unpromise"], TREE_PROMISES),
     **dict.fromkeys(
         [
