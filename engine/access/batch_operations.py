@@ -49,8 +49,7 @@ from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragmen
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.table.table import KEY_ROOM_WORDS, TableAltered
-from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
+from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
 from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
@@ -342,11 +341,16 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
         elif status == ST_DROPPED:
             raise table.gone()
         elif status != OK:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
+
+
+def grown(out: Words, used: int, needed: int) -> Words:
+    """Return a larger array with the words used so far, and room for as many as a kernel needs."""
+    larger = np.empty(2 * out.size + needed, dtype=np.int64)
+    larger[:used] = out[:used]
+    return larger
 
 
 def get_many(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidemark.engine.access.index_reads_kernels import is_passed_over
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
-from tidemark.engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
+from tidemark.engine.index.tree_scans_kernels import entries_between, find_target, leaf_of, move_cursor
 from tidemark.engine.index.tree_search_kernels import compare_entry
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
@@ -36,10 +36,7 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    if reverse:
-        found, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
-    else:
-        found, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    found, leaf, number = entries_between(mem, tree, cursor, bound, reverse, limit, places, keys)
     words = mem[tree + X.I_WORDS]
     done = 0
     for i in range(found):

@@ -59,8 +59,7 @@ from tidemark.engine.memory.arena_layout import (
     X_USED,
 )
 from tidemark.engine.table.table import TableAltered
-from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from tidemark.engine.txn.operations_kernels import put_rows, touch_int_key, touch_rows
+from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_int_key, touch_rows
 
 if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
@@ -70,7 +69,6 @@ OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
 LCP_POLL_SECONDS = 0.02
 _DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
-_FIRST: Words = np.zeros(1, dtype=np.int64)
 
 # Private buffers for reading rows, with the views they are decoded from; pop and append are atomic.
 _outs: list[tuple[Words, memoryview]] = []
@@ -189,11 +187,10 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     """Insert, write or update one row given as its image. Raises: TableAltered, which callers handle."""
     check_table(table)
     deadline: float | None = None
-    put_kernel: Any
-    put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
+    put_kernel: Any = put_disk_rows if table.format.has_disk else put_rows
     while True:
         status = put_kernel(
-            txn.mem, table.handle, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
+            txn.mem, table.handle, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode | table.stamp
         )
         if status == OK:
             return

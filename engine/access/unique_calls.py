@@ -17,6 +17,7 @@ from tidemark.engine.access.batch_operations import (
     again_if_altered,
     change_columns,
     decode_entries,
+    grown,
     read_keys,
     touch_many,
 )
@@ -67,9 +68,7 @@ def find(
         if status == OK:
             deadline = None
         elif status <= ST_SPACE:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
         elif status == ST_DROPPED or txn is None:
             raise index.gone()
         else:
@@ -102,9 +101,7 @@ def read(
         if status == ST_DROPPED:
             raise index.gone()
         if status <= ST_SPACE:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
 

@@ -20,9 +20,9 @@ from tidemark.engine.access.batch_operations import (
     put_images,
     read_locked,
 )
+from tidemark.engine.access.reads_kernels import lock_found
 from tidemark.engine.access.row_operations import settle
 from tidemark.engine.access.unique_calls import find, locked_key
-from tidemark.engine.access.unique_reads_kernels import lock_by_primary
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena import NOTHING
@@ -215,7 +215,7 @@ class _Upserts:
         while position < encoded.count:
             stop = min(position + PUT_SLICE_ROWS, encoded.count)
             place = (txn.mem, table.handle, txn.desc, keys, encoded.key_offsets, width)
-            status = int(lock_by_primary(*place, position, stop, there))
+            status = int(lock_found(*place, position, stop, there))
             if status == OK:
                 position, deadline = stop, None
                 continue

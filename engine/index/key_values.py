@@ -135,10 +135,6 @@ class KeyShape:
         return np.concatenate([np.array(head, dtype=np.int64), self._column_words])
 
     # --- targets --------------------------------------------------------------------------------
-    def empty_target(self) -> Words:
-        """Return a target before every entry, with room for any other."""
-        return self._target(0, 0, ix.PLACE_BELOW)
-
     def below(self, values: Sequence[Any] = ()) -> Words:
         """Return a bound before every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
         return self._target(*self._bits(values), ix.PLACE_BELOW)

@@ -235,7 +235,7 @@ class OrderedIndex:
         others. between: called before each slice.
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
-        cursor = self.shape.empty_target()
+        cursor = self.shape.below()
         version = int(descriptor_word(self.mem, self.handle, ix.I_VERSION))
         status = ST_MORE
         while status == ST_MORE:

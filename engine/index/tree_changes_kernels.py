@@ -228,7 +228,6 @@ def level_nodes(mem, tree, parent, number, left, right, level):
 
 @helper
 def lower_root(mem, tree):
-    """Remove roots that have one child."""
     while mem[tree + X.I_HEIGHT] > 1 and mem[mem[tree + X.I_ROOT] + X.N_COUNT] == 1:
         root = mem[tree + X.I_ROOT]
         mem[tree + X.I_ROOT] = mem[children_of(mem, tree, root)]
@@ -293,7 +292,6 @@ def remove_row(mem, tree, place):
 
 @helper
 def has_row(mem, tree, place):
-    """Whether the row at a place has its entry."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     keys = side_part(mem, tree, X.SIDE_TARGET)
     leaf = descend(mem, tree, mem, keys, words, place)

@@ -58,7 +58,6 @@ def give_out(mem, tree, leaf, first, count, step, places, keys, done):
 
 @helper
 def move_cursor(mem, tree, leaf, number, cursor):
-    """Move a cursor to an entry."""
     place = mem[places_of(mem, tree, leaf) + number]
     cursor[X.TG_PLACE] = place
     if mem[tree + X.I_IS_EXACT]:
@@ -126,6 +125,14 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
         if leaf != 0:
             end = mem[leaf + X.N_COUNT]
     return done, last_leaf, last_number
+
+
+@helper
+def entries_between(mem, tree, cursor, bound, reverse, limit, places, keys):
+    """Do `next_entries`, or `entries_before` if `reverse`."""
+    if reverse:
+        return entries_before(mem, tree, cursor, bound, limit, places, keys)
+    return next_entries(mem, tree, cursor, bound, limit, places, keys)
 
 
 @helper

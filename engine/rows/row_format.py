@@ -207,9 +207,9 @@ class RowFormat:
                 pieces.append(packer.pack(value))
         return b"".join(pieces)
 
-    def decode_key(self, words: Any, word_offset: int = 0) -> Any:
+    def decode_key(self, words: Any) -> Any:
         """Return the key value (a tuple if there are several key columns) of canonical key words."""
-        stored = key_pieces(words.data.cast("B")[word_offset * WORD_BYTES :].tobytes(), self._key_packers)
+        stored = key_pieces(words.tobytes(), self._key_packers)
         values = [column.type.loaded(value) for column, value in zip(self.key_columns, stored, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 

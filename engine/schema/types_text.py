@@ -20,6 +20,12 @@ class _Sized(ColumnType):
     length: int
     length_max: ClassVar[int]
 
+    def _characters(self, value: Any) -> bytes:
+        value, octets = _utf8(value)
+        if len(value) > self.length:
+            raise _too_long(self.length, "characters", value)
+        return octets
+
     def __post_init__(self) -> None:
         if not is_int(self.length) or not 1 <= self.length <= self.length_max:
             raise SchemaInvalid(
@@ -43,13 +49,15 @@ def _utf8(value: Any) -> tuple[str, bytes]:
         raise ValueOutOfRange(f"holds valid Unicode, got a lone surrogate in {shown(value)}") from None
 
 
-def _octets(value: Any) -> bytes:
-    value = plain(value)
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    raise mismatch("bytes", value)
+def _octets(value: Any, limit: int) -> bytes:
+    octets = plain(value)
+    if isinstance(octets, (bytearray, memoryview)):
+        octets = bytes(octets)
+    if not isinstance(octets, bytes):
+        raise mismatch("bytes", octets)
+    if len(octets) > limit:
+        raise _too_long(limit, "bytes", octets)
+    return octets
 
 
 def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
@@ -83,9 +91,7 @@ class Char(_Sized):
         return f"{self.width}s{-self.width % WORD_BYTES}x"
 
     def stored(self, value: Any) -> bytes:
-        value, octets = _utf8(value)
-        if len(value) > self.length:
-            raise _too_long(self.length, "characters", value)
+        octets = self._characters(value)
         if octets.endswith(b"\0"):
             raise ValueOutOfRange(f"cannot keep a NUL at the end of {shown(value)}; use VarChar")
         return octets
@@ -128,10 +134,7 @@ class Binary(_Sized):
         return f"{self.length}s{-self.length % WORD_BYTES}x"
 
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > self.length:
-            raise _too_long(self.length, "bytes", octets)
-        return octets.ljust(self.length, b"\0")
+        return _octets(value, self.length).ljust(self.length, b"\0")
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa
@@ -162,10 +165,7 @@ class VarChar(_Sized):
         return 4 * self.length
 
     def stored(self, value: Any) -> bytes:
-        value, octets = _utf8(value)
-        if len(value) > self.length:
-            raise _too_long(self.length, "characters", value)
-        return octets
+        return self._characters(value)
 
     def loaded(self, stored: bytes) -> str:
         return str(stored, "utf-8")
@@ -200,10 +200,7 @@ class VarBinary(_Sized):
         return self.length
 
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > self.length:
-            raise _too_long(self.length, "bytes", octets)
-        return octets
+        return _octets(value, self.length)
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa
@@ -248,10 +245,7 @@ class LongBinary(ColumnType):
         return "Blob"
 
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > limits.LOB_BYTES_MAX:
-            raise _too_long(limits.LOB_BYTES_MAX, "bytes", octets)
-        return octets
+        return _octets(value, limits.LOB_BYTES_MAX)
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa

@@ -11,7 +11,7 @@ from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS, OrderedIndex
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.index.tree_changes_kernels import add_row, remove_row
-from tidemark.engine.index.tree_scans_kernels import entries_before, move_cursor, next_entries
+from tidemark.engine.index.tree_scans_kernels import entries_between, move_cursor
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.handles_kernels import descriptor_of
@@ -60,10 +60,7 @@ def tree_scan(mem, tree, cursor, bound, reverse, limit, places, keys):  # type: 
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return a.ST_DROPPED
-    if reverse:
-        done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
-    else:
-        done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    done, leaf, number = entries_between(mem, tree, cursor, bound, reverse, limit, places, keys)
     if done > 0:
         move_cursor(mem, tree, leaf, number, cursor)
     return done

@@ -109,7 +109,7 @@ TWINS = {
         ],
         JOINED_NODE,
     ),
-    "access.applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
+    "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
             "access.versions_reads.find_snapshot_keys",
@@ -183,7 +183,7 @@ TWINS = {
     ),
     "access.disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys(
-        [f"txn.disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK
+        ["txn.operations.delete_disk_rows", "txn.operations.put_disk_rows", "txn.disk_changes.unplan_step"], WALK
     ),
     **dict.fromkeys(["txn.commit.commit_disk", "txn.commit_pages.commit_pages"], WALK),
     **dict.fromkeys(
@@ -344,7 +344,6 @@ TWINS = {
         ["index.unique_setup.make_unique", "access.unique_reads.read_by_unique", "access.unique_reads.find_by_unique"],
         UNIQUE,
     ),
-    "access.unique_reads.lock_by_primary": UNIQUE,
     "index.unique_keys.encode_lookups": (
         f"{UNIQUE_KEYS}:test_keys_looked_for_have_the_words_of_the_encoder_for_single_ones"
     ),
