@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.access.disk_reading import DiskScan
+from tidemark.engine.access.disk_reading import DiskScan, grown
 from tidemark.engine.access.disk_reading import read_keys as read_disk_keys
-from tidemark.engine.access.duplicate_keys import refused
 from tidemark.engine.access.reads_kernels import read_rows, scan_rows
-from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
+from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, refused, settle
 from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
 from tidemark.engine.log.redo_layout import OPERATION_WORDS
 from tidemark.engine.memory.arena import NOTHING
@@ -344,13 +343,6 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
             out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
-
-
-def grown(out: Words, used: int, needed: int) -> Words:
-    """Return a larger array with the words used so far, and room for as many as a kernel needs."""
-    larger = np.empty(2 * out.size + needed, dtype=np.int64)
-    larger[:used] = out[:used]
-    return larger
 
 
 def get_many(

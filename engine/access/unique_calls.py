@@ -17,10 +17,10 @@ from tidemark.engine.access.batch_operations import (
     again_if_altered,
     change_columns,
     decode_entries,
-    grown,
     read_keys,
     touch_many,
 )
+from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.row_operations import check_table, settle
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.base.errors import RowNotFound

@@ -64,8 +64,28 @@ def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
     return ValueOutOfRange(f"holds {limit} {unit}, got {len(value)}: {shown(value)}")
 
 
+class _Padded(_Sized):
+    """Values of `width` bytes in the fixed image."""
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s"
+
+    @property
+    def key_code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s{-self.width % WORD_BYTES}x"
+
+
+class _Varying(_Sized):
+    """Values of up to `bytes_max` bytes in the var part."""
+
+    @property
+    def key_bytes_max(self) -> int:
+        return WORD_BYTES + words_for(self.bytes_max) * WORD_BYTES
+
+
 @dataclass(frozen=True, repr=False)
-class Char(_Sized):
+class Char(_Padded):
     """Up to `length` code points in 4 × length bytes of the fixed image; loaded exactly as stored.
 
     Raises: SchemaInvalid for a length out of range.
@@ -81,14 +101,6 @@ class Char(_Sized):
     @property
     def width(self) -> int:  # type: ignore[override]
         return 4 * self.length
-
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return f"{self.width}s"
-
-    @property
-    def key_code(self) -> str:  # type: ignore[override]
-        return f"{self.width}s{-self.width % WORD_BYTES}x"
 
     def stored(self, value: Any) -> bytes:
         octets = self._characters(value)
@@ -106,7 +118,7 @@ class Char(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class Binary(_Sized):
+class Binary(_Padded):
     """`length` bytes in the fixed image; shorter values are padded with zero bytes and stay padded when loaded.
 
     Raises: SchemaInvalid for a length out of range.
@@ -125,14 +137,6 @@ class Binary(_Sized):
     def width(self) -> int:  # type: ignore[override]
         return self.length
 
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return f"{self.length}s"
-
-    @property
-    def key_code(self) -> str:  # type: ignore[override]
-        return f"{self.length}s{-self.length % WORD_BYTES}x"
-
     def stored(self, value: Any) -> bytes:
         return _octets(value, self.length).ljust(self.length, b"\0")
 
@@ -143,7 +147,7 @@ class Binary(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class VarChar(_Sized):
+class VarChar(_Varying):
     """Up to `length` code points, UTF-8, binary order.
 
     Raises: SchemaInvalid for a length out of range.
@@ -155,10 +159,6 @@ class VarChar(_Sized):
 
     length: int
     length_max: ClassVar[int] = limits.VARCHAR_LENGTH_MAX
-
-    @property
-    def key_bytes_max(self) -> int:
-        return WORD_BYTES + words_for(4 * self.length) * WORD_BYTES
 
     @property
     def bytes_max(self) -> int:  # type: ignore[override]
@@ -177,7 +177,7 @@ class VarChar(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class VarBinary(_Sized):
+class VarBinary(_Varying):
     """Up to `length` bytes.
 
     Raises: SchemaInvalid for a length out of range.
@@ -190,10 +190,6 @@ class VarBinary(_Sized):
     length: int
     length_max: ClassVar[int] = limits.VARBINARY_LENGTH_MAX
     converts = False
-
-    @property
-    def key_bytes_max(self) -> int:
-        return WORD_BYTES + words_for(self.length) * WORD_BYTES
 
     @property
     def bytes_max(self) -> int:  # type: ignore[override]
