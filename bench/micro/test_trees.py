@@ -9,36 +9,35 @@ import numpy as np
 import pytest
 
 from bench.micro.conftest import ROWS
+from tests.index.whole import WholeIndex, tree_delete_run, tree_insert_run
 from tidemark.engine.index.key_words_kernels import encode_places
-from tidemark.engine.index.ordered import OrderedIndex
-from tidemark.engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
 
 BATCH = 1_000
 
 
 @pytest.fixture
-def index(database: Any, table: Any) -> Iterator[OrderedIndex]:
+def index(database: Any, table: Any) -> Iterator[WholeIndex]:
     """An index over column b, filled."""
     inner = table.table
-    made = OrderedIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
+    made = WholeIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
     made.build()
     yield made
     made.drop()
 
 
-def chosen(index: OrderedIndex) -> Any:
+def chosen(index: WholeIndex) -> Any:
     """Places of a thousand rows at random."""
     places = np.concatenate(list(index.scan()))
     return places[np.random.default_rng(5).permutation(ROWS)[:BATCH]]
 
 
-def test_key_words_of_a_thousand_rows(benchmark: Any, index: OrderedIndex) -> None:
+def test_key_words_of_a_thousand_rows(benchmark: Any, index: WholeIndex) -> None:
     places = chosen(index)
     out, lengths = np.zeros(3 * BATCH, dtype=np.int64), np.zeros(BATCH, dtype=np.int64)
     assert benchmark(encode_places, index.mem, index.handle, places, BATCH, 1, out, lengths) == BATCH
 
 
-def test_remove_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
+def test_remove_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
     places = chosen(index)
 
     def setup() -> None:
@@ -51,7 +50,7 @@ def test_remove_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
     )
 
 
-def test_insert_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
+def test_insert_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
     places = chosen(index)
     index.promise(BATCH)
 
@@ -65,11 +64,11 @@ def test_insert_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_scan_of_all_entries(benchmark: Any, index: OrderedIndex, reverse: bool) -> None:
+def test_scan_of_all_entries(benchmark: Any, index: WholeIndex, reverse: bool) -> None:
     assert benchmark(lambda: sum(len(each) for each in index.scan(reverse=reverse))) == ROWS
 
 
-def test_search_of_one_value(benchmark: Any, index: OrderedIndex) -> None:
+def test_search_of_one_value(benchmark: Any, index: WholeIndex) -> None:
     shape = index.shape
     assert benchmark(lambda: sum(len(each) for each in index.scan(shape.below([1.5]), shape.above([1.5])))) >= 0
 
@@ -78,7 +77,7 @@ def test_collect_sort_and_load_all_entries(benchmark: Any, database: Any, table:
     inner = table.table
 
     def build() -> int:
-        made = OrderedIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
+        made = WholeIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
         made.build()
         entries = made.counters()["entries"]
         made.drop()

@@ -19,8 +19,7 @@ from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
 from tidemark.engine.rows.var_parts_kernels import give_var, take_var
 from tidemark.engine.schema.partitions_kernels import fragment_of
-from tidemark.engine.txn.changes_kernels import add_operation, image_words
-from tidemark.engine.txn.operations_kernels import busy
+from tidemark.engine.txn.changes_kernels import add_operation, busy, image_words
 
 
 @helper

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.applied_kernels import lock_found
 from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
 from tidemark.engine.access.conditions import Running, failed
+from tidemark.engine.access.reads_kernels import lock_found
 from tidemark.engine.access.row_operations import check_table, settle
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
@@ -172,7 +172,7 @@ def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     deadline: float | None = None
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        place = (txn.mem, table.handle, txn.desc, keys.keys, keys.key_offsets, keys.key_stride)
         status = lock_found(*place, position, stop, found)
         position = int(txn.mem[txn.desc + X_ROW])
         deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.access.disk_reading import DiskScan
+from tidemark.engine.access.disk_reading import DiskScan, grown
 from tidemark.engine.access.disk_reading import read_keys as read_disk_keys
-from tidemark.engine.access.duplicate_keys import refused
 from tidemark.engine.access.reads_kernels import read_rows, scan_rows
-from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, settle
+from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, refused, settle
 from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
 from tidemark.engine.log.redo_layout import OPERATION_WORDS
 from tidemark.engine.memory.arena import NOTHING
@@ -49,8 +48,7 @@ from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragmen
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.table.table import KEY_ROOM_WORDS, TableAltered
-from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
+from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
 from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
@@ -342,9 +340,7 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
         elif status == ST_DROPPED:
             raise table.gone()
         elif status != OK:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
 

@@ -24,7 +24,7 @@ from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_filter
-from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.programs.condition_ranges import is_never, known_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
@@ -185,7 +185,7 @@ class Condition:
     def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
         """Return fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
         numbers = table.numbers_of(partitions)
-        if not self.known or len(numbers) == 1 and not _can_be_none(self.known):
+        if not self.known or len(numbers) == 1 and not is_never(self.known):
             return numbers
         found = set(partitions_for(table.definition, self.known))
         return [number for number in numbers if number in found]
@@ -200,10 +200,6 @@ def names_of(definition: TableDefinition, program: Program) -> list[str]:
 @lru_cache(maxsize=PROGRAMS_KNOWN)
 def _may_fail(program: Program) -> bool:
     return any(each.opcode not in _WITHOUT_ERRORS for each in program.instructions)
-
-
-def _can_be_none(known: dict[str, Known]) -> bool:
-    return any(isinstance(each, tuple) and not each for each in known.values())
 
 
 def _check_program(definition: TableDefinition, program: Program) -> None:

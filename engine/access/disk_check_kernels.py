@@ -19,20 +19,13 @@ from tidemark.engine.disk.space_kernels import space_word, unused_words
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.rows_kernels import map_get, row_address
+from tidemark.engine.rows.rows_kernels import is_live, map_get, row_address
 from tidemark.engine.txn.disk_changes_kernels import reference_at
 
 
 @helper
 def mark_at(mem, fragment, rowid):
-    """Return the number of a row's bit."""
     return (rowid >> 16) * mem[fragment + A.F_SLOTS] + (rowid & 0xFFFF)
-
-
-@helper
-def is_live(mem, row):
-    """Whether a slot has a committed row."""
-    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper

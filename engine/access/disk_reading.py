@@ -60,6 +60,13 @@ SCAN_WORDS = 4 << 20  # target size of a batch of a scan
 _outs: list[tuple[Words, Words]] = []
 
 
+def grown(out: Words, used: int, needed: int) -> Words:
+    """Return a larger array with the words used so far, and room for as many as a kernel needs."""
+    larger = np.empty(2 * out.size + needed, dtype=np.int64)
+    larger[:used] = out[:used]
+    return larger
+
+
 def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
     """Return a copy of the whole entry of the row with a canonical key, or None; as the transaction sees it, or as
     committed.
@@ -219,10 +226,7 @@ class Gatherer:
             self._disk.release(held)
 
     def _grow(self, words: int) -> None:
-        used = int(self.state[1])
-        grown = np.empty(2 * self.out.size + words, dtype=np.int64)
-        grown[:used] = self.out[:used]
-        self.out = grown
+        self.out = grown(self.out, int(self.state[1]), words)
 
     def _complete_all(self, read_again: Callable[[int], Words]) -> None:
         for i in np.flatnonzero(self.offsets >= 0):

@@ -31,7 +31,7 @@ PAGE_OF_OWN = 0  # in place of a page: no page must be read
 
 
 @helper
-def disk_page_of(mem, buf, fragment, row, mine):
+def disk_page_of(mem, fragment, row, mine):
     """Return the page a reader of the row needs; 0 if its disk part is in the reader's own buffer."""
     if mine and disk_operation(mem, row) != 0:
         return PAGE_OF_OWN
@@ -119,8 +119,19 @@ def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, 
             row = known_row_address(mem, fragment, rowid)
             seen = visible(mem, txn, row)
             if seen != 0:
-                pages[i] = disk_page_of(mem, buf, fragment, row, seen == 2)
+                pages[i] = disk_page_of(mem, fragment, row, seen == 2)
     return stop
+
+
+@helper
+def count_read(done, i, offsets, state):
+    """Note row i, of `done` words or the status of its read; OK unless the batch must stop."""
+    offsets[i] = -1
+    if done > 0:
+        offsets[i] = state[1] + A.ENTRY_WORDS
+        state[0] += 1
+        state[1] += done
+    return A.OK if done > 0 or done == A.ST_MISSING else done
 
 
 @kernel(
@@ -144,12 +155,7 @@ def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start
         if fragment != 0:
             row = known_row_address(mem, fragment, rowid)
             done = read_whole(mem, txn, buf, fragment, rowid, row, out, state[1], state)
-        offsets[i] = -1
-        if done > 0:
-            offsets[i] = state[1] + A.ENTRY_WORDS
-            state[0] += 1
-            state[1] += done
-        elif done != A.ST_MISSING:
+        if count_read(done, i, offsets, state) != A.OK:
             return done
     state[2] = stop
     return A.OK
@@ -188,7 +194,7 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
             seen = visible(mem, txn, row)
             if seen:
                 rowids[state[0]] = position
-                pages[state[0]] = disk_page_of(mem, buf, fragment, row, seen == 2)
+                pages[state[0]] = disk_page_of(mem, fragment, row, seen == 2)
                 state[0] += 1
         position += 1
         state[2] = position
@@ -211,12 +217,7 @@ def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, o
         done = A.ST_MISSING
         if row != 0:
             done = read_whole(mem, txn, buf, fragment, rowids[i], row, out, state[1], state)
-        offsets[i] = -1
-        if done > 0:
-            offsets[i] = state[1] + A.ENTRY_WORDS
-            state[0] += 1
-            state[1] += done
-        elif done != A.ST_MISSING:
+        if count_read(done, i, offsets, state) != A.OK:
             return done
     state[2] = stop
     return A.OK

@@ -88,7 +88,7 @@ def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Se
         plan = _plan(index, condition.known, starts) if isinstance(index, StoredIndex) else None
         if plan is None or plan.count * RANGE_COST >= cost:
             continue
-        is_only = answers_alone(table, index, looked_at)
+        is_only = answers_alone(index, looked_at)
         found = _found(index, plan, is_only, condition.names)
         if found is None:
             continue

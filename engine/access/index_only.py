@@ -32,7 +32,7 @@ CALL_KEYS = 4_096  # per kernel call: about 100 µs
 CALL_LEAVES = 512  # about 100 µs
 
 
-def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:
+def answers_alone(index: StoredIndex, names: Sequence[str]) -> bool:
     """Whether the entries of an index have all of these columns (of the hidden ones: only ROWID and fragment)."""
     shape = index.tree.shape
     return shape.answers(names) and shape.lies_in_fixed
@@ -48,42 +48,18 @@ class IndexOnlyScan(IndexScan):
         keys = np.empty(wanted * width, dtype=np.int64)
         heads = np.empty(wanted * 2, dtype=np.int64)
         done = 0
+        state = np.zeros(1, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE and done < wanted:
             limit = min(CALL_KEYS, wanted - done)
-            found, status = self._keys_of(limit, places, keys[done * width :], heads[done * 2 :])
-            done += found
+            status = self._call(index_keys, limit, places, keys[done * width :], heads[done * 2 :], state)
+            done += int(state[0])
         stride = ENTRY_WORDS + row_format.fixed_words
         out = np.empty(done * stride, dtype=np.int64)
         key_words = 0 if row_format.key_in_var else row_format.key_words
         images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, row_format.fixed_words, key_words, out)
         offsets = np.arange(done, dtype=np.int64) * stride + ENTRY_WORDS
         return ScanBatch(out, offsets, done), status == OK
-
-    def _keys_of(self, limit: int, places: Words, keys: Words, heads: Words) -> tuple[int, int]:
-        """Return (entries copied out, status) of one kernel call."""
-        check_table(self._table)
-        if self._txn is not None:
-            self._txn.check()
-        state = np.zeros(1, dtype=np.int64)
-        tree = self._index.tree
-        status = index_keys(
-            tree.mem,
-            tree.handle,
-            *self._place(),
-            self._wanted,
-            self._cursor,
-            self._bound,
-            self._reverse,
-            limit,
-            places,
-            keys,
-            heads,
-            state,
-        )
-        if status == ST_DROPPED:
-            raise self._index.gone()
-        return int(state[0]), int(status)
 
 
 def scan_index(

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from tidemark.engine.access.index_reads_kernels import is_passed_over
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.key_columns_kernels import take_bits
 from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
-from tidemark.engine.index.tree_scans_kernels import entries_before, find_target, leaf_of, move_cursor, next_entries
+from tidemark.engine.index.tree_scans_kernels import entries_between, find_target, leaf_of, move_cursor
 from tidemark.engine.index.tree_search_kernels import compare_entry
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.lcp_kernels import packed_place
+from tidemark.engine.sealed.checksums_kernels import shift_right
 
 
 @kernel(
@@ -36,10 +36,7 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    if reverse:
-        found, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
-    else:
-        found, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    found, leaf, number = entries_between(mem, tree, cursor, bound, reverse, limit, places, keys)
     words = mem[tree + X.I_WORDS]
     done = 0
     for i in range(found):
@@ -58,6 +55,17 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
         move_cursor(mem, tree, leaf, number, cursor)
     state[0] = done
     return A.ST_MORE if found == limit else A.OK
+
+
+@helper
+def take_bits(keys, base, bit, count):
+    """Return `count` bits (1 to 64) of key words from bit `bit` on; bits past the last word are zeros."""
+    at = base + (bit >> 6)
+    used = bit & 63
+    word = (keys[at] ^ LOWEST) << used
+    if used + count > 64:
+        word |= shift_right(keys[at + 1] ^ LOWEST, 64 - used)
+    return word if count == 64 else shift_right(word, 64 - count)
 
 
 @helper

@@ -12,7 +12,7 @@ from tidemark.engine.access.disk_reads_kernels import disk_page_of, read_whole
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, side_part
-from tidemark.engine.index.tree_scans_kernels import entries_before, next_entries
+from tidemark.engine.index.tree_scans_kernels import entries_between
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
 from tidemark.engine.memory import arena_layout as A
@@ -22,7 +22,6 @@ from tidemark.engine.rows.rows_kernels import known_row_address
 
 @helper
 def stand_on(mem, tree, place, cursor):
-    """Set a cursor to the entry of the row at a place."""
     value = side_part(mem, tree, X.SIDE_VALUE)
     cursor[X.TG_PLACE] = place
     cursor[X.TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, X.TG_KEY, mem[tree + X.I_KEY_WORDS])
@@ -54,10 +53,10 @@ def is_passed_over(mem, txn, until, wanted, fragment, row):
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1], "
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], "
     "int64[::1], int64[::1], int64[::1])"
 )
-def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse, limit, places, out, offsets, state):
+def index_rows(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, with_disk, places, out, offsets, state):
     """Copy the rows of the next entries between cursor and bound, examining at most `limit` of them.
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
@@ -69,10 +68,7 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    if reverse:
-        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
-    else:
-        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    found, _, _ = entries_between(mem, tree, cursor, bound, reverse, limit, places, places[:0])
     status = A.ST_MORE if found == limit else A.OK
     done = 0
     while done < found:
@@ -115,16 +111,13 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    if reverse:
-        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
-    else:
-        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    found, _, _ = entries_between(mem, tree, cursor, bound, reverse, limit, places, places[:0])
     for i in range(found):
         row = row_of_place(mem, places[i])
         fragment = mem[((places[i] >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
         pages[i] = 0
         if not is_passed_over(mem, txn, until, wanted, fragment, row):
-            pages[i] = disk_page_of(mem, mem, fragment, row, False)
+            pages[i] = disk_page_of(mem, fragment, row, False)
     return found
 
 

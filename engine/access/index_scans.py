@@ -164,29 +164,17 @@ class IndexScan:
         """
         return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
 
-    def _call(self, limit: int, places: Words, out: Words, offsets: Words, state: Words) -> int:
+    def _call(self, kernel: Any, limit: int, *more: Any) -> int:
+        """Call a kernel on the next entries. Raises: NoSuchTable, NoSuchIndex."""
         check_table(self._table)
         if self._txn is not None:
             self._txn.check()
-        tree = self._index.tree
-        status = index_rows(
-            tree.mem,
-            tree.handle,
-            *self._place(),
-            self._wanted,
-            self._with_disk,
-            self._cursor,
-            self._bound,
-            self._reverse,
-            limit,
-            places,
-            out,
-            offsets,
-            state,
-        )
+        tree, place = self._index.tree, self._place()
+        of_cursor = (self._cursor, self._bound, self._reverse)
+        status = int(kernel(tree.mem, tree.handle, *place, self._wanted, *of_cursor, limit, *more))
         if status == ST_DROPPED:
             raise self._index.gone()
-        return int(status)
+        return status
 
     # --- memory ----------------------------------------------------------------------------------
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
@@ -201,7 +189,7 @@ class IndexScan:
         while status == ST_MORE and int(state[0]) < wanted:
             # Any number of skipped entries may come before the next row.
             limit = CALL_ENTRIES if self._wanted.size else min(CALL_ENTRIES, wanted - int(state[0]))
-            status = self._call(limit, places, out, offsets, state)
+            status = self._call(index_rows, limit, False, places, out, offsets, state)
             if status <= ST_SPACE:
                 if int(state[0]):
                     break
@@ -223,10 +211,10 @@ class IndexScan:
         held: list[int] = []
         try:
             while status == ST_MORE and int(state[0]) < wanted:
-                limit = self._pages(min(CALL_ENTRIES, wanted - int(state[0])), places, pages)
+                limit = self._call(index_pages, min(CALL_ENTRIES, wanted - int(state[0])), places, pages)
                 needed = _first_pages(pages[:limit].tolist(), disk.pages_per_hold(PAGES_HELD))
                 hold_instead(disk, held, sorted(set(needed) - {0}))
-                status = self._call(max(1, len(needed)), places, out, offsets, state)
+                status = self._call(index_rows, max(1, len(needed)), True, places, out, offsets, state)
                 if status == ST_DAMAGED:
                     raise disk.damaged(int(state[3]), self._table.name)
                 if status <= ST_SPACE:
@@ -238,25 +226,6 @@ class IndexScan:
         finally:
             disk.release(held)
         return self._completed(ScanBatch(out, offsets[: int(state[0])], int(state[0])), bool(state[4])), status == OK
-
-    def _pages(self, limit: int, places: Words, pages: Words) -> int:
-        check_table(self._table)
-        tree = self._index.tree
-        found = index_pages(
-            tree.mem,
-            tree.handle,
-            *self._place(),
-            self._wanted,
-            self._cursor,
-            self._bound,
-            self._reverse,
-            limit,
-            places,
-            pages,
-        )
-        if found == ST_DROPPED:
-            raise self._index.gone()
-        return int(found)
 
     def _completed(self, batch: ScanBatch, is_incomplete: bool) -> ScanBatch:
         """Fetch the chunks of large disk parts. A row that changes meanwhile is read again, and left out if its key has

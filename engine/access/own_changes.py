@@ -99,7 +99,6 @@ class OwnChanges:
         self._lay_out(table, txn, places, entries, with_disk)
 
     def _lay_out(self, table: Table, txn: Transaction, places: Words, entries: Words, with_disk: bool) -> None:
-        """Store the entries consecutively, in order."""
         if with_disk:
             parts = [read_rowid(table.disk, table, int(number), int(rowid), txn) for number, rowid, _ in places]
             keep = np.array([part.size > 0 for part in parts], dtype=bool)

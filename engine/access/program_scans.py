@@ -228,7 +228,8 @@ def aggregate(
         return _aggregate_copies(
             table, compile_aggregates(table.definition, functions), lambda names: rows(names, limit)
         )
-    if condition is None and limit is None and txn is None and _is_count_of_rows(functions):
+    is_count = all(function == "count" and what is None for function, what in functions)
+    if condition is None and limit is None and txn is None and is_count:
         check_table(table)
         return [table.arena.sum_words(_fragments(table, partitions), F_ROWS)] * len(functions)
     where = None if condition is None else condition.expression
@@ -274,10 +275,6 @@ def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _P
         null_word, null_bit = ROW_HEADER_WORDS + null_word, null_mask << 8 * null_bit
         null_bit -= (null_bit >> 63) << 64
     return int(kind == c.CLASS_FLOAT64), ROW_HEADER_WORDS + at // WORD_BYTES, null_word, null_bit
-
-
-def _is_count_of_rows(functions: Sequence[tuple[str, Any]]) -> bool:
-    return all(function == "count" and what is None for function, what in functions)
 
 
 def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:

@@ -31,6 +31,7 @@ from tidemark.engine.rows.primary_kernels import (
 from tidemark.engine.rows.rows_kernels import known_row_address, map_get
 from tidemark.engine.rows.segments_kernels import segment_of
 from tidemark.engine.schema.partitions_kernels import fragment_number, fragment_of
+from tidemark.engine.txn.operations_kernels import touch_row
 
 HINT_SHIFT = 46
 HINT_MASK = (1 << HINT_SHIFT) - 1
@@ -231,4 +232,35 @@ def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
             state[2] = (position >> 16) << 16 | slot
         position = ((position >> 16) + 1) << 16
         state[2] = position
+    return A.OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+def lock_found(mem, table, txn, keys, offsets, stride, start, stop, found):
+    """Lock the rows with canonical keys [start, stop) that exist; found[i] is 1 if key i has a row, else 0.
+
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or the status at key X_ROW that stopped
+    the call: ST_BUSY, ST_MEMORY; `found` is undefined past that key.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return A.ST_DROPPED
+    fragments = mem[table + A.T_FRAGMENT_LIST]
+    for begin in range(start, stop, AHEAD_ROWS):
+        end = min(begin + AHEAD_ROWS, stop)
+        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # hints, in words without a result yet
+        for i in range(begin, end):
+            first = offsets[i] if offsets.size else i * stride
+            words = offsets[i + 1] - first if offsets.size else stride
+            status = A.ST_MISSING
+            if found[i] >= 0:
+                fragment = mem[fragments + (found[i] >> HINT_SHIFT)]
+                entry = confirmed(mem, table, fragment, found[i] & HINT_MASK, keys, first, words)
+                if entry != 0:
+                    status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), A.MODE_LOCK, None)
+            mem[txn + A.X_ROW] = i
+            if status != A.OK and status != A.ST_MISSING:
+                return status
+            found[i] = 1 if status == A.OK else 0
+    mem[txn + A.X_ROW] = stop
     return A.OK

@@ -6,13 +6,12 @@ Every function validates its input before it changes anything, then makes one ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
-from tidemark.engine.access.duplicate_keys import refused
 from tidemark.engine.access.reads_kernels import read_int_key, read_row
 from tidemark.engine.base.errors import (
     CheckpointMemoryExhausted,
@@ -56,13 +55,14 @@ from tidemark.engine.memory.arena_layout import (
     X_LOCK,
     X_PAGE,
     X_ROWID,
+    X_UNIQUE,
     X_USED,
 )
 from tidemark.engine.table.table import TableAltered
-from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
-from tidemark.engine.txn.operations_kernels import put_rows, touch_int_key, touch_rows
+from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_int_key, touch_rows
 
 if TYPE_CHECKING:
+    from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -70,7 +70,6 @@ OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
 LCP_POLL_SECONDS = 0.02
 _DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
-_FIRST: Words = np.zeros(1, dtype=np.int64)
 
 # Private buffers for reading rows, with the views they are decoded from; pop and append are atomic.
 _outs: list[tuple[Words, memoryview]] = []
@@ -189,11 +188,10 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     """Insert, write or update one row given as its image. Raises: TableAltered, which callers handle."""
     check_table(table)
     deadline: float | None = None
-    put_kernel: Any
-    put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
+    put_kernel: Any = put_disk_rows if table.format.has_disk else put_rows
     while True:
         status = put_kernel(
-            txn.mem, table.handle, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
+            txn.mem, table.handle, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode | table.stamp
         )
         if status == OK:
             return
@@ -406,3 +404,29 @@ def get_committed(table: Table, key: Any) -> Any:
             return None
     image = read_image(None, table, key)
     return None if image is None else row_format.decode_row(image.data.cast("B"), 0)
+
+
+def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:
+    """Return the error for an image whose key another row has in a unique index, the one in X_UNIQUE of the
+    transaction. row: position in a batch.
+    """
+    handle = int(txn.mem[txn.desc + X_UNIQUE])
+    known = [*table.uniques.values(), *table.building.values()]
+    definition = next((each.definition for each in known if each.tree.handle == handle), None)
+    if definition is None:
+        text = f"{table.name}: a unique index that has since been dropped had the key; run it again"
+        return DuplicateKey(text, table=table.name, row=row)
+    values = table.format.decode_columns(image.data.cast("B"), 0, definition.columns)
+    return duplicate(table, definition, values, row)
+
+
+def duplicate(table: Table, definition: IndexDefinition, values: Sequence[Any], row: int | None = None) -> DuplicateKey:
+    """Return the error for a key that two rows would have in a unique index."""
+    key = values[0] if len(values) == 1 else tuple(values)
+    shown = table.shown_key(key)
+    if row is None:
+        text = f"index {definition.name} of {table.name} has a row with key {shown}; change that row, or use upsert()"
+    else:
+        text = f"{table.name}: row {row} has key {shown} in index {definition.name}, which another row has"
+        text += "; nothing was changed"
+    return DuplicateKey(text, table=table.name, index=definition.name, key=key, row=row)

@@ -81,7 +81,8 @@ class Snapshots:
                 snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
                 store.pin(snapshot)  # before the list of tables is read: tables dropped later wait for this snapshot
-                snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
+                # A shallow copy is enough: changes of a table replace its parts.
+                snapshot.by_name = {name: copy.copy(table) for name, table in store.tables.items()}
                 self.open[epoch] = snapshot
                 status = open_snapshot(store.mem, epoch)
                 if status == ST_SPACE:
@@ -124,11 +125,6 @@ class Snapshots:
             "versions_kept": int(mem[S_VERSIONS_KEPT]),
             "given_up": int(mem[S_SNAPSHOTS_GIVEN_UP]),
         }
-
-
-def _frozen(table: Table) -> Table:
-    """Copy a table as it is defined now. A shallow copy is enough: changes of a table replace its parts."""
-    return copy.copy(table)
 
 
 class Snapshot:

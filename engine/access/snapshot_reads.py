@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
-from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
+from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, grown, read_alone
 from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
 from tidemark.engine.access.versions_reads_kernels import (
     find_snapshot_keys,
@@ -103,9 +103,7 @@ def read_rows(
     while int(state[2]) < rowids.size:
         status = read(int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
         if status != OK:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
     return out, offsets
 
 

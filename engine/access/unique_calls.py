@@ -20,6 +20,7 @@ from tidemark.engine.access.batch_operations import (
     read_keys,
     touch_many,
 )
+from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.row_operations import check_table, settle
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.base.errors import RowNotFound
@@ -67,9 +68,7 @@ def find(
         if status == OK:
             deadline = None
         elif status <= ST_SPACE:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
         elif status == ST_DROPPED or txn is None:
             raise index.gone()
         else:
@@ -102,9 +101,7 @@ def read(
         if status == ST_DROPPED:
             raise index.gone()
         if status <= ST_SPACE:
-            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-            grown[: int(state[1])] = out[: int(state[1])]
-            out = grown
+            out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
 from tidemark.engine.index.key_words_kernels import row_of_place, side_part
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
@@ -19,11 +18,9 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, lock_owner, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
-from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, row_key, tag_of, touch_buckets
+from tidemark.engine.rows.primary_kernels import row_key, tag_of, touch_buckets
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
-from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import touch_lock
-from tidemark.engine.txn.operations_kernels import touch_row
 
 AHEAD_KEYS = 32
 NO_PLACE = -1
@@ -90,7 +87,7 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
     hash = mem[index + X.I_UNIQUE]
     if words == 0 or mem[hash + A.F_INDEX_COUNT] == 0:
         return NO_PLACE
-    tag = tag_of(keys, start, words, mem[index + U.U_SEED])
+    tag = tag_of(keys, start, words, mem[index + X.U_SEED])
     wanted = A.ENTRY_USED | tag
     segment = segment_of(mem, hash, tag)
     place = NO_PLACE
@@ -118,7 +115,7 @@ def touch_keys(mem, index, keys, lengths, stride, begin, end):
     for i in range(begin, end):
         if lengths[i] > 0:
             touched += touch_buckets(
-                mem, mem[index + X.I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + U.U_SEED])
+                mem, mem[index + X.I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + X.U_SEED])
             )
     mem[A.S_TOUCHED] = touched
 
@@ -202,32 +199,4 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
             state[0] += 1
     offsets[stop] = state[1]
     state[2] = stop
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
-def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
-    """Lock the rows with canonical keys [start, stop) that exist; found[i]: 1 or 0.
-
-    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or for key X_ROW ST_BUSY with evidence
-    or ST_MEMORY.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    seed = mem[table + A.T_SEED]
-    for i in range(start, stop):
-        first = offsets[i] if offsets.size else i * stride
-        words = offsets[i + 1] - first if offsets.size else stride
-        fragment = fragment_of(mem, table, keys, first, words)
-        entry = 0
-        if fragment != 0:
-            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = A.ST_MISSING
-        if entry != 0:
-            status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), A.MODE_LOCK)
-        found[i] = 1 if status == A.OK else 0
-        mem[txn + A.X_ROW] = i
-        if status != A.OK and status != A.ST_MISSING:
-            return status
     return A.OK

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access import conditional_changes, row_operations
+from tidemark.engine.access.applied_rows import lock_keys
 from tidemark.engine.access.batch_operations import (
-    PUT_SLICE_ROWS,
     Progress,
     again_if_altered,
     change_columns,
     put_images,
     read_locked,
 )
-from tidemark.engine.access.row_operations import settle
 from tidemark.engine.access.unique_calls import find, locked_key
-from tidemark.engine.access.unique_reads_kernels import lock_by_primary
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_patch import encode_columns_patch
@@ -206,21 +204,10 @@ class _Upserts:
         txn, table = self.txn, self.table
         if self.index is not None:
             return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, _offsets(encoded)), True)
-        there = np.zeros(encoded.count, dtype=np.int64)
         width, keys = encoded.key_words, encoded.keys
         if not encoded.key_offsets.size:
             keys = np.ascontiguousarray(keys.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
-        position = 0
-        deadline: float | None = None
-        while position < encoded.count:
-            stop = min(position + PUT_SLICE_ROWS, encoded.count)
-            place = (txn.mem, table.handle, txn.desc, keys, encoded.key_offsets, width)
-            status = int(lock_by_primary(*place, position, stop, there))
-            if status == OK:
-                position, deadline = stop, None
-                continue
-            position = int(txn.mem[txn.desc + X_ROW])
-            deadline = settle(txn, table, status, 0, deadline)
+        there = lock_keys(txn, table, EncodedKeys(keys, width, width, encoded.key_offsets, encoded.count))
         found = np.flatnonzero(there)
         if not encoded.key_offsets.size:
             return EncodedKeys(keys.reshape(-1, width)[found].ravel(), width, width, NO_WORDS, found.size), found

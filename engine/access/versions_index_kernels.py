@@ -9,13 +9,14 @@ belong to the range the cursor has passed by then, later ones to the next call (
 from __future__ import annotations
 
 from tidemark.engine.access.index_reads_kernels import stand_on
-from tidemark.engine.access.versions_reads_kernels import is_live, write_row, write_version
+from tidemark.engine.access.versions_reads_kernels import write_row, write_version
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import row_of_place
-from tidemark.engine.index.tree_scans_kernels import entries_before, next_entries
+from tidemark.engine.index.tree_scans_kernels import entries_between
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.rows_kernels import is_live
 from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.versions_kernels import find_open, version_at
 
@@ -40,10 +41,7 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
     state[0] = 0
     state[1] = 0
     state[2] = mem[A.S_VERSION_HEAD]
-    if reverse:
-        found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
-    else:
-        found, _, _ = next_entries(mem, tree, cursor, bound, limit, places, places[:0])
+    found, _, _ = entries_between(mem, tree, cursor, bound, reverse, limit, places, places[:0])
     last = places[found - 1] if found > 0 else 0
     for i in range(found):
         place = places[i]

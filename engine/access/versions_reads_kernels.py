@@ -8,7 +8,7 @@ Every kernel checks that the snapshot is open before it reads a row. The format 
 
 from __future__ import annotations
 
-from tidemark.engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
+from tidemark.engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, count_read, read_whole
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk.lirs_kernels import touch_page
 from tidemark.engine.disk.parts_kernels import part_on_page
@@ -18,7 +18,7 @@ from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
-from tidemark.engine.rows.rows_kernels import known_row_address, map_get, row_address
+from tidemark.engine.rows.rows_kernels import is_live, known_row_address, map_get, row_address
 from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.disk_changes_kernels import reference_at
 from tidemark.engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
@@ -29,12 +29,6 @@ ASKED_SLOTS = 8  # a search of the version store counts as this many examined sl
 GONE = 0  # no row was there
 SAME = 1  # the row is as it was
 ASK = 2  # the version store must be searched
-
-
-@helper
-def is_live(mem, row):
-    """Whether a slot holds a committed row."""
-    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
 
 
 @helper
@@ -275,11 +269,7 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
         if fragment == 0:
             return A.ST_DROPPED
         done = read_at(mem, epoch, with_disk, fragment, rowids[i], out, state[1], state)
-        if done > 0:
-            offsets[i] = state[1] + A.ENTRY_WORDS
-            state[0] += 1
-            state[1] += done
-        elif done != A.ST_MISSING:
+        if count_read(done, i, offsets, state) != A.OK:
             return done
     state[2] = stop
     return A.OK

@@ -35,11 +35,6 @@ def micro_of(epoch: int) -> int:
     return epoch & ((1 << MICRO_BITS) - 1)
 
 
-def make_rowid(page: int, slot: int) -> RowId:
-    """Return the ROWID of a logical page and a slot (D1)."""
-    return RowId(page << SLOT_BITS | slot)
-
-
 def first_txid(incarnation: int) -> TxId:
     """Return the first transaction id of an incarnation (D14)."""
     return TxId(incarnation << TXID_COUNTER_BITS | 1)

@@ -37,8 +37,6 @@ TABLE_ID_MAX = (1 << 31) - 1
 INDEXES_MAX = 32
 # Columns of an index: its descriptor is one block of the arena.
 INDEX_COLUMNS_MAX = 32
-# Logical pages of a fragment: the hash index keeps 22 bits (128 GiB of rows in one fragment).
-FRAGMENT_PAGES_MAX = 1 << 22
 # Decimal digits: 128-bit integers.
 DECIMAL_PRECISION_MAX = 38
 # Transactions open at once: row locks keep the transaction slot in 30 bits.

@@ -25,7 +25,6 @@ _RECORD_UNIT_BYTES = 8
 
 @helper
 def hash_head(mem, cache, page):
-    """Return the address of the head of a page's hash chain."""
     return mem[cache + C.C_HASH] + (((page * _HASH_MULTIPLIER) >> 32) & mem[cache + C.C_HASH_MASK])
 
 

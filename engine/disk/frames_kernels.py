@@ -72,7 +72,6 @@ def setup_cache(mem, cache, page_words, frames, heads, policy):
 # --- claiming -------------------------------------------------------------------------------------
 @helper
 def pin(mem, cache, entry):
-    """Add a pin."""
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_PINNED] += 1
     mem[entry + C.CE_PINS] += 1
@@ -80,7 +79,6 @@ def pin(mem, cache, entry):
 
 @helper
 def unpin(mem, cache, entry):
-    """Remove a pin."""
     mem[entry + C.CE_PINS] -= 1
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_PINNED] -= 1

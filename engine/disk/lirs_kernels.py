@@ -39,7 +39,6 @@ def append_to(mem, first, entry):
 
 @helper
 def take_from(mem, first, entry):
-    """Remove an entry from the queue or the ghosts."""
     before = mem[entry + C.CE_BEFORE]
     after = mem[entry + C.CE_AFTER]
     if before != 0:
@@ -63,7 +62,6 @@ def enqueue(mem, cache, entry):
 
 @helper
 def unqueue(mem, cache, entry):
-    """Remove an entry from the queue, if it is there."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
         take_from(mem, cache + C.C_QUEUE_FIRST, entry)
         mem[entry + C.CE_FLAGS] &= ~C.CE_ON_QUEUE
@@ -71,7 +69,6 @@ def unqueue(mem, cache, entry):
 
 @helper
 def unstack(mem, cache, entry):
-    """Remove an entry from the stack, if it is there."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) == 0:
         return
     up = mem[entry + C.CE_UP]

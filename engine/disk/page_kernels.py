@@ -14,7 +14,7 @@ has at most 4,096 words. Nothing here trusts a page that was read from disk: a w
 from __future__ import annotations
 
 from tidemark.engine.disk import disk_layout as D
-from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
 
@@ -288,14 +288,3 @@ def page_check(mem, frame, page_words):
             return A.ST_INVARIANT
         current = word & D.ENTRY_MASK
     return A.OK if current == 0 else A.ST_INVARIANT
-
-
-@kernel("int64(int64[::1], int64, int64)")
-def check_page(mem, frame, page_words):
-    """Return OK if a page's header and directory are consistent, else ST_INVARIANT; overwrites the pool's scratch page.
-
-    For a page outside the arena, `mem` is any array whose word S_POOL + P_SCRATCH has the address of 4,096 free words.
-    """
-    if frame < 0 or page_words < 0 or frame + page_words > mem.size:
-        return A.ST_INVARIANT
-    return page_check(mem, frame, page_words)

@@ -111,29 +111,39 @@ def matrix_position(mem, tablespace, extent):
 
 
 @helper
-def matrix_link(mem, fragment, extent, position):
-    """Put an extent at the front of a list of the matrix."""
-    head = fragment + A.F_DISK_MATRIX + position
+def link_first(mem, head, entry, previous, next):
+    """Put an entry at the front of the list whose head is at `head`; its links are its words `previous` and `next`."""
     first = mem[head]
-    mem[extent + C.EX_POSITION] = position
-    mem[extent + C.EX_PREVIOUS] = 0
-    mem[extent + C.EX_NEXT] = first
+    mem[entry + previous] = 0
+    mem[entry + next] = first
     if first != 0:
-        mem[first + C.EX_PREVIOUS] = extent
-    mem[head] = extent
+        mem[first + previous] = entry
+    mem[head] = entry
+
+
+@helper
+def unlink(mem, head, entry, previous, next):
+    """Remove an entry from the list whose head is at `head`."""
+    before = mem[entry + previous]
+    after = mem[entry + next]
+    if before != 0:
+        mem[before + next] = after
+    else:
+        mem[head] = after
+    if after != 0:
+        mem[after + previous] = before
+
+
+@helper
+def matrix_link(mem, fragment, extent, position):
+    mem[extent + C.EX_POSITION] = position
+    link_first(mem, fragment + A.F_DISK_MATRIX + position, extent, C.EX_PREVIOUS, C.EX_NEXT)
 
 
 @helper
 def matrix_unlink(mem, fragment, extent):
-    """Remove an extent from its list of the matrix."""
-    before = mem[extent + C.EX_PREVIOUS]
-    after = mem[extent + C.EX_NEXT]
-    if before != 0:
-        mem[before + C.EX_NEXT] = after
-    else:
-        mem[fragment + A.F_DISK_MATRIX + mem[extent + C.EX_POSITION]] = after
-    if after != 0:
-        mem[after + C.EX_PREVIOUS] = before
+    head = fragment + A.F_DISK_MATRIX + mem[extent + C.EX_POSITION]
+    unlink(mem, head, extent, C.EX_PREVIOUS, C.EX_NEXT)
 
 
 @helper
@@ -161,28 +171,13 @@ def open_list(fragment, place):
 
 @helper
 def open_link(mem, fragment, cell, place):
-    """Put an open page at the front of a list."""
-    head = open_list(fragment, place)
-    first = mem[head]
     mem[cell + C.OP_LIST] = place
-    mem[cell + C.OP_PREVIOUS] = 0
-    mem[cell + C.OP_NEXT] = first
-    if first != 0:
-        mem[first + C.OP_PREVIOUS] = cell
-    mem[head] = cell
+    link_first(mem, open_list(fragment, place), cell, C.OP_PREVIOUS, C.OP_NEXT)
 
 
 @helper
 def open_unlink(mem, fragment, cell):
-    """Remove an open page from its list."""
-    before = mem[cell + C.OP_PREVIOUS]
-    after = mem[cell + C.OP_NEXT]
-    if before != 0:
-        mem[before + C.OP_NEXT] = after
-    else:
-        mem[open_list(fragment, mem[cell + C.OP_LIST])] = after
-    if after != 0:
-        mem[after + C.OP_PREVIOUS] = before
+    unlink(mem, open_list(fragment, mem[cell + C.OP_LIST]), cell, C.OP_PREVIOUS, C.OP_NEXT)
 
 
 @helper
@@ -306,16 +301,9 @@ def search_matrix(mem, fragment, needed):
 @helper
 def unlink_free(mem, tablespace, extent):
     """Remove an extent from the list of free ones."""
-    before = mem[extent + C.EX_PREVIOUS]
-    after = mem[extent + C.EX_NEXT]
-    if before != 0:
-        mem[before + C.EX_NEXT] = after
-    else:
-        mem[tablespace + C.TS_FREE] = after
-    if after != 0:
-        mem[after + C.EX_PREVIOUS] = before
-    else:
-        mem[tablespace + C.TS_FREE_LAST] = before
+    if mem[extent + C.EX_NEXT] == 0:
+        mem[tablespace + C.TS_FREE_LAST] = mem[extent + C.EX_PREVIOUS]
+    unlink(mem, tablespace + C.TS_FREE, extent, C.EX_PREVIOUS, C.EX_NEXT)
     mem[tablespace + C.TS_FREE_COUNT] -= 1
 
 

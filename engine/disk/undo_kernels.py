@@ -129,20 +129,17 @@ def undo_append(mem, kind, reference, owner, epoch, source, start, words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_undo(mem, txn, words):
-    """Reserve a record of `words` words for an open transaction; OK or ST_UNDO."""
     return undo_promise(mem, txn, words, 0)
 
 
 @kernel("int64(int64[::1], int64)")
 def release_undo(mem, txn):
-    """Release the words reserved for a transaction."""
     undo_unpromise(mem, txn)
     return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64, int64)")
 def append_undo(mem, kind, reference, owner, epoch, source, start, words):
-    """Do `undo_append` if `undo_has_room`; returns the LSN of the record, or -1."""
     if undo_has_room(mem, D.UNDO_RECORD_WORDS + words) == 0:
         return -1
     return undo_append(mem, kind, reference, owner, epoch, source, start, words)

@@ -76,11 +76,6 @@ class WriteBehind:
         """The number of pages on their way."""
         return sum(len(batch.slots) for batch in self._batches)
 
-    @property
-    def has_full(self) -> bool:
-        """Whether a batch waits to be written."""
-        return len(self._batches) > 1
-
     # --- filling; the caller holds the cache's turn ------------------------------------------------
     def filling(self) -> Batch:
         """Return a batch with room. Raises: as `PageWriter.write`, if another one must be written first."""

@@ -70,7 +70,6 @@ def is_kept(mem, txn, tree, fragment, rowid):
 
 @helper
 def place_of(mem, fragment, rowid):
-    """Return the place of a row."""
     return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
 
 

@@ -6,7 +6,14 @@ See docs/internals/access.md, sections 4 and 5. Kernels freeze these constants; 
 from __future__ import annotations
 
 from tidemark.engine.base.limits import INDEXES_MAX
-from tidemark.engine.memory.arena_layout import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
+from tidemark.engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    COMPACT_SLOT_BITS,
+    D_GENERATION,
+    PAGE_WORDS,
+    TXN_WORDS,
+    X_UNIQUE,
+)
 from tidemark.engine.rows.columns_layout import COLUMN_WORDS
 
 # --- descriptor (a block) -----------------------------------------------------------------------
@@ -92,9 +99,6 @@ TG_PLACE = 0
 TG_WORDS = 1
 TG_KEY = 2
 
-# --- decoded value: its size in bytes (-1: NULL), then up to 32 bytes -----------------------------
-DECODED_WORDS = 5
-
 # --- state of a check in slices ------------------------------------------------------------------
 CK_ENTRIES = 0
 CK_LEAVES = 1
@@ -112,6 +116,22 @@ FAULT_COUNT = 7
 FAULT_FREE = 8  # the list of free blocks
 FAULT_MISSING = 9  # a row has no entry
 FAULT_TWICE = 10  # two rows have one key, or a row two entries
+
+# --- unique indexes ------------------------------------------------------------------------------
+# The words of the descriptor about nodes have other meanings. I_UNIQUE points to a block in the form of a fragment
+# descriptor, in which only the words of the hash index are used.
+U_SEED = I_LEVELS  # of the hash over key words
+U_TAKES = I_LEVELS + 1  # transactions of this generation or newer take entries
+U_SUSPECTS = I_LEVELS + 2  # operations that found their key in another row during the build
+U_VERSION = I_LEVELS + 3  # counts entries taken and removed
+U_EVIDENCE = I_PATH  # stands in for a transaction descriptor in a walk outside transactions
+TAKES_NEVER = 1 << 62
+
+# --- state of a check in slices, besides CK_FAULT and CK_EVIDENCE ----------------------------------
+CU_DIRECTORY = 8  # position in the directory
+CU_PART = 9  # block of the segment there; after the blocks, its overflow list
+CU_ENTRIES = 10
+CU_WORDS = 16
 
 
 def leaf_capacity(words: int) -> int:
@@ -133,3 +153,6 @@ assert N_INDEX < NODE_HEADER_WORDS
 assert leaf_capacity(ENTRY_KEY_WORDS_MAX) >= 64 and inner_capacity(ENTRY_KEY_WORDS_MAX) >= 64
 assert 4 * (KEY_WORDS_MAX + 2) <= PAGE_WORDS
 assert XL_FIRST + LISTED_MAX <= XL_UNIQUES < XL_TAGS and XL_TAGS + LISTED_MAX <= BLOCK_WORDS
+assert U_VERSION < I_PATH
+assert U_EVIDENCE + TXN_WORDS <= I_PIECE_WORDS < I_COLUMNS
+assert X_UNIQUE < TXN_WORDS

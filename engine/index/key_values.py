@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _WORD_BITS = 64
 _SIGN = 1 << 63
-_WHOLE = (1 << 64) - 1
 _EXACT_BITS = ix.ENTRY_KEY_WORDS_MAX * _WORD_BITS
 
 
@@ -137,10 +136,6 @@ class KeyShape:
         return np.concatenate([np.array(head, dtype=np.int64), self._column_words])
 
     # --- targets --------------------------------------------------------------------------------
-    def empty_target(self) -> Words:
-        """Return a target before every entry, with room for any other."""
-        return self._target(0, 0, ix.PLACE_BELOW)
-
     def below(self, values: Sequence[Any] = ()) -> Words:
         """Return a bound before every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
         return self._target(*self._bits(values), ix.PLACE_BELOW)
@@ -207,31 +202,6 @@ class KeyShape:
         words[:] = np.frombuffer(number.to_bytes(count * WORD_BYTES, "big"), dtype=">i8")
         words ^= np.int64(-_SIGN)
         return target
-
-    # --- values ---------------------------------------------------------------------------------
-    def loaded(self, column: int, decoded: Words) -> Any:
-        """Return the Python value of a key column from the words of the kernel `decode_keys`. −0.0 becomes 0.0."""
-        size = int(decoded[0])
-        if size < 0:
-            return None
-        kind = self.columns[column].type
-        class_ = column_class(kind)
-        octets = decoded[1:].tobytes()
-        if class_ == c.CLASS_BYTES:
-            return kind.loaded(octets[:size].ljust(_padded(kind), b"\0"))
-        if class_ in (c.CLASS_FLOAT32, c.CLASS_FLOAT64):
-            return struct.unpack_from("<f" if size == 4 else "<d", octets)[0]
-        if class_ == c.CLASS_WIDE:
-            return kind.loaded(octets[:16])
-        number = int(decoded[1])
-        if class_ == c.CLASS_WIDE_UNSIGNED:
-            number &= _WHOLE
-        return kind.loaded(bool(number) if kind.code == "?" else number)
-
-
-def _padded(kind: ColumnType) -> int:
-    """Return the size in bytes that values of fixed size are padded to; values of Char are not padded."""
-    return kind.width if not kind.converts else 0
 
 
 def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:

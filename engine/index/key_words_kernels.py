@@ -19,6 +19,7 @@ from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 from tidemark.engine.schema import row_layout as R
+from tidemark.engine.schema.partitions_kernels import swapped
 from tidemark.engine.sealed.checksums_kernels import shift_right
 
 LOWEST = -(1 << 63)
@@ -26,9 +27,7 @@ INFINITY64 = 0x7FF << 52
 INFINITY32 = 0xFF << 23
 ONES = 0x0101010101010101
 HIGHS = 0x8080808080808080 - (1 << 64)
-PAIRS = 0x00FF00FF00FF00FF
 NO_VAR_PART = 0  # in place of an address: every column is absent
-QUADS = 0x0000FFFF0000FFFF
 
 
 @helper
@@ -50,14 +49,6 @@ def put_bits(out, base, bit, value, count):
 
 
 @helper
-def big_end_first(word):
-    """Return a word with its bytes reversed."""
-    word = (word & PAIRS) << 8 | shift_right(word, 8) & PAIRS
-    word = (word & QUADS) << 16 | shift_right(word, 16) & QUADS
-    return word << 32 | shift_right(word, 32)
-
-
-@helper
 def bytes_at(words, byte, count):
     """Return 1 to 8 bytes from byte offset `byte` of an array of words, the first byte most significant."""
     at = byte >> 3
@@ -67,7 +58,7 @@ def bytes_at(words, byte, count):
         word = shift_right(word, shift)
         if shift + (count << 3) > 64:
             word |= word_at(words, at + 1) << (64 - shift)
-    word = big_end_first(word)
+    word = swapped(word)
     return word if count == 8 else shift_right(word, 64 - (count << 3))
 
 
@@ -205,8 +196,8 @@ def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
         return put_bytes(parts, byte, count, out, base, bit, limit)
     width = mem[column + K.CW_BYTES]
     size = min(width, 8)
-    low = shift_right(big_end_first(bytes_at(parts, byte, size)), 64 - (size << 3))
-    high = big_end_first(bytes_at(parts, byte + 8, 8)) if width > 8 else 0
+    low = shift_right(swapped(bytes_at(parts, byte, size)), 64 - (size << 3))
+    high = swapped(bytes_at(parts, byte + 8, 8)) if width > 8 else 0
     return put_words(low, high, kind, width, out, base, bit)
 
 
@@ -268,7 +259,6 @@ def encode_key(mem, tree, fixed, at, parts, var_at, reference, side, side_at, ou
 
 @helper
 def row_of_place(mem, place):
-    """Return the address of the row at a place."""
     page = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
     fragment = word_at(mem, page + A.PG_FRAGMENT)
     return page + A.PAGE_HEADER_WORDS + (place & X.PLACE_SLOT_MASK) * word_at(mem, fragment + A.F_ROW_WORDS)
@@ -291,20 +281,14 @@ def is_chained(mem, reference):
 
 
 @helper
-def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
-    """Like `encode_key`, for a fixed image fixed[at:] with the var part of the row at a place."""
+def encode_row(mem, tree, place, side, side_at, out, base, limit):
+    """Like `encode_key`, for the row at a place."""
     reference = var_of_place(mem, place)
     var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if reference and not is_chained(mem, reference):
         reference = 0
-    return encode_key(mem, tree, fixed, at, mem, var_at, reference, side, side_at, out, base, limit)
-
-
-@helper
-def encode_row(mem, tree, place, side, side_at, out, base, limit):
-    """Like `encode_key`, for the row at a place."""
     at = row_of_place(mem, place) + A.ROW_HEADER_WORDS
-    return encode_beside(mem, tree, place, mem, at, side, side_at, out, base, limit)
+    return encode_key(mem, tree, mem, at, mem, var_at, reference, side, side_at, out, base, limit)
 
 
 @helper
@@ -318,30 +302,6 @@ def encode_here(mem, tree, place, number, limit):
     """Encode the key words of the row at a place into a scratch part; return their number."""
     out = side_part(mem, tree, number)
     return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
-
-
-@helper
-def image_changes_key(mem, tree, place, image, at, keeps_var):
-    """Whether an after-image image[at:] changes the key of the row at a place. keeps_var: the image is the fixed part
-    only, and the var part is unchanged.
-    """
-    most = mem[tree + X.I_KEY_WORDS]
-    held = encode_here(mem, tree, place, X.SIDE_OTHER, most)
-    target = side_part(mem, tree, X.SIDE_TARGET)
-    value = side_part(mem, tree, X.SIDE_VALUE)
-    if keeps_var:
-        words = encode_beside(mem, tree, place, image, at, mem, value, mem, target, most)
-    else:
-        fragment = mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
-        var_at = at + mem[fragment + A.F_FIXED_WORDS]
-        words = encode_key(mem, tree, image, at, image, var_at, 0, mem, value, mem, target, most)
-    if words != held:
-        return True
-    other = side_part(mem, tree, X.SIDE_OTHER)
-    for i in range(words):
-        if mem[target + i] != mem[other + i]:
-            return True
-    return False
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")

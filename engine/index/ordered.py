@@ -1,33 +1,29 @@
 """An ordered index in Python: created, filled, searched and dropped by the kernels of `engine/index/tree_*_kernels.py`.
 
-The tree is in the arena, and commits change it (docs/internals/access.md, section 5). This module is for building and
-for scans: bounds, cursors, batches of places.
+The tree is in the arena, and commits change it (docs/internals/access.md, section 5). This module builds and checks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.key_columns_kernels import decode_keys
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.tree_build_kernels import (
     collect_keys,
     merge_runs,
     order_ties,
-    tree_add_rows,
     tree_load,
     tree_load_finish,
 )
-from tidemark.engine.index.tree_changes_kernels import tree_delete_run, tree_insert_run
 from tidemark.engine.index.tree_check_kernels import tree_check, tree_check_free, tree_check_rows
 from tidemark.engine.index.tree_promises_kernels import tree_promise, tree_unpromise
-from tidemark.engine.index.tree_scans_kernels import tree_estimate, tree_scan, tree_scan_back
-from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree, set_tree_state
+from tidemark.engine.index.tree_scans_kernels import tree_estimate
+from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree
 from tidemark.engine.memory.arena import next_handle
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
 from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
 
     Words = NDArray[np.int64]
 
-SCAN_ENTRIES = 4_096
 PROMISE_ENTRIES = 256
 LOAD_ENTRIES = 8_192
 SLICE_SLOTS = 512
@@ -137,72 +132,10 @@ class OrderedIndex:
         while tree_unpromise(self.mem, self.handle, entries, DROP_NODES) > 0:
             entries = 0
 
-    def insert(self, places: Sequence[int] | Words) -> int:
-        """Add the entries of the rows at places, which must be reserved; returns the number of new entries."""
-        every = np.asarray(places, dtype=np.int64)
-        added = 0
-        for start in range(0, len(every), SLICE_ENTRIES):
-            stop = min(start + SLICE_ENTRIES, len(every))
-            done = tree_insert_run(self.mem, self.handle, every, start, stop)
-            if done < 0:
-                raise InvariantBroken("an index was given more entries than were reserved; report this")
-            added += done
-        return added
-
-    def delete(self, places: Sequence[int] | Words) -> int:
-        """Remove the entries of the rows at places; returns the number removed."""
-        every = np.asarray(places, dtype=np.int64)
-        return sum(
-            tree_delete_run(self.mem, self.handle, every, start, min(start + SLICE_ENTRIES, len(every)))
-            for start in range(0, len(every), SLICE_ENTRIES)
-        )
-
     # --- reading --------------------------------------------------------------------------------
-    def scan(
-        self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
-    ) -> Iterator[Words]:
-        """Yield places between two bounds, in batches of up to `batch`. The index may change between two batches."""
-        for places, _ in self._scan(low, high, reverse, batch, False):
-            yield places
-
-    def scan_keys(
-        self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
-    ) -> Iterator[tuple[Words, Words]]:
-        """Like `scan`, with the W key words of each entry."""
-        return self._scan(low, high, reverse, batch, True)
-
-    def _scan(
-        self, low: Words | None, high: Words | None, reverse: bool, batch: int, with_keys: bool
-    ) -> Iterator[tuple[Words, Words]]:
-        low = self.shape.below() if low is None else low
-        high = self.shape.above() if high is None else high
-        step: Callable[..., int] = tree_scan_back if reverse else tree_scan
-        cursor, bound = (high, low) if reverse else (low, high)
-        cursor = cursor.copy()
-        places = np.zeros(batch, dtype=np.int64)
-        keys = np.zeros(batch * self.shape.words if with_keys else 0, dtype=np.int64)
-        while True:
-            found = step(self.mem, self.handle, cursor, bound, batch, places, keys)
-            if found > 0:
-                yield places[:found].copy(), keys[: found * self.shape.words].copy()
-            if found < batch:
-                return
-
     def estimate(self, low: Words, high: Words) -> int:
         """Estimate the number of entries between two bounds."""
         return max(0, int(tree_estimate(self.mem, self.handle, low, high)))
-
-    def decode(self, keys: Words, column: int) -> Words:
-        """Decode the values of one key column from the key words of entries of an exact index.
-
-        Shapes: `keys` has W words for each entry; returns (entries, DECODED_WORDS), see the kernel `decode_keys`.
-        """
-        if not self.shape.is_exact:
-            raise InvariantBroken("an index that is not exact cannot answer alone; report this")
-        count = len(keys) // self.shape.words
-        out = np.zeros(count * ix.DECODED_WORDS, dtype=np.int64)
-        decode_keys(self.shape.descriptor, keys, count, column, out)
-        return out.reshape(count, ix.DECODED_WORDS)
 
     # --- building -------------------------------------------------------------------------------
     def collect(self, fragment: int) -> Run:
@@ -264,30 +197,6 @@ class OrderedIndex:
                 raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
         tree_load_finish(self.mem, self.handle)
 
-    def build(self) -> None:
-        """Fill an empty index from all fragments, as a restart does. Raises: MemoryExhausted."""
-        self.load(self.merge([self.collect(fragment) for fragment in self.fragments]))
-
-    def build_online(self) -> Iterator[int]:
-        """Fill an index in slices between which rows may change; yields the number of rows added by each. Raises:
-        MemoryExhausted.
-        """
-        for fragment in self.fragments:
-            state = np.zeros(3, dtype=np.int64)
-            status = ST_MORE
-            while status == ST_MORE:
-                self.promise(SLICE_ENTRIES)
-                state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
-                status = tree_add_rows(self.mem, self.handle, fragment, state)
-                self.unpromise(SLICE_ENTRIES)
-                if status not in (OK, ST_MORE):
-                    raise InvariantBroken(f"the build of an index ended with status {status}; report this")
-                yield SLICE_ENTRIES - int(state[2])
-
-    def publish(self) -> None:
-        """Make a built index readable."""
-        set_tree_state(self.mem, self.handle, ix.INDEX_READY)
-
     def drop(self) -> None:
         """Withdraw the index, if it is not withdrawn yet, and free its memory. A repeated call continues, or does
         nothing.
@@ -326,7 +235,7 @@ class OrderedIndex:
         others. between: called before each slice.
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
-        cursor = self.shape.empty_target()
+        cursor = self.shape.below()
         version = int(descriptor_word(self.mem, self.handle, ix.I_VERSION))
         status = ST_MORE
         while status == ST_MORE:

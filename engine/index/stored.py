@@ -6,8 +6,8 @@ withdraws its handle (`engine/memory/handles_kernels.py`): from then on every re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,9 @@ class Tree(Protocol):
     def drop(self) -> None:
         """Free its memory."""
 
+    def counters(self) -> dict[str, int]:
+        """Return the number of entries and others; -1 each if the index was dropped."""
+
 
 T = TypeVar("T", bound=Tree)
 
@@ -59,6 +62,7 @@ class Stored(Generic[T]):
     """One ordered or unique index of a table."""
 
     __slots__ = ("definition", "table_name", "tree")
+    _remove_rows: ClassVar[Callable[..., int]]
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
         """Wrap an index that is in no list yet."""
@@ -90,11 +94,29 @@ class Stored(Generic[T]):
         """
         self.tree.drop()
 
+    def forget(self, fragment: int) -> None:
+        """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
+        state = np.zeros(3, dtype=np.int64)
+        status = ST_MORE
+        while status == ST_MORE:
+            state[1] = SLICE_SLOTS
+            status = self._remove_rows(self.tree.mem, self.tree.handle, fragment, state)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its name, columns, kind and number of entries as plain values."""
+        return {
+            "name": self.name,
+            "columns": list(self.definition.columns),
+            "unique": self.definition.is_unique,
+            "entries": max(0, self.tree.counters()["entries"]),
+        }
+
 
 class StoredIndex(Stored[OrderedIndex]):
     """One ordered index of a table."""
 
     __slots__ = ()
+    _remove_rows = staticmethod(remove_rows)
 
     def __init__(
         self,
@@ -108,20 +130,3 @@ class StoredIndex(Stored[OrderedIndex]):
         """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
         tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
         super().__init__(table.name, definition, tree)
-
-    def forget(self, fragment: int) -> None:
-        """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
-        state = np.zeros(3, dtype=np.int64)
-        status = ST_MORE
-        while status == ST_MORE:
-            state[1] = SLICE_SLOTS
-            status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return its name, columns, kind and number of entries as plain values."""
-        return {
-            "name": self.name,
-            "columns": list(self.definition.columns),
-            "unique": self.definition.is_unique,
-            "entries": max(0, int(descriptor_word(self.tree.mem, self.tree.handle, ix.I_COUNT))),
-        }

@@ -22,10 +22,9 @@ from tidemark.engine.index.tree_nodes_kernels import (
 )
 from tidemark.engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks
 from tidemark.engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
-from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
 
 
 @helper
@@ -229,7 +228,6 @@ def level_nodes(mem, tree, parent, number, left, right, level):
 
 @helper
 def lower_root(mem, tree):
-    """Remove roots that have one child."""
     while mem[tree + X.I_HEIGHT] > 1 and mem[mem[tree + X.I_ROOT] + X.N_COUNT] == 1:
         root = mem[tree + X.I_ROOT]
         mem[tree + X.I_ROOT] = mem[children_of(mem, tree, root)]
@@ -294,40 +292,7 @@ def remove_row(mem, tree, place):
 
 @helper
 def has_row(mem, tree, place):
-    """Whether the row at a place has its entry."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     keys = side_part(mem, tree, X.SIDE_TARGET)
     leaf = descend(mem, tree, mem, keys, words, place)
     return find_in_leaf(mem, tree, leaf, mem, keys, words, place) & 1
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
-def tree_insert_run(mem, tree, places, start, stop):
-    """Add the entries of the rows at places[start:stop], which must be reserved; returns the number added.
-
-    Skips an entry that exists: an online build may meet a row after its commit. ST_INVARIANT if no room was reserved.
-    """
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    added = 0
-    for i in range(start, stop):
-        status = add_row(mem, tree, places[i])
-        if status == A.OK:
-            added += 1
-        elif status != A.ST_DUPLICATE:
-            return status
-    return added
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
-def tree_delete_run(mem, tree, places, start, stop):
-    """Remove the entries of the rows at places[start:stop]; returns the number removed."""
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    removed = 0
-    for i in range(start, stop):
-        if remove_row(mem, tree, places[i]) == A.OK:
-            removed += 1
-    return removed

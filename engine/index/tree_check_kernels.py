@@ -23,7 +23,6 @@ from tidemark.engine.rows.rows_kernels import map_get
 
 @helper
 def fault(state, number, evidence):
-    """Record a fault and return ST_INVARIANT."""
     state[X.CK_FAULT] = number
     state[X.CK_EVIDENCE] = evidence
     return A.ST_INVARIANT
@@ -31,7 +30,6 @@ def fault(state, number, evidence):
 
 @helper
 def leads_to_live_row(mem, place):
-    """Whether a place holds a LIVE row."""
     page = place >> X.PLACE_SHIFT
     if page <= 0 or page >= mem.size >> A.PAGE_SHIFT:
         return False

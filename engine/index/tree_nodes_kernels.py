@@ -64,13 +64,11 @@ def planes_of(mem, tree, level):
 
 @helper
 def children_of(mem, tree, node):
-    """Return the address of the plane of children of an inner node."""
     return node + X.NODE_HEADER_WORDS + (word_at(mem, tree + X.I_WORDS) + 1) * word_at(mem, tree + X.I_INNER_CAPACITY)
 
 
 @helper
 def places_of(mem, tree, leaf):
-    """Return the address of the plane of places of a leaf."""
     return leaf + X.NODE_HEADER_WORDS + word_at(mem, tree + X.I_WORDS) * word_at(mem, tree + X.I_LEAF_CAPACITY)
 
 

@@ -58,7 +58,6 @@ def give_out(mem, tree, leaf, first, count, step, places, keys, done):
 
 @helper
 def move_cursor(mem, tree, leaf, number, cursor):
-    """Move a cursor to an entry."""
     place = mem[places_of(mem, tree, leaf) + number]
     cursor[X.TG_PLACE] = place
     if mem[tree + X.I_IS_EXACT]:
@@ -101,23 +100,6 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
     return done, last_leaf, last_number
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan(mem, tree, cursor, bound, limit, places, keys):
-    """Read the places of the next entries after `cursor` and before `bound`, at most `limit`, in ascending order.
-
-    cursor and bound are targets (TG_ words, two words of slack after the longest key); the cursor moves to the last
-    entry read. keys: empty, or room for W words for each. Returns the number of entries, fewer than `limit` at the end,
-    or ST_DROPPED if the index was dropped.
-    """
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
-    if done > 0:
-        move_cursor(mem, tree, leaf, number, cursor)
-    return done
-
-
 @helper
 def entries_before(mem, tree, cursor, bound, limit, places, keys):
     """Like `next_entries`, in descending order: before `cursor` and after `bound`."""
@@ -145,16 +127,12 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
     return done, last_leaf, last_number
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
-    """Like `tree_scan`, in descending order: the next entries before `cursor` and after `bound`."""
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
-    if done > 0:
-        move_cursor(mem, tree, leaf, number, cursor)
-    return done
+@helper
+def entries_between(mem, tree, cursor, bound, reverse, limit, places, keys):
+    """Do `next_entries`, or `entries_before` if `reverse`."""
+    if reverse:
+        return entries_before(mem, tree, cursor, bound, limit, places, keys)
+    return next_entries(mem, tree, cursor, bound, limit, places, keys)
 
 
 @helper

@@ -77,7 +77,6 @@ def find_in_leaf(mem, tree, leaf, keys, at, words, place):
 
 @helper
 def first_leaf_below(mem, tree, node):
-    """Return the leftmost leaf below a node."""
     while mem[node + X.N_LEVEL] > 0:
         node = mem[children_of(mem, tree, node)]
     return node
@@ -145,7 +144,6 @@ def descend_right(mem, tree):
 
 @helper
 def read_entry_words(mem, tree, node, number, out, at):
-    """Copy the W key words of an entry to out[at:]."""
     capacity = capacity_of(mem, tree, mem[node + X.N_LEVEL])
     entry = node + X.NODE_HEADER_WORDS + number
     for i in range(mem[tree + X.I_WORDS]):

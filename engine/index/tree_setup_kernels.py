@@ -16,7 +16,6 @@ from tidemark.engine.rows import columns_layout as K
 
 @helper
 def give_side(mem, tree):
-    """Free the scratch parts."""
     if mem[tree + X.I_SIDE_IS_PAGE]:
         give_page(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE] >> A.PAGE_SHIFT)
     elif mem[tree + X.I_SIDE] != 0:

@@ -6,16 +6,15 @@ The entries are in the arena; operations, commits and rollbacks change them (doc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index import unique_layout as un
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
-from tidemark.engine.index.stored import SLICE_SLOTS, Stored
+from tidemark.engine.index.stored import Stored
 from tidemark.engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
 from tidemark.engine.index.unique_setup_kernels import (
     collect_unique,
@@ -113,15 +112,15 @@ class UniqueHash:
 
         between: called before each slice. fragments: None for the fragments of its creation.
         """
-        state = np.zeros(un.CU_WORDS, dtype=np.int64)
+        state = np.zeros(ix.CU_WORDS, dtype=np.int64)
         version = self._counters()[0]
         status = ST_MORE
         while status == ST_MORE:
             between()
             status = check_unique_entries(self.mem, self.handle, state)
         now, entries, _, _ = self._counters()
-        if status == OK and now == version and state[un.CU_ENTRIES] != entries:
-            state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[un.CU_ENTRIES]
+        if status == OK and now == version and state[ix.CU_ENTRIES] != entries:
+            state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[ix.CU_ENTRIES]
         for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
@@ -137,6 +136,7 @@ class StoredUnique(Stored[UniqueHash]):
     """One unique index of a table."""
 
     __slots__ = ()
+    _remove_rows = staticmethod(forget_unique)
 
     def __init__(
         self,
@@ -151,20 +151,3 @@ class StoredUnique(Stored[UniqueHash]):
         """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
         tree = UniqueHash(arena, table, layout, definition.columns, fragments, seed, state)
         super().__init__(table.name, definition, tree)
-
-    def forget(self, fragment: int) -> None:
-        """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
-        state = np.zeros(2, dtype=np.int64)
-        status = ST_MORE
-        while status == ST_MORE:
-            state[1] = SLICE_SLOTS
-            status = forget_unique(self.tree.mem, self.tree.handle, fragment, state)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return its name, columns, kind and number of entries as plain values."""
-        return {
-            "name": self.name,
-            "columns": list(self.definition.columns),
-            "unique": True,
-            "entries": max(0, self.tree.counters()["entries"]),
-        }

@@ -10,7 +10,7 @@ before it does anything else; commit and rollback only remove entries.
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
+from tidemark.engine.index.changes_kernels import place_of
 from tidemark.engine.index.unique_entries_kernels import entry_at, meet_others, remove_entry, take_entry
 from tidemark.engine.index.unique_keys_kernels import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
 from tidemark.engine.jit.kernel import helper
@@ -18,7 +18,6 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import newest_operation, var_as_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import handle_of
-from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 
 
@@ -32,13 +31,7 @@ def uniques_of(mem, fragment):
 @helper
 def takes(mem, txn, index):
     """Whether operations of a transaction take entries of an index."""
-    return mem[index + X.I_UNIQUE] != 0 and mem[index + U.U_TAKES] <= mem[txn + A.X_GENERATION]
-
-
-@helper
-def row_place(mem, fragment, rowid):
-    """Return the place of a row."""
-    return map_get(mem, fragment, rowid >> 16) << X.PLACE_SHIFT | rowid & 0xFFFF
+    return mem[index + X.I_UNIQUE] != 0 and mem[index + X.U_TAKES] <= mem[txn + A.X_GENERATION]
 
 
 @helper
@@ -53,7 +46,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
     status = meet_others(mem, txn, buf, index, tag, place, words)
     if status == A.ST_UNIQUE:
         if mem[index + X.I_STATE] != X.INDEX_READY:
-            mem[index + U.U_SUSPECTS] += 1  # the build walks the rows again
+            mem[index + X.U_SUSPECTS] += 1  # the build walks the rows again
             status = A.OK
         mem[txn + A.X_UNIQUE] = handle_of(mem, index)
     if status != A.OK:
@@ -115,7 +108,7 @@ def lead_taken(mem, txn, indexes, fragment):
     """Point the entries taken for place 0 to the row that was inserted last."""
     operation = mem[txn + A.X_LAST]
     rowid = (mem[operation + A.O_ROWID] & A.ROWID_MASK) + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1
-    place = row_place(mem, fragment, rowid)
+    place = place_of(mem, fragment, rowid)
     for i in range(mem[indexes + X.XL_COUNT]):
         tag = mem[indexes + X.XL_TAGS + i]
         if tag != NO_TAG:
@@ -161,7 +154,7 @@ def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
-    place = row_place(mem, fragment, rowid)
+    place = place_of(mem, fragment, rowid)
     newest = newest_operation(mem[row])
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
@@ -180,7 +173,7 @@ def leave_deleted(mem, txn, fragment, rowid):
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
-    place = row_place(mem, fragment, rowid)
+    place = place_of(mem, fragment, rowid)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
         if mem[index + X.I_UNIQUE] != 0 and mem[index + X.I_BIRTH] <= mem[txn + A.X_GENERATION]:
@@ -196,7 +189,7 @@ def give_inserted(mem, txn, fragment, rowid):
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
-    place = row_place(mem, fragment, rowid)
+    place = place_of(mem, fragment, rowid)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
         if takes(mem, txn, index):
@@ -223,7 +216,7 @@ def give_updated(mem, txn, buf, operation, fragment, row):
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
-    place = row_place(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
+    place = place_of(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
         if not takes(mem, txn, index):

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
 from tidemark.engine.index.key_words_kernels import row_of_place, side_part
 from tidemark.engine.index.tree_build_kernels import next_live
 from tidemark.engine.index.tree_check_kernels import fault
@@ -106,7 +105,7 @@ def check_among(mem, index, at, length, state):
         entry = mem[at + i]
         if entry == 0:
             continue
-        state[U.CU_ENTRIES] += 1
+        state[X.CU_ENTRIES] += 1
         place = entry & A.COMPACT_MASK
         row = row_of_place(mem, place)
         if is_held(mem, row):
@@ -128,18 +127,18 @@ def check_unique_entries(mem, index, state):
     if index == 0:
         return A.ST_DROPPED
     hash = mem[index + X.I_UNIQUE]
-    if mem[hash + A.F_SEGMENTS] == 0 or state[U.CU_DIRECTORY] >= 1 << mem[hash + A.F_INDEX_DEPTH]:
+    if mem[hash + A.F_SEGMENTS] == 0 or state[X.CU_DIRECTORY] >= 1 << mem[hash + A.F_INDEX_DEPTH]:
         return A.OK
-    at = state[U.CU_DIRECTORY]
+    at = state[X.CU_DIRECTORY]
     segment = mem[mem[hash + A.F_DIRECTORY + (at >> 9)] + (at & 511)]
     is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # a segment is in the directory at every position with these bits
-    part = state[U.CU_PART]
+    part = state[X.CU_PART]
     if is_first and part < mem[segment + A.SEG_BLOCKS]:
-        state[U.CU_PART] = part + 1
+        state[X.CU_PART] = part + 1
         status = check_among(mem, index, mem[segment + A.SEG_BLOCK + part], A.BLOCK_WORDS, state)
     else:
-        state[U.CU_PART] = 0
-        state[U.CU_DIRECTORY] = at + 1
+        state[X.CU_PART] = 0
+        state[X.CU_DIRECTORY] = at + 1
         count = mem[segment + A.SEG_OVERFLOW_COUNT] if is_first else 0
         status = check_among(mem, index, mem[segment + A.SEG_OVERFLOW], count, state)
     return A.ST_MORE if status == A.OK else status
@@ -152,7 +151,7 @@ def unique_counters(mem, index, out):
     if index == 0:
         return A.ST_DROPPED
     hash = mem[index + X.I_UNIQUE]
-    out[0] = mem[index + U.U_VERSION]
+    out[0] = mem[index + X.U_VERSION]
     out[1] = mem[hash + A.F_INDEX_COUNT]
     out[2] = mem[hash + A.F_SEGMENTS]
     out[3] = mem[hash + A.F_INDEX_BLOCKS]

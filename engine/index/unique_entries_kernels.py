@@ -10,7 +10,6 @@ An entry maps a tag to a place, in the hash of the primary index (`primary_kerne
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
 from tidemark.engine.index.key_words_kernels import row_of_place, side_part
 from tidemark.engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
 from tidemark.engine.jit.kernel import helper
@@ -25,13 +24,11 @@ from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, 
 
 @helper
 def fragment_of_place(mem, place):
-    """Return the fragment of the row at a place."""
     return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
 
 
 @helper
 def rowid_of_place(mem, place):
-    """Return the ROWID of the row at a place."""
     return mem[((place >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
 
 
@@ -65,7 +62,7 @@ def take_entry(mem, index, tag, place):
     """Add the entry of a tag and place; OK or ST_MEMORY."""
     status = index_insert(mem, mem[index + X.I_UNIQUE], tag, wide_rowid(place))
     if status == A.OK:
-        mem[index + U.U_VERSION] += 1
+        mem[index + X.U_VERSION] += 1
     return status
 
 
@@ -74,7 +71,7 @@ def remove_entry(mem, index, tag, place):
     """Remove the entry of a tag and place; OK, or ST_MISSING if there is none."""
     if mem[mem[index + X.I_UNIQUE] + A.F_SEGMENTS] == 0:
         return A.ST_MISSING
-    mem[index + U.U_VERSION] += 1
+    mem[index + X.U_VERSION] += 1
     return index_remove(mem, mem[index + X.I_UNIQUE], tag, wide_rowid(place))
 
 

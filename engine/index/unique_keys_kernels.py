@@ -8,7 +8,6 @@ The encoder and the key words are those of ordered indexes; a key with a NULL ha
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
 from tidemark.engine.index.key_words_kernels import (
     NO_VAR_PART,
     encode_key,
@@ -105,7 +104,7 @@ def tag_in(mem, index, number, words):
     """Return the tag of the key words in a scratch part; NO_TAG if there are none."""
     if words == 0:
         return NO_TAG
-    return tag_of(mem, side_part(mem, index, number), words, mem[index + U.U_SEED])
+    return tag_of(mem, side_part(mem, index, number), words, mem[index + X.U_SEED])
 
 
 @helper

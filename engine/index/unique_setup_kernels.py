@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index import unique_layout as U
 from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
 from tidemark.engine.index.tree_build_kernels import next_live
 from tidemark.engine.index.tree_setup_kernels import give_side, shape_descriptor
@@ -47,8 +46,8 @@ def make_unique(mem, pool, shape, constants, seed):
         return 0
     mem[hash + A.F_POOL] = pool
     mem[index + X.I_UNIQUE] = hash
-    mem[index + U.U_SEED] = seed
-    mem[index + U.U_TAKES] = 0 if shape[0] == X.INDEX_READY else U.TAKES_NEVER
+    mem[index + X.U_SEED] = seed
+    mem[index + X.U_TAKES] = 0 if shape[0] == X.INDEX_READY else X.TAKES_NEVER
     mem[index + X.I_BUILT_FRAGMENT] = 0
     mem[A.S_UNLISTED] = handle_of(mem, index)
     return mem[A.S_UNLISTED]
@@ -75,7 +74,7 @@ def begin_unique(mem, index):
     if index == 0:
         return A.ST_DROPPED
     mem[A.S_INDEX_GENERATION] += 1
-    mem[index + U.U_TAKES] = mem[A.S_INDEX_GENERATION]
+    mem[index + X.U_TAKES] = mem[A.S_INDEX_GENERATION]
     mem[index + X.I_STATE] = X.INDEX_BUILDING
     return mem[A.S_INDEX_GENERATION]
 
@@ -88,8 +87,8 @@ def enforce_unique(mem, index, is_forced):
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED
-    suspects = mem[index + U.U_SUSPECTS]
-    mem[index + U.U_SUSPECTS] = 0
+    suspects = mem[index + X.U_SUSPECTS]
+    mem[index + X.U_SUSPECTS] = 0
     if suspects == 0 or is_forced:
         mem[index + X.I_STATE] = X.INDEX_READY
     return A.OK if suspects == 0 else A.ST_MORE
@@ -117,7 +116,7 @@ def walk_unique(mem, index, fragment, state, out):
         if words == 0:
             continue
         tag = tag_in(mem, index, X.SIDE_TARGET, words)
-        status = meet_others(mem, index + U.U_EVIDENCE, mem, index, tag, place, words)
+        status = meet_others(mem, index + X.U_EVIDENCE, mem, index, tag, place, words)
         if status == A.OK and entry_at(mem, index, tag, place) == 0:
             status = take_entry(mem, index, tag, place)
         if status != A.OK:
@@ -173,7 +172,7 @@ def collect_unique(mem, index, fragment, tags, places, side, state):
             return A.OK if place == -1 else A.ST_MORE
         if not is_null_row(mem, index, place):
             words = encode_row(mem, index, place, side, 0, side, out, out - 2)
-            tags[state[2]] = tag_of(side, out, words, mem[index + U.U_SEED])
+            tags[state[2]] = tag_of(side, out, words, mem[index + X.U_SEED])
             places[state[2]] = place
             state[2] += 1
     return A.ST_MORE

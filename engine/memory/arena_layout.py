@@ -235,7 +235,6 @@ OP_DISK_KEPT = 1 << 11  # an update whose record has no disk part
 OP_AUTHORED = 1 << 12  # done for another site: the row's author is set to X_AUTHOR
 OP_ABSENT = 1 << 13  # a lock of a key without a row: the slot that holds the key is freed with the lock
 OP_KIND_MASK = 0xFF
-OP_FLAG_MASK = 0xFFFF
 OP_RECORD_SHIFT = 16
 RUN_MAX = (1 << 11) - 1  # rows of one insert record: 11 bits
 MODE_INSERT = 0

@@ -46,7 +46,6 @@ def take_page(mem, pool):
 
 @helper
 def give_page(mem, pool, page):
-    """Return a page to the pool."""
     mem[page << A.PAGE_SHIFT] = mem[pool + A.P_FREE_PAGES]
     mem[pool + A.P_FREE_PAGES] = page
     mem[pool + A.P_FREE_PAGE_COUNT] += 1
@@ -67,7 +66,6 @@ def link_block(mem, pool, block):
 
 @helper
 def unlink_block(mem, pool, block):
-    """Remove a block from the list of free ones."""
     after, before = mem[block], mem[block + 1]
     if before != 0:
         mem[before] = after
@@ -137,7 +135,6 @@ def take_cell(mem):
 
 @helper
 def give_cell(mem, cell):
-    """Free an operation cell."""
     mem[cell] = mem[A.S_FREE_CELLS]
     mem[A.S_FREE_CELLS] = cell
 

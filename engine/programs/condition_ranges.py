@@ -56,7 +56,7 @@ def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
 
 def _of_one(found: list[dict[str, Known]]) -> dict[str, Known]:
     """Return the facts about a row that at least one of the conditions accepts."""
-    possible = [each for each in found if not _is_never(each)]
+    possible = [each for each in found if not is_never(each)]
     if len(possible) < 2:
         return possible[0] if possible else found[-1]
     together: dict[str, Known] = {}
@@ -93,7 +93,7 @@ def _literal_start(pattern: bytes) -> bytes:
     return bytes(start)
 
 
-def _is_never(known: dict[str, Known]) -> bool:
+def is_never(known: dict[str, Known]) -> bool:
     """Whether no row can have these values."""
     return any(not isinstance(each, Between) and len(each) == 0 for each in known.values())
 

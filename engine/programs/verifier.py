@@ -167,7 +167,6 @@ class Verifier:
         described, defaults = column_words(compute_layout(self.definition), self.columns)
         self.column_words = words[p.PROGRAM_HEADER_WORDS : start]
         self.constants = words[end:]
-        self.own_constants = len(defaults) // 8
         if not np.array_equal(self.column_words, described) or self.constants.tobytes()[: len(defaults)] != defaults:
             raise self._wrong(f"was made for other columns than those of {self.definition.name}")
         if not 1 <= words[p.H_MAIN] <= count:

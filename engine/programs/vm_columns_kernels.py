@@ -24,13 +24,11 @@ IS_DAMAGED = -3
 
 @helper
 def column_at(number):
-    """Return the offset of a column's words in the program."""
     return P.PROGRAM_HEADER_WORDS + number * K.COLUMN_WORDS
 
 
 @helper
 def constants_at(program):
-    """Return the offset of the constants in the program."""
     return (
         P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS + program[P.H_INSTRUCTIONS] * P.INSTRUCTION_WORDS
     )
@@ -370,9 +368,3 @@ def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, 
             work[nulls + step] = is_null
             seen |= is_null
     work[P.W_NULLS_SEEN + target] = seen
-
-
-@helper
-def is_bytes_column(program, column):
-    """Whether a column has characters or bytes."""
-    return program[column + K.CW_CLASS] == K.CLASS_BYTES

@@ -160,7 +160,7 @@ def compare_registers(work, one, other, kind, begin, end):
 
 
 @helper
-def order_nulls(work, is_sql, null_order, k, begin, end):
+def order_nulls(work, is_sql, null_order, begin, end):
     """Set the comparison of rows with NULL in a scratch register; 2 means that the branch is not taken.
 
     null_order: by the historic rule, the result if only the left one is NULL; 0 if the branch is not taken then either.

@@ -20,7 +20,6 @@ from tidemark.engine.programs.vm_columns_kernels import (
     column_at,
     compare_bytes,
     constants_at,
-    is_bytes_column,
     is_like,
     read_bytes,
     read_fixed_numbers,
@@ -173,7 +172,7 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
     value = program[at + P.I_VALUE]
     is_sql = (head >> P.FLAGS_SHIFT) & P.FL_SQL != 0
     null_order = -1
-    if is_bytes_column(program, column):
+    if program[column + K.CW_CLASS] == K.CLASS_BYTES:
         _compare_columns(data, rows, program, work, at, k, begin, end)
         if condition >= P.COND_LIKE:
             null_order = 0
@@ -194,7 +193,7 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
             null_order = 1
         else:
             compare_registers(work, P.SCRATCH, P.SCRATCH_OTHER, kind, begin, end)
-    order_nulls(work, is_sql, null_order, k, begin, end)
+    order_nulls(work, is_sql, null_order, begin, end)
     if condition >= P.COND_LIKE:
         condition &= 1  # even conditions branch on 0, odd ones on anything else
     branch_rows(work, (_TAKEN >> (3 * condition)) & 7, program[at + P.I_TARGET], k, begin, end)

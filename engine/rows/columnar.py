@@ -142,7 +142,8 @@ def encode_arrays(
     fixed = _fixed_part(layout, arrays, count)
     keys = EncodedKeys(fixed, layout.fixed_words, layout.key_words, NO_WORDS, count)
     if layout.key_in_var:
-        keys = _variable_keys([place.column for place in layout.key_places], _key_arrays(row_format, arrays), count)
+        key_arrays = [arrays[place.position] for place in layout.key_places]
+        keys = _variable_keys([place.column for place in layout.key_places], key_arrays, count)
     images, stride, offsets = fixed, layout.fixed_words, NO_WORDS
     if layout.has_var:
         images, offsets = _encode_var(row_format, layout, arrays, fixed, keys, count, first_row)
@@ -187,10 +188,6 @@ def _join_disk(
     images = np.empty(int(offsets[count]), np.int64)
     check_status(disk_kernels.join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, count))
     return images, offsets
-
-
-def _key_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array]) -> list[pa.Array]:
-    return [arrays[place.position] for place in row_format.layout.key_places]
 
 
 # --- fixed columns --------------------------------------------------------------------------------

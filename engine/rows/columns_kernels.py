@@ -17,7 +17,6 @@ _PASSES_MAX = 8
 
 @helper
 def bit(bitmap, position):
-    """Return one bit of a bitmap."""
     return (bitmap[position >> 3] >> (position & 7)) & 1
 
 
@@ -73,19 +72,16 @@ def scatter_8(image, source, first, stride, units, begin, count):
 
 @kernel("int64(int32[::1], Array(int32, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_4(image, source, first, stride, units, begin, count):
-    """Scatter as `scatter_8` does, in 4-byte units."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
 @kernel("int64(int16[::1], Array(int16, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_2(image, source, first, stride, units, begin, count):
-    """Scatter as `scatter_8` does, in 2-byte units."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def scatter_1(image, source, first, stride, units, begin, count):
-    """Scatter as `scatter_8` does, in single bytes."""
     return _scatter(image, source, first, stride, units, begin, count)
 
 
@@ -97,19 +93,16 @@ def gather_8(target, image, first, stride, units, begin, count):
 
 @kernel("int64(int32[::1], Array(int32, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_4(target, image, first, stride, units, begin, count):
-    """Gather as `gather_8` does, in 4-byte units."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(int16[::1], Array(int16, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_2(target, image, first, stride, units, begin, count):
-    """Gather as `gather_8` does, in 2-byte units."""
     return _gather(target, image, first, stride, units, begin, count)
 
 
 @kernel("int64(uint8[::1], Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64)", nogil=True)
 def gather_1(target, image, first, stride, units, begin, count):
-    """Gather as `gather_8` does, in single bytes."""
     return _gather(target, image, first, stride, units, begin, count)
 
 

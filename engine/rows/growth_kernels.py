@@ -112,7 +112,6 @@ def set_aside(mem, segment, blocks, target):
 
 @helper
 def put_back(mem, segment, blocks, source):
-    """Undo `set_aside`."""
     for number in range(blocks):
         block = mem[segment + A.SEG_BLOCK + number]
         for i in range(A.BLOCK_WORDS):
@@ -291,7 +290,6 @@ def reserve_index(mem, fragment, expected, at):
 
 @helper
 def drop_index(mem, fragment):
-    """Release all memory of a fragment's primary index."""
     pool = mem[fragment + A.F_POOL]
     block = mem[fragment + A.F_SEGMENT_BLOCK]
     used = mem[fragment + A.F_SEGMENT_USED]

@@ -67,7 +67,6 @@ def row_key(mem, fragment, row):
 
 @helper
 def row_tag(mem, fragment, row, seed):
-    """Return the tag of a stored row's key."""
     first, words = row_key(mem, fragment, row)
     return tag_of(mem, first, words, seed)
 
@@ -155,7 +154,6 @@ def touch_buckets(mem, fragment, tag):
 
 @helper
 def entry_rowid(mem, entry):
-    """Return the ROWID of an index entry, given its address."""
     return wide_rowid(mem[entry] & A.COMPACT_MASK)
 
 

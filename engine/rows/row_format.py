@@ -208,9 +208,9 @@ class RowFormat:
                 pieces.append(packer.pack(value))
         return b"".join(pieces)
 
-    def decode_key(self, words: Any, word_offset: int = 0) -> Any:
+    def decode_key(self, words: Any) -> Any:
         """Return the key value (a tuple if there are several key columns) of canonical key words."""
-        stored = key_pieces(words.data.cast("B")[word_offset * WORD_BYTES :].tobytes(), self._key_packers)
+        stored = key_pieces(words.tobytes(), self._key_packers)
         values = [column.type.loaded(value) for column, value in zip(self.key_columns, stored, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
@@ -454,18 +454,6 @@ class RowFormat:
         except RowTooLarge as error:
             raise self._too_large(error, None) from None
         return np.frombuffer(laid, _INT64)
-
-    def apply_disk_changes(self, part: Words, changes: Changes) -> Words:
-        """Return a new disk part with the disk changes among `changes` applied; the given one stays unchanged.
-
-        Shapes: `part` is exactly one disk part. Raises: RowTooLarge, PageDamaged.
-        """
-        if changes.disk is None:
-            return part.copy()
-        try:
-            return np.frombuffer(self._disk_changed(part.data.cast("B"), changes.disk), _INT64)
-        except RowTooLarge as error:
-            raise self._too_large(error, None) from None
 
     def _disk_changed(self, part: memoryview, changes: Changes) -> bytearray:
         if self.disk is None:

@@ -65,6 +65,11 @@ def known_row_address(mem, fragment, rowid):
 
 
 @helper
+def is_live(mem, row):
+    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE
+
+
+@helper
 def compact_rowid(rowid):
     """Return the 33-bit form of a ROWID, for index entries."""
     return (rowid >> 16) << A.COMPACT_SLOT_BITS | (rowid & 0xFFFF)

@@ -18,27 +18,23 @@ from tidemark.engine.memory.pool_kernels import take_block
 
 @helper
 def segment_of(mem, fragment, tag):
-    """Return the address of the segment descriptor for a tag."""
     index = tag & ((1 << word_at(mem, fragment + A.F_INDEX_DEPTH)) - 1)
     return word_at(mem, word_at(mem, fragment + A.F_DIRECTORY + (index >> 9)) + (index & 511))
 
 
 @helper
 def bucket_address(mem, segment, bucket):
-    """Return the address of a bucket by number."""
     return word_at(mem, segment + A.SEG_BLOCK + (bucket >> 6)) + (bucket & 63) * A.BUCKET_WORDS
 
 
 @helper
 def first_bucket(mem, segment, tag):
-    """Return the first of the two buckets of a tag."""
     mixed = ((tag * 0x9E3779B1) >> 12) & 0xFFFFF
     return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 
 
 @helper
 def second_bucket(mem, segment, tag):
-    """Return the second of the two buckets of a tag."""
     mixed = (((tag ^ (tag >> 15)) * 0x85EBCA77) >> 10) & 0xFFFFF
     return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
 

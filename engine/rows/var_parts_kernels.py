@@ -26,7 +26,6 @@ def class_of(free_words):
 
 @helper
 def unlink_page(mem, fragment, page):
-    """Remove a var page from its list."""
     base = page << A.PAGE_SHIFT
     before = mem[base + A.VP_PREVIOUS]
     after = mem[base + A.VP_NEXT]
@@ -40,7 +39,6 @@ def unlink_page(mem, fragment, page):
 
 @helper
 def link_page(mem, fragment, page, wanted):
-    """Put a var page at the front of a list."""
     base = page << A.PAGE_SHIFT
     first = mem[fragment + A.F_VAR_LISTS + wanted]
     mem[base + A.VP_CLASS] = wanted
@@ -169,7 +167,6 @@ def var_words(mem, reference):
 
 @helper
 def give_var(mem, fragment, reference):
-    """Free all chunks of a var part."""
     while reference != 0:
         base = (reference >> 16) << A.PAGE_SHIFT
         word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]

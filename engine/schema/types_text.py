@@ -20,6 +20,12 @@ class _Sized(ColumnType):
     length: int
     length_max: ClassVar[int]
 
+    def _characters(self, value: Any) -> bytes:
+        value, octets = _utf8(value)
+        if len(value) > self.length:
+            raise _too_long(self.length, "characters", value)
+        return octets
+
     def __post_init__(self) -> None:
         if not is_int(self.length) or not 1 <= self.length <= self.length_max:
             raise SchemaInvalid(
@@ -43,21 +49,43 @@ def _utf8(value: Any) -> tuple[str, bytes]:
         raise ValueOutOfRange(f"holds valid Unicode, got a lone surrogate in {shown(value)}") from None
 
 
-def _octets(value: Any) -> bytes:
-    value = plain(value)
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    raise mismatch("bytes", value)
+def _octets(value: Any, limit: int) -> bytes:
+    octets = plain(value)
+    if isinstance(octets, (bytearray, memoryview)):
+        octets = bytes(octets)
+    if not isinstance(octets, bytes):
+        raise mismatch("bytes", octets)
+    if len(octets) > limit:
+        raise _too_long(limit, "bytes", octets)
+    return octets
 
 
 def _too_long(limit: int, unit: str, value: Any) -> ValueOutOfRange:
     return ValueOutOfRange(f"holds {limit} {unit}, got {len(value)}: {shown(value)}")
 
 
+class _Padded(_Sized):
+    """Values of `width` bytes in the fixed image."""
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s"
+
+    @property
+    def key_code(self) -> str:  # type: ignore[override]
+        return f"{self.width}s{-self.width % WORD_BYTES}x"
+
+
+class _Varying(_Sized):
+    """Values of up to `bytes_max` bytes in the var part."""
+
+    @property
+    def key_bytes_max(self) -> int:
+        return WORD_BYTES + words_for(self.bytes_max) * WORD_BYTES
+
+
 @dataclass(frozen=True, repr=False)
-class Char(_Sized):
+class Char(_Padded):
     """Up to `length` code points in 4 × length bytes of the fixed image; loaded exactly as stored.
 
     Raises: SchemaInvalid for a length out of range.
@@ -74,18 +102,8 @@ class Char(_Sized):
     def width(self) -> int:  # type: ignore[override]
         return 4 * self.length
 
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return f"{self.width}s"
-
-    @property
-    def key_code(self) -> str:  # type: ignore[override]
-        return f"{self.width}s{-self.width % WORD_BYTES}x"
-
     def stored(self, value: Any) -> bytes:
-        value, octets = _utf8(value)
-        if len(value) > self.length:
-            raise _too_long(self.length, "characters", value)
+        octets = self._characters(value)
         if octets.endswith(b"\0"):
             raise ValueOutOfRange(f"cannot keep a NUL at the end of {shown(value)}; use VarChar")
         return octets
@@ -100,7 +118,7 @@ class Char(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class Binary(_Sized):
+class Binary(_Padded):
     """`length` bytes in the fixed image; shorter values are padded with zero bytes and stay padded when loaded.
 
     Raises: SchemaInvalid for a length out of range.
@@ -119,19 +137,8 @@ class Binary(_Sized):
     def width(self) -> int:  # type: ignore[override]
         return self.length
 
-    @property
-    def code(self) -> str:  # type: ignore[override]
-        return f"{self.length}s"
-
-    @property
-    def key_code(self) -> str:  # type: ignore[override]
-        return f"{self.length}s{-self.length % WORD_BYTES}x"
-
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > self.length:
-            raise _too_long(self.length, "bytes", octets)
-        return octets.ljust(self.length, b"\0")
+        return _octets(value, self.length).ljust(self.length, b"\0")
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa
@@ -140,7 +147,7 @@ class Binary(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class VarChar(_Sized):
+class VarChar(_Varying):
     """Up to `length` code points, UTF-8, binary order.
 
     Raises: SchemaInvalid for a length out of range.
@@ -154,18 +161,11 @@ class VarChar(_Sized):
     length_max: ClassVar[int] = limits.VARCHAR_LENGTH_MAX
 
     @property
-    def key_bytes_max(self) -> int:
-        return WORD_BYTES + words_for(4 * self.length) * WORD_BYTES
-
-    @property
     def bytes_max(self) -> int:  # type: ignore[override]
         return 4 * self.length
 
     def stored(self, value: Any) -> bytes:
-        value, octets = _utf8(value)
-        if len(value) > self.length:
-            raise _too_long(self.length, "characters", value)
-        return octets
+        return self._characters(value)
 
     def loaded(self, stored: bytes) -> str:
         return str(stored, "utf-8")
@@ -177,7 +177,7 @@ class VarChar(_Sized):
 
 
 @dataclass(frozen=True, repr=False)
-class VarBinary(_Sized):
+class VarBinary(_Varying):
     """Up to `length` bytes.
 
     Raises: SchemaInvalid for a length out of range.
@@ -192,18 +192,11 @@ class VarBinary(_Sized):
     converts = False
 
     @property
-    def key_bytes_max(self) -> int:
-        return WORD_BYTES + words_for(self.length) * WORD_BYTES
-
-    @property
     def bytes_max(self) -> int:  # type: ignore[override]
         return self.length
 
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > self.length:
-            raise _too_long(self.length, "bytes", octets)
-        return octets
+        return _octets(value, self.length)
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa
@@ -248,10 +241,7 @@ class LongBinary(ColumnType):
         return "Blob"
 
     def stored(self, value: Any) -> bytes:
-        octets = _octets(value)
-        if len(octets) > limits.LOB_BYTES_MAX:
-            raise _too_long(limits.LOB_BYTES_MAX, "bytes", octets)
-        return octets
+        return _octets(value, limits.LOB_BYTES_MAX)
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa

@@ -21,7 +21,6 @@ START_3 = 0x7465646279746573
 
 @helper
 def sip_round(v0, v1, v2, v3):
-    """Apply one round to the four words of the state."""
     v0 += v1
     v1 = rotate(v1, 13) ^ v0
     v0 = rotate(v0, 32)
@@ -37,7 +36,6 @@ def sip_round(v0, v1, v2, v3):
 
 @helper
 def absorb(v0, v1, v2, v3, word):
-    """Absorb one word of the message."""
     v0, v1, v2, v3 = sip_round(v0, v1, v2, v3 ^ word)
     return v0 ^ word, v1, v2, v3
 
@@ -56,7 +54,6 @@ def finish(v0, v1, v2, v3, words, start, count, length):
 
 @helper
 def second_half(seed):
-    """Return the second half of the key."""
     return rotate(seed, 32) ^ SECOND_HALF
 
 

@@ -20,8 +20,8 @@ from tidemark.engine.disk.parts_kernels import (
     unplan_part,
 )
 from tidemark.engine.disk.undo_kernels import undo_promise
-from tidemark.engine.index.changes_kernels import promise_indexes
-from tidemark.engine.index.unique_changes_kernels import copy_entries, row_place, uniques_of
+from tidemark.engine.index.changes_kernels import place_of, promise_indexes
+from tidemark.engine.index.unique_changes_kernels import copy_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
@@ -122,7 +122,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == A.OK and indexes != 0:
-        status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
+        status = copy_entries(mem, txn, indexes, fragment, words, image, place_of(mem, fragment, rowid))
     operation = lead_insert(mem, txn, fragment, rowid, at) if status == A.OK else 0
     if operation == 0:
         return (A.ST_MEMORY if status == A.OK else status), 0
@@ -211,7 +211,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == A.OK and indexes != 0 and not kept:
-        status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
+        status = copy_entries(mem, txn, indexes, fragment, words, image, place_of(mem, fragment, rowid))
     if status == A.OK:
         status = promise_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.duplicate_keys import duplicate
+from tidemark.engine.access.row_operations import duplicate
 from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS

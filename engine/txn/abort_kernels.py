@@ -14,11 +14,12 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_away
 from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_cell
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
 from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var
 from tidemark.engine.rows.var_parts_kernels import give_var
-from tidemark.engine.txn.changes_kernels import drop_operation, restore_delete, set_lock
+from tidemark.engine.txn.changes_kernels import restore_delete, set_lock
 from tidemark.engine.txn.commit_kernels import finish, release_lock, release_row
 
 
@@ -105,7 +106,7 @@ def undo_until(mem, txn, buf, until, budget):
         else:
             mem[txn + A.X_FIRST] = 0
         mem[txn + A.X_OPS] -= 1
-        drop_operation(mem, operation)
+        give_cell(mem, operation)
     return status
 
 

@@ -9,14 +9,15 @@ transaction's buffer. Nothing here is visible to other transactions.
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.changes_kernels import promise_indexes, return_promises
-from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, row_place, take_entries, uniques_of
+from tidemark.engine.index.changes_kernels import place_of, promise_indexes, return_promises
+from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_image_away, newest_operation, own_fixed
+from tidemark.engine.log.own_images_kernels import is_image_away, lock_owner, newest_operation, own_fixed, own_kind
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.memory.handles_kernels import handle_of
+from tidemark.engine.memory.pool_kernels import take_cell
 from tidemark.engine.rows.primary_kernels import index_insert, index_remove
 from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
@@ -79,14 +80,14 @@ def lead_operation(mem, txn, fragment, rowid, record, previous):
 
 
 @helper
-def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
+def write_record(mem, txn, buf, fragment, kind, flags, words, rowid):
     """Append a record header to the transaction's buffer; return the record's offset."""
     at = mem[txn + A.X_USED]
     buf[at] = _pack_kind(kind, flags, words)
     buf[at + 1] = _pack_identity(
         mem[fragment + A.F_TABLE], mem[fragment + A.F_NUMBER], mem[fragment + A.F_SCHEMA_VERSION]
     )
-    buf[at + 2] = _pack_rows(rowid, count)
+    buf[at + 2] = _pack_rows(rowid, 1)
     buf[at + 3] = mem[txn + A.X_TAIL_WORD]
     mem[txn + A.X_USED] = at + words
     mem[txn + A.X_CHANGES] += 1
@@ -201,7 +202,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
             give_slot(mem, fragment, rowid, row)
             give_var(mem, fragment, reference)
             return A.ST_MEMORY
-        write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid, 1)
+        write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid)
         mem[txn + A.X_RUN] = operation
     image = mem[txn + A.X_USED] - words
     move_words(images, at, buf, image, words)
@@ -236,7 +237,7 @@ def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, re
     if indexes == 0:
         status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
     else:
-        place = row_place(mem, fragment, rowid)
+        place = place_of(mem, fragment, rowid)
         status = take_entries(mem, txn, buf, indexes, fragment, images, at, place)
         if status == A.OK:
             status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
@@ -277,7 +278,7 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
         give_var(mem, fragment, reference)
         return A.ST_MEMORY
     mem[operation + A.O_VAR] = reference
-    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, record_flags, L.OPERATION_WORDS + words, rowid, 1)
+    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, record_flags, L.OPERATION_WORDS + words, rowid)
     move_words(images, at, buf, record + L.OPERATION_WORDS, words)
     set_lock(mem, row, operation)
     return A.OK
@@ -338,7 +339,7 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
     if mem[fragment + A.F_HAS_DISK]:
         flags |= L.FLAG_DISK_KEPT
         mem[operation + A.O_RECORD] |= A.OP_DISK_KEPT
-    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, flags, L.OPERATION_WORDS + fixed, rowid, 1)
+    record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, flags, L.OPERATION_WORDS + fixed, rowid)
     if in_buffer:
         move_words(buf, source, buf, record + L.OPERATION_WORDS, fixed)
     else:
@@ -376,7 +377,7 @@ def put_delete(mem, txn, buf, fragment, rowid, row, flags):
     )
     if operation == 0:
         return A.ST_MEMORY
-    write_record(mem, txn, buf, fragment, L.KIND_DELETE, flags, L.OPERATION_WORDS, rowid, 1)
+    write_record(mem, txn, buf, fragment, L.KIND_DELETE, flags, L.OPERATION_WORDS, rowid)
     set_lock(mem, row, operation)
     if mem[fragment + A.F_INDEXES] != 0:
         promise_indexes(mem, txn, fragment, 0)
@@ -413,6 +414,39 @@ def restore_delete(mem, buf, operation):
 
 
 @helper
-def drop_operation(mem, operation):
-    """Free an operation's cell."""
-    give_cell(mem, operation)
+def busy(mem, txn, fragment, rowid, head):
+    """Store the row whose lock the caller must wait for in the transaction descriptor; return ST_BUSY."""
+    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
+    mem[txn + A.X_ROWID] = rowid
+    mem[txn + A.X_LOCK] = head & A.LOCK_MASK
+    return A.ST_BUSY
+
+
+@helper
+def meet_row(mem, txn, fragment, rowid, row, mode):
+    """Check whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this
+    transaction has deleted it, or a status code.
+    """
+    head = mem[row]
+    if head & A.LOCK_MASK == 0:
+        return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
+    if mode == A.MODE_INSERT and head & A.LOCK_SHARED:
+        return A.ST_DUPLICATE  # no transaction holds the row exclusively, so no wait is needed
+    if lock_owner(mem, head) != txn:
+        return busy(mem, txn, fragment, rowid, head)
+    if own_kind(mem, row) == L.KIND_DELETE:
+        if mem[newest_operation(head) + A.O_RECORD] & A.OP_ABSENT:
+            return (
+                A.ST_MISSING if mode == A.MODE_UPDATE else A.ST_DUPLICATE
+            )  # the transaction has reported the key as absent, see `lock_absent`
+        return A.OP_REINSERT if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
+    return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
+
+
+@helper
+def cancel_delete(mem, buf, row, head):
+    """Cancel the DELETE that `head` points to, after the update that replaces it was added."""
+    after = mem[row]
+    mem[row] = head
+    take_back_delete(mem, buf, row)
+    mem[row] = after

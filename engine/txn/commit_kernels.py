@@ -39,12 +39,13 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_away, newest_operation
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.pool_kernels import give_cell
 from tidemark.engine.rows.lcp_kernels import write_lcp_entry
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
 from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var, var_of, words_of_var
 from tidemark.engine.rows.var_parts_kernels import give_var
-from tidemark.engine.txn.changes_kernels import drop_operation, image_words
+from tidemark.engine.txn.changes_kernels import image_words
 from tidemark.engine.txn.commit_pages_kernels import are_at_hand, insert_image, list_pages
 from tidemark.engine.txn.delete_log_kernels import note_delete
 from tidemark.engine.txn.disk_changes_kernels import is_disk_kept, reference_at
@@ -401,7 +402,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
             return status
         done += cost_of(mem, operation, indexes, disk)
         after = mem[operation + A.O_NEXT]
-        drop_operation(mem, operation)
+        give_cell(mem, operation)
         operation = after
     finish(mem, txn)
     return A.OK

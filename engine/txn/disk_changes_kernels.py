@@ -1,5 +1,5 @@
-"""Effects of operations on rows with a disk part before commit: as `operations_kernels.py`, plus reservations of pages
-and UNDO log (D3).
+"""Effects of operations on rows with a disk part before commit: as `changes_kernels.py`, plus reservations of pages and
+UNDO log (D3).
 
 The plan for a disk part is in the last fixed word of the record's image, where the row has its disk reference. 0: write
 in place; positive: a page; negative: a plan cell. In a RESERVED row this word has the offset of its disk part in the
@@ -25,20 +25,16 @@ from tidemark.engine.disk.parts_kernels import (
 from tidemark.engine.disk.undo_kernels import undo_promise
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from tidemark.engine.log.own_images_kernels import is_away, newest_operation
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address
-from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import (
     change_row,
     image_words,
     reserve_row,
     touch_delete,
 )
-from tidemark.engine.txn.operations_kernels import busy, cancel_delete, meet_row, refused_status
 
 
 @helper
@@ -186,81 +182,8 @@ def newest_image(mem, row):
 
 
 @helper
-def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
-    """Insert, write or update a key that has an index entry."""
-    row = known_row_address(mem, fragment, rowid)
-    flags = meet_row(mem, txn, fragment, rowid, row, mode)
-    if flags < 0:
-        return flags
-    head = mem[row]
-    if flags == A.OP_REINSERT and is_away(mem, buf, newest_operation(head)):
-        return A.ST_SPOOLED
-    status = change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode)
-    if status == A.OK and flags == A.OP_REINSERT:
-        cancel_delete(mem, buf, row, head)
-    return status
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
-)
-def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
-    """Like `put_rows`, for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE,
-    ST_DAMAGED.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    if mode >> A.MODE_BITS != mem[table + A.T_FORMAT]:
-        mem[txn + A.X_ROW] = start
-        return A.ST_ALTERED
-    mode &= A.MODE_MASK
-    fixed = mem[table + A.T_FIXED_WORDS]
-    held = mem[table + A.T_KEY_WORDS]
-    fragments = mem[table + A.T_FRAGMENT_LIST]
-    for position in range(start, stop):
-        i = order[position] if order.size else position
-        at = offsets[i]
-        first, words = image_key(images, at, fixed, held)
-        if hashes.size:
-            tag = hashes[i] & A.TAG_MASK
-            fragment = mem[fragments + (hashes[i] >> A.TAG_BITS)]
-        else:
-            tag = tag_of(images, first, words, mem[table + A.T_SEED])
-            fragment = 0
-        if fragment == 0:  # not looked up yet, or dropped meanwhile
-            fragment = fragment_of(mem, table, images, first, words)
-            if fragment == 0:
-                mem[txn + A.X_ROW] = position
-                return refused_status(mode)
-        blocks = mem[fragment + A.F_INDEX_BLOCKS]
-        entry = index_find(mem, fragment, tag, images, first, words)
-        if entry != 0:
-            status = put_disk_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
-        elif mode == A.MODE_UPDATE or mode == A.MODE_UPDATE_KEPT:
-            status = A.ST_MISSING
-        else:
-            status = reserve_disk_row(mem, txn, buf, fragment, tag, images, at)
-        mem[txn + A.X_ROW] = position
-        if status != A.OK:
-            return status
-        if mem[fragment + A.F_INDEX_BLOCKS] != blocks and position + 1 < stop:
-            mem[txn + A.X_ROW] = position + 1
-            return A.ST_MORE
-    mem[txn + A.X_ROW] = stop
-    return A.OK
-
-
-@helper
-def delete_disk_row(mem, txn, buf, fragment, rowid):
-    """Delete a row with a disk part; OK or a status code."""
-    row = known_row_address(mem, fragment, rowid)
-    head = mem[row]
-    if head & A.LOCK_MASK:
-        if lock_owner(mem, head) != txn:
-            return busy(mem, txn, fragment, rowid, head)
-        if own_kind(mem, row) == L.KIND_DELETE:
-            return A.ST_MISSING
+def delete_disk_row(mem, txn, buf, fragment, rowid, row):
+    """Delete a row with a disk part, locked by no other transaction; OK or a status code."""
     status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
     if status != A.OK:
         return status
@@ -272,30 +195,6 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
         restore_promise(mem, txn, before)
         return status
     mem[txn + A.X_DISK] += 1
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
-def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
-    """Like `touch_rows` with MODE_DELETE, for a table with disk columns."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    seed = mem[table + A.T_SEED]
-    for i in range(start, stop):
-        first = offsets[i] if offsets.size else i * stride
-        words = offsets[i + 1] - first if offsets.size else stride
-        fragment = fragment_of(mem, table, keys, first, words)
-        entry = 0
-        if fragment != 0:
-            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = A.ST_MISSING
-        if entry != 0:
-            status = delete_disk_row(mem, txn, buf, fragment, entry_rowid(mem, entry))
-        mem[txn + A.X_ROW] = i
-        if status != A.OK:
-            return status
-    mem[txn + A.X_ROW] = stop
     return A.OK
 
 

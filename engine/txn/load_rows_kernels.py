@@ -38,9 +38,8 @@ from tidemark.engine.rows.rows_kernels import (
 )
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
 from tidemark.engine.rows.var_parts_kernels import give_var, take_var
-from tidemark.engine.txn.changes_kernels import add_operation, image_words
+from tidemark.engine.txn.changes_kernels import add_operation, image_words, meet_row
 from tidemark.engine.txn.disk_changes_kernels import reference_at
-from tidemark.engine.txn.operations_kernels import meet_row
 
 
 @kernel("int64(int64[::1], int64, int64)")

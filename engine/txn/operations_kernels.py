@@ -13,54 +13,27 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import (
     add_operation,
+    busy,
+    cancel_delete,
     change_row,
+    meet_row,
     reserve_row,
     set_lock,
-    take_back_delete,
     touch_delete,
     touch_lock,
     touch_update,
 )
+from tidemark.engine.txn.disk_changes_kernels import change_disk_row, delete_disk_row, reserve_disk_row
 
 
 @helper
-def busy(mem, txn, fragment, rowid, head):
-    """Store the row whose lock the caller must wait for in the transaction descriptor; return ST_BUSY."""
-    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
-    mem[txn + A.X_ROWID] = rowid
-    mem[txn + A.X_LOCK] = head & A.LOCK_MASK
-    return A.ST_BUSY
-
-
-@helper
-def meet_row(mem, txn, fragment, rowid, row, mode):
-    """Check whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this
-    transaction has deleted it, or a status code.
-    """
-    head = mem[row]
-    if head & A.LOCK_MASK == 0:
-        return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
-    if mode == A.MODE_INSERT and head & A.LOCK_SHARED:
-        return A.ST_DUPLICATE  # no transaction holds the row exclusively, so no wait is needed
-    if lock_owner(mem, head) != txn:
-        return busy(mem, txn, fragment, rowid, head)
-    if own_kind(mem, row) == L.KIND_DELETE:
-        if mem[newest_operation(head) + A.O_RECORD] & A.OP_ABSENT:
-            return (
-                A.ST_MISSING if mode == A.MODE_UPDATE else A.ST_DUPLICATE
-            )  # the transaction has reported the key as absent, see `lock_absent`
-        return A.OP_REINSERT if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
-    return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
-
-
-@helper
-def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
+def put_existing(mem, txn, buf, fragment, rowid, images, at, mode, disk):
     """Insert, write or update a key that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     flags = meet_row(mem, txn, fragment, rowid, row, mode)
@@ -69,36 +42,18 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     head = mem[row]
     if flags == A.OP_REINSERT and is_away(mem, buf, newest_operation(head)):
         return A.ST_SPOOLED
-    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
+    if disk is not None:
+        status = change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode)
+    else:
+        status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
     if status == A.OK and flags == A.OP_REINSERT:
         cancel_delete(mem, buf, row, head)
     return status
 
 
 @helper
-def cancel_delete(mem, buf, row, head):
-    """Cancel the DELETE that `head` points to, after the update that replaces it was added."""
-    after = mem[row]
-    mem[row] = head
-    take_back_delete(mem, buf, row)
-    mem[row] = after
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
-)
-def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
-    """Insert, write or update rows [start, stop) of a batch of images, in the given order.
-
-    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty. hashes:
-    fragment << 29 | tag per image, or empty to compute them here.
-
-    Return OK or the status of row X_ROW; ST_MORE if a segment of the index was rebuilt, which is enough work for one
-    call (X_ROW is the next row); ST_ALTERED if the images' version, in the upper bits of mode, is not the table's.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
+def put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, disk):
+    """Do `put_rows`, or `put_disk_rows` if `disk` is not None, given the descriptor of the table."""
     if mode >> A.MODE_BITS != mem[table + A.T_FORMAT]:
         mem[txn + A.X_ROW] = start
         return A.ST_ALTERED
@@ -124,13 +79,15 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
             fragment = fragment_of(mem, table, images, first, words)
             if fragment == 0:
                 mem[txn + A.X_ROW] = position
-                return refused_status(mode)
+                return A.ST_PARTITION if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
         blocks = mem[fragment + A.F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
-            status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
-        elif mode == A.MODE_UPDATE:
+            status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode, disk)
+        elif mode == A.MODE_UPDATE or mode == A.MODE_UPDATE_KEPT:
             status = A.ST_MISSING
+        elif disk is not None:
+            status = reserve_disk_row(mem, txn, buf, fragment, tag, images, at)
         else:
             status = reserve_row(mem, txn, buf, fragment, tag, images, at, 0)
         mem[txn + A.X_ROW] = position
@@ -141,6 +98,35 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
             return A.ST_MORE
     mem[txn + A.X_ROW] = stop
     return A.OK
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
+)
+def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
+    """Insert, write or update rows [start, stop) of a batch of images, in the given order.
+
+    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty. hashes:
+    fragment << 29 | tag per image, or empty to compute them here.
+
+    Return OK or the status of row X_ROW; ST_MORE if a segment of the index was rebuilt, which is enough work for one
+    call (X_ROW is the next row); ST_ALTERED if the images' version, in the upper bits of mode, is not the table's.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return A.ST_DROPPED
+    return put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, None)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
+)
+def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
+    """Like `put_rows`, for a table with disk columns. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return A.ST_DROPPED
+    return put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, 1)
 
 
 @helper
@@ -156,13 +142,7 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
 
 
 @helper
-def refused_status(mode):
-    """Return the status of a row that belongs to no partition: ST_PARTITION for an insert or write, else ST_MISSING."""
-    return A.ST_PARTITION if mode == A.MODE_INSERT or mode == A.MODE_WRITE else A.ST_MISSING
-
-
-@helper
-def touch_row(mem, txn, buf, fragment, rowid, mode):
+def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
     """Update (fixed columns), delete, lock or find a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
@@ -178,8 +158,31 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
     if mode == A.MODE_UPDATE:
         return touch_update(mem, txn, buf, fragment, rowid, row)
     if mode == A.MODE_DELETE:
+        if disk is not None:
+            return delete_disk_row(mem, txn, buf, fragment, rowid, row)
         return touch_delete(mem, txn, buf, fragment, rowid, row)
     return touch_lock(mem, txn, fragment, rowid, row)
+
+
+@helper
+def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, disk):
+    """Do `touch_rows`, given the descriptor of the table; `disk`: None, or 1 for a table with disk columns."""
+    seed = mem[table + A.T_SEED]
+    for i in range(start, stop):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        status = A.ST_MISSING
+        if entry != 0:
+            status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, disk)
+        mem[txn + A.X_ROW] = i
+        if status != A.OK:
+            return status
+    mem[txn + A.X_ROW] = stop
+    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
@@ -191,22 +194,16 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
-    seed = mem[table + A.T_SEED]
-    for i in range(start, stop):
-        first = offsets[i] if offsets.size else i * stride
-        words = offsets[i + 1] - first if offsets.size else stride
-        fragment = fragment_of(mem, table, keys, first, words)
-        entry = 0
-        if fragment != 0:
-            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = A.ST_MISSING
-        if entry != 0:
-            status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
-        mem[txn + A.X_ROW] = i
-        if status != A.OK:
-            return status
-    mem[txn + A.X_ROW] = stop
-    return A.OK
+    return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, None)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
+def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
+    """Like `touch_rows` with MODE_DELETE, for a table with disk columns."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return A.ST_DROPPED
+    return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, A.MODE_DELETE, 1)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
@@ -226,7 +223,7 @@ def touch_int_key(mem, table, txn, buf, key, mode):
     mem[txn + A.X_ROW] = 0
     if entry == 0:
         return A.ST_MISSING
-    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, None)
     return mem[txn + A.X_USED] if status == A.OK else status
 
 

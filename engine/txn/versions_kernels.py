@@ -117,7 +117,6 @@ def find_snapshot(mem, epoch):
 # --- the ring -------------------------------------------------------------------------------------
 @helper
 def version_at(mem, position):
-    """Return the address of the entry at a position."""
     return mem[A.S_VERSION_RING] + position % mem[A.S_VERSION_RING_WORDS]
 
 
@@ -170,14 +169,12 @@ def take_room(mem, words, ended):
 
 @helper
 def row_bucket(mem, fragment, rowid):
-    """Return the address of the head of a row's chain."""
     mixed = ((fragment ^ rowid << 20) * _HASH_MULTIPLIER) >> 32
     return mem[A.S_VERSION_BUCKETS] + (mixed & mem[A.S_VERSION_MASK])
 
 
 @helper
 def key_bucket(mem, fragment, tag):
-    """Return the address of the head of a key's chain."""
     mixed = ((fragment ^ tag << 20) * _HASH_MULTIPLIER) >> 32
     return mem[A.S_VERSION_BUCKETS] + mem[A.S_VERSION_MASK] + 1 + (mixed & mem[A.S_VERSION_MASK])
 

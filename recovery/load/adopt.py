@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.duplicate_keys import refused as unique_refused
+from tidemark.engine.access.row_operations import refused as unique_refused
 from tidemark.engine.access.row_operations import settle
 from tidemark.engine.base.errors import (
     FileMissing,

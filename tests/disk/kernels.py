@@ -6,6 +6,7 @@ from tidemark.engine.disk.cache_kernels import cache_dirtied, cache_of, frame_of
 from tidemark.engine.disk.cache_layout import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
 from tidemark.engine.disk.disk_layout import DP_FREE
 from tidemark.engine.disk.page_kernels import (
+    page_check,
     page_format,
     page_give,
     page_piece,
@@ -15,7 +16,7 @@ from tidemark.engine.disk.page_kernels import (
 )
 from tidemark.engine.disk.space_kernels import extent_of
 from tidemark.engine.jit.kernel import kernel
-from tidemark.engine.memory.arena_layout import S_UNDO
+from tidemark.engine.memory.arena_layout import S_UNDO, ST_INVARIANT
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
@@ -47,6 +48,14 @@ def piece(mem, frame, page_words, slot):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def piece_words(mem, frame, page_words, slot):
     return page_piece_words(mem, frame, page_words, slot)
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def check_page(mem, frame, page_words):
+    """`mem` is any array whose word S_POOL + P_SCRATCH has the address of 4,096 free words."""
+    if frame < 0 or page_words < 0 or frame + page_words > mem.size:
+        return ST_INVARIANT
+    return page_check(mem, frame, page_words)
 
 
 @kernel("int64(int64[::1], int64, int64)")

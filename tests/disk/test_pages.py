@@ -11,7 +11,6 @@ import pytest
 from tests.disk import kernels as k
 from tests.naive.disk import SlottedPage
 from tidemark.engine.disk import disk_layout as d
-from tidemark.engine.disk.page_kernels import check_page
 from tidemark.engine.memory.arena_layout import OK, P_SCRATCH, PAGE_WORDS, S_POOL, ST_INVARIANT
 
 FRAME = 2 * PAGE_WORDS
@@ -36,7 +35,7 @@ def compare(mem: Any, page_words: int, twin: SlottedPage) -> None:
         at = k.piece(mem, FRAME, page_words, slot)
         assert k.piece_words(mem, FRAME, page_words, slot) == (-1 if held is None else len(held))
         assert (mem[at : at + len(held)].tolist() == held) if held else at == 0
-    assert check_page(mem, FRAME, page_words) == OK
+    assert k.check_page(mem, FRAME, page_words) == OK
     assert (mem[FRAME + page_words :] == GUARD).all()
 
 
@@ -89,7 +88,7 @@ def test_full_page_with_holes_takes_a_piece_of_all_its_free_words() -> None:
     slot = k.take(mem, FRAME, 256, free)
     assert slot in slots[::2]
     assert k.piece_words(mem, FRAME, 256, slot) == free
-    assert check_page(mem, FRAME, 256) == OK
+    assert k.check_page(mem, FRAME, 256) == OK
 
 
 def test_undoing_a_free_brings_slots_and_free_words_back() -> None:
@@ -104,7 +103,7 @@ def test_undoing_a_free_brings_slots_and_free_words_back() -> None:
         assert k.take_given(mem, FRAME, 128, slot, 4) == OK
     assert k.take_given(mem, FRAME, 128, 3, 4) == ST_INVARIANT, "a slot that has a piece"
     assert (mem[FRAME + d.DP_FREE], mem[FRAME + d.DP_ENTRIES]) == (before, 5)
-    assert check_page(mem, FRAME, 128) == OK
+    assert k.check_page(mem, FRAME, 128) == OK
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -127,7 +126,7 @@ def test_any_wrong_word_in_header_or_directory_is_survived_and_mostly_found(seed
         mem[FRAME + word] = rng.choice([*strange, int(good[FRAME + word]) + rng.choice([-1, 1, 1 << 16])])
         is_changed = mem[FRAME + word] != good[FRAME + word]
         if is_changed and word != d.DP_TOP and word in counts:
-            assert check_page(mem, FRAME, page_words) == ST_INVARIANT
+            assert k.check_page(mem, FRAME, page_words) == ST_INVARIANT
         for slot in (-1, 0, 1, 4, 5, 80, 1 << 40):
             at = k.piece(mem, FRAME, page_words, slot)
             size = k.piece_words(mem, FRAME, page_words, slot)
@@ -147,13 +146,13 @@ def test_check_finds_overlap_cycle_and_impossible_size() -> None:
         k.take(mem, FRAME, 96, 5)
     good = mem.copy()
     mem[FRAME + 94] -= 2  # the second piece now overlaps the first; no count says so
-    assert check_page(mem, FRAME, 96) == ST_INVARIANT
+    assert k.check_page(mem, FRAME, 96) == ST_INVARIANT
     mem[:] = good
     k.give(mem, FRAME, 96, 0)
     k.give(mem, FRAME, 96, 1)
-    assert check_page(mem, FRAME, 96) == OK
+    assert k.check_page(mem, FRAME, 96) == OK
     mem[FRAME + 95] = d.ENTRY_FREE | 2  # slot 0 leads to slot 1, which leads to slot 0
-    assert check_page(mem, FRAME, 96) == ST_INVARIANT
+    assert k.check_page(mem, FRAME, 96) == ST_INVARIANT
     for page_words in (0, -1, 16, 4_097, 1 << 40):
-        assert check_page(mem, FRAME, page_words) == ST_INVARIANT
-    assert check_page(mem, -1, 96) == ST_INVARIANT
+        assert k.check_page(mem, FRAME, page_words) == ST_INVARIANT
+    assert k.check_page(mem, -1, 96) == ST_INVARIANT

@@ -15,7 +15,6 @@ from tests.naive.sip_hash import keyed_hash
 from tests.store.support import let_read_ahead_end
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index import unique_layout as un
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
@@ -197,7 +196,7 @@ class ArenaCheck:
         if self.operations or self.store.dropped or index.name not in table.uniques:
             return
         wanted = set()
-        seed = self.word(address_of(index.tree.handle) + un.U_SEED) % 2**64
+        seed = self.word(address_of(index.tree.handle) + ix.U_SEED) % 2**64
         for batch in scan(table, None, None, [table.definition.columns[0].name]):
             for start, rowid, number in zip(batch.offsets, batch.rowids(), batch.fragments(), strict=True):
                 view = batch.entries.data.cast("B")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.index.whole import WholeIndex
 from tests.store.support import open_memory
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partition import HashPartition
@@ -67,8 +67,8 @@ class Stage:
         self.indexed: dict[int, tuple[Any, ...]] = {}  # place -> its sort key
         self.index = self.make_index(capacities)
 
-    def make_index(self, capacities: tuple[int, int] | None = None) -> OrderedIndex:
-        return OrderedIndex(
+    def make_index(self, capacities: tuple[int, int] | None = None) -> WholeIndex:
+        return WholeIndex(
             self.store.arena,
             self.table.definition,
             self.table.format.layout,

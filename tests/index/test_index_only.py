@@ -11,6 +11,7 @@ import pytest
 import tidemark as tm
 from tests.index.stage import numpy_random, order_of
 from tests.index.values import KINDS, row_of
+from tests.index.whole import entries_of
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 from tidemark.engine.access import index_only
@@ -117,7 +118,8 @@ def test_rows_are_not_looked_at() -> None:
     table.insert_many([(key, key % 7) for key in range(500)])
     db.create_index(NAME, "by_n", ["n", "id"])
     expected = sorted((key % 7, key) for key in range(500))
-    pages = {int(place) >> ix.PLACE_SHIFT for places in table.table.indexes["by_n"].tree.scan() for place in places}
+    tree = table.table.indexes["by_n"].tree
+    pages = {int(place) >> ix.PLACE_SHIFT for places, _ in entries_of(tree) for place in places}
     mem = table.table.mem
     kept = {page: mem[page * PAGE_WORDS : (page + 1) * PAGE_WORDS].copy() for page in pages}
     for page in pages:

@@ -1,4 +1,4 @@
-"""Key words: four encoders agree bit by bit, words sort as keys do, and exact ones give their values back."""
+"""Key words: four encoders agree bit by bit, words sort as keys do."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from tests.index.stage import Stage, numpy_random, order_of
+from tests.index.stage import Stage, numpy_random
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.naive import keys as naive
 from tests.seeds import fresh_seeds
 from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
-from tidemark.engine.index.key_words_kernels import encode_images, encode_places, image_changes_key
-from tidemark.engine.jit.kernel import kernel
-from tidemark.engine.memory.arena import address_of
+from tidemark.engine.index.key_words_kernels import encode_images, encode_places
 from tidemark.engine.schema import types as t
 
 SEEDS = [*range(12), *fresh_seeds(6)]
@@ -46,11 +44,6 @@ def image_words(stage: Stage, rows: list[dict[str, Any]], limit: int) -> list[li
     joined = np.concatenate(images)
     encode_images(stage.index.shape.descriptor, joined, offsets, fixed, len(rows), limit, out, lengths)
     return [out[i * (limit + 2) :][: lengths[i]].tolist() for i in range(len(rows))]
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
-def changes_key(mem, tree, place, image, at, keeps_var):  # type: ignore[no-untyped-def]
-    return 1 if image_changes_key(mem, tree, place, image, at, keeps_var) else 0
 
 
 def check_agreement(stage: Stage) -> None:
@@ -119,57 +112,6 @@ def test_key_words_of_a_row_with_a_chained_var_part_agree() -> None:
     for i, size in enumerate(sizes):
         stage.put([{"id": i, "text": "x" * size, "k": word + str(i) if i % 5 else None}])
     check_agreement(stage)
-    stage.close()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_exact_key_words_decode_to_their_values(seed: int) -> None:
-    random = numpy_random(seed)
-    while True:
-        columns = columns_of(random, 5)
-        stage = filled(columns, random)
-        if stage.index.shape.is_exact:
-            break
-        stage.close()
-    places = stage.places()
-    words = row_words(stage, [places[each] for each in stage.model], stage.index.shape.words)
-    keys = np.array([word for each in words for word in each], dtype=np.int64)
-    for number, column in enumerate(columns):
-        decoded = stage.index.decode(keys, number)
-        values = [stage.index.shape.loaded(number, each) for each in decoded]
-        expected = [row[column.name] for row in stage.model.values()]
-        if isinstance(column.type, t.Binary):
-            expected = [None if each is None else each.ljust(column.type.length, b"\0") for each in expected]
-        assert [order_of(column, each) for each in values] == [order_of(column, each) for each in expected]
-        assert list(map(type, values)) == list(map(type, expected))
-    stage.close()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_after_images_are_told_to_change_a_key_exactly_if_they_do(seed: int) -> None:
-    """With a var part of their own, or next to that of the row."""
-    random = numpy_random(seed)
-    columns = columns_of(random, 3)
-    every = [*columns, tm.Column("other", tm.VarChar(9)), tm.Column("number", tm.Int64)]
-    stage = Stage([tm.Column("id", tm.Int64), *every], [column.name for column in columns])
-    stage.put(row_of(i, every, random) for i in range(40))
-    places = stage.places()
-    shape, form = stage.index.shape, stage.table.format
-    for row in stage.model.values():
-        new = {**row, "other": "new", "number": 5}
-        for column in columns:
-            if random.random() < 0.3:
-                new[column.name] = row_of(0, [column], random)[column.name]
-        image = np.concatenate([np.zeros(3, dtype=np.int64), form.encode_row(new)])
-        place = places[row["id"]]
-        is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode([new[name] for name in stage.key])
-        assert changes_key(stage.mem, address_of(stage.index.handle), place, image, 3, 0) == is_changed
-        mixed = {column.name: (row if column.type.is_var else new)[column.name] for column in columns}
-        is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode(
-            [mixed[name] for name in stage.key]
-        )
-        fixed = image[: 3 + form.fixed_words].copy()
-        assert changes_key(stage.mem, address_of(stage.index.handle), place, fixed, 3, 1) == is_changed
     stage.close()
 
 

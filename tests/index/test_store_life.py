@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 import tidemark as tm
 from tests.index.stored import INDEXES, NAME, Indexed
+from tests.index.whole import tree_delete_run
 from tidemark.cli.commands import commands
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.tree_changes_kernels import tree_delete_run
 from tidemark.engine.memory.arena import address_of
 
 KEYS = 190

@@ -50,8 +50,6 @@ WITHDRAWN = "tests.engine.test_withdrawn"
 FOLLOWED = "tests.log.test_follower:test_random_transactions_are_read_back_as_what_they_did"
 TAGGED = "tests.log.test_follower:test_any_value_and_author_belong_to_operations_and_rows"
 KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
-KEY_VALUES = "tests.index.test_key_words:test_exact_key_words_decode_to_their_values"
-TREE = "tests.index.test_tree:test_random_history_equals_twin_after_every_step"
 TREE_RANGES = "tests.index.test_tree:test_ranges_of_every_shape_equal_twin"
 TREE_PROMISES = "tests.index.test_promises:test_promised_entries_find_room_with_the_pool_empty"
 TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_and_takes_changes"
@@ -111,7 +109,7 @@ TWINS = {
         ],
         JOINED_NODE,
     ),
-    "access.applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
+    "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
             "access.versions_reads.find_snapshot_keys",
@@ -185,7 +183,7 @@ TWINS = {
     ),
     "access.disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys(
-        [f"txn.disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK
+        ["txn.operations.delete_disk_rows", "txn.operations.put_disk_rows", "txn.disk_changes.unplan_step"], WALK
     ),
     **dict.fromkeys(["txn.commit.commit_disk", "txn.commit_pages.commit_pages"], WALK),
     **dict.fromkeys(
@@ -301,7 +299,6 @@ TWINS = {
     **dict.fromkeys(
         ["table.setup.make_table", "table.setup.drop_fragment_pages", "table.setup.drop_table_rest"], DROPPED
     ),
-    "disk.page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
     **dict.fromkeys(
         [
             f"disk.frames.{name}"
@@ -312,11 +309,7 @@ TWINS = {
         TRACES,
     ),
     **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
-    "index.key_columns.decode_keys": KEY_VALUES,
-    **dict.fromkeys(
-        ["index.tree_changes.tree_insert_run", "index.tree_changes.tree_delete_run", "index.tree_scans.tree_scan"], TREE
-    ),
-    **dict.fromkeys(["index.tree_scans.tree_scan_back", "index.tree_scans.tree_estimate"], TREE_RANGES),
+    "index.tree_scans.tree_estimate": TREE_RANGES,
     **dict.fromkeys(["index.tree_promises.tree_promise", "index.tree_promises.tree_unpromise"], TREE_PROMISES),
     **dict.fromkeys(
         [
@@ -352,7 +345,6 @@ TWINS = {
         ["index.unique_setup.make_unique", "access.unique_reads.read_by_unique", "access.unique_reads.find_by_unique"],
         UNIQUE,
     ),
-    "access.unique_reads.lock_by_primary": UNIQUE,
     "index.unique_keys.encode_lookups": (
         f"{UNIQUE_KEYS}:test_keys_looked_for_have_the_words_of_the_encoder_for_single_ones"
     ),

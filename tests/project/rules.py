@@ -79,7 +79,6 @@ LETTERS = {
     "tidemark.engine.access.program_scan_layout": "Q",
     "tidemark.engine.schema.row_layout": "R",
     "tidemark.engine.log.spool_layout": "T",
-    "tidemark.engine.index.unique_layout": "U",
     "tidemark.engine.txn.versions_layout": "V",
     "tidemark.engine.index.index_layout": "X",
     "tidemark.engine.txn.delete_log_layout": "Y",

@@ -228,8 +228,6 @@ def test_changes_of_disk_and_memory_columns_equal_encoding_the_changed_row(data)
         assert (laid.disk is not None) == touches
         assert row_format.apply_changes(image, laid).tobytes() == new.tobytes()
         memory_words, new_words = row_format.image_parts(image)[0], row_format.image_parts(new)[0]
-        part = row_format.apply_disk_changes(image[memory_words:], laid)
-        assert part.tobytes() == new[new_words:].tobytes()
         if not touches:
             short = row_format.apply_changes(image[:memory_words], laid)
             assert short.tobytes() == new[:new_words].tobytes()
