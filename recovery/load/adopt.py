@@ -51,9 +51,8 @@ from tidemark.engine.memory.arena_layout import (
     ST_UNIQUE,
     X_ROW,
 )
-from tidemark.engine.rows.growth_kernels import reserve_index
+from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
 from tidemark.engine.store.outcome import find_outcome
-from tidemark.engine.table.table import KEY_ROOM_WORDS
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
 from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, reserve_pages
 from tidemark.recovery.load.commit import read_manifest, sweep
@@ -312,9 +311,7 @@ class _Placing:
             raise _altered(self._job)
         expected = self._expected.pop(file.fragment, 0)
         if expected >= RESERVE_ROWS_MIN:
-            at = 0
-            while at >= 0:
-                at = int(reserve_index(mem, fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected, at))
+            self._table.reserve_index(fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected)
         place: Words = np.zeros(LP_WORDS, dtype=np.int64)
         place[LP_FRAGMENT] = fragment
         place[LP_NUMBER] = file.fragment

@@ -24,8 +24,8 @@ from tidemark.engine.log.load_kernels import add_pages, pack_rows_of_file, surve
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_PARTITION
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
 from tidemark.engine.store.load_shape import LoadShape
-from tidemark.engine.table.table import KEY_ROOM_WORDS
 
 KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
 
