@@ -29,12 +29,12 @@ from tidemark.engine.access.disk_check_layout import (
     DISK_ROW,
 )
 from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
-from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_PAGE_WORDS
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.disk.data_file import file_name
 from tidemark.engine.disk.disk_layout import DP_LSN
 from tidemark.engine.disk.double_write import is_page
-from tidemark.engine.disk.matrix_kernels import check_space, fill_of_extents
+from tidemark.engine.disk.matrix import SpaceFinding, check_space, extents_of
 from tidemark.engine.disk.matrix_layout import (
     SPACE_CLASSES,
     SPACE_EXTENT,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.recovery.verification.findings import CheckReport
 
-EXTENTS_PER_CALL = 4
 SLOTS_PER_CALL = 4_096
 ROWIDS_PER_CALL = 1_024
 ATTEMPTS = 100
@@ -116,7 +115,6 @@ class FragmentCheck:
         self._is_live = is_live
         tablespace = store.arena.word(fragment, F_TABLESPACE)
         self._page_words = int(self._mem[tablespace + TS_PAGE_WORDS])
-        self._extent_pages = int(self._mem[tablespace + TS_EXTENT_PAGES])
         slots = store.arena.word(fragment, F_PAGES) * store.arena.word(fragment, F_SLOTS)
         self._marks = np.zeros(slots // 32 + 1, np.int64)
         self._chunks: list[Words] = []  # (reference, ROWID) of chunks, by page
@@ -128,26 +126,19 @@ class FragmentCheck:
         buffer; StoreFailed.
         """
         self._space()
-        state = np.zeros(2, dtype=np.int64)
-        out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
-        status = ST_MORE
-        while status != OK:
-            status = int(fill_of_extents(self._mem, self._fragment, state, out))
-            for line in out[: int(state[1])].reshape(-1, 1 + self._extent_pages):
-                self._pages((int(line[0]) + np.flatnonzero(line[1:])).tolist())
+        for line in extents_of(self._store.space, self._fragment):
+            self._pages((int(line[0]) + np.flatnonzero(line[1:])).tolist())
         self._rows()
         self._chains()
 
     # --- extents ---------------------------------------------------------------------------------
     def _space(self) -> None:
-        state = np.zeros(4, dtype=np.int64)
-        while (status := int(check_space(self._mem, self._fragment, state, EXTENTS_PER_CALL))) == ST_MORE:
-            self._store.failure.check()
-        if status != OK:
-            self._page_problem(int(state[1]), SPACE_FAULTS[status])
+        found = check_space(self._store.space, self._fragment, self._store.failure.check)
         counted = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
-        if status == OK and not self._is_live and int(state[2]) != counted:
-            self._report.add(f"{self._where}: {int(state[2])} extents were found, {counted} are counted")
+        if isinstance(found, SpaceFinding):
+            self._page_problem(found.page, SPACE_FAULTS[found.fault])
+        elif not self._is_live and found != counted:
+            self._report.add(f"{self._where}: {found} extents were found, {counted} are counted")
 
     # --- pages -----------------------------------------------------------------------------------
     def _pages(self, pages: list[int]) -> None:
