@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
-from tidemark.engine.disk.matrix_kernels import fill_of_extents, matrix_of
+from tidemark.engine.disk.matrix import extents_of, matrix_of
 from tidemark.engine.disk.matrix_layout import (
     FILL_STEPS,
     MATRIX_LISTS,
-    MATRIX_WORDS,
     MX_CURRENT,
     MX_CURRENT_FREE,
     MX_DIRTY,
@@ -21,13 +21,12 @@ from tidemark.engine.disk.matrix_layout import (
     MX_PROMISED,
     MX_PROMISED_WORDS,
 )
-from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, OK, ST_MORE
+from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
 
-EXTENTS_PER_CALL = 256
 MAP_EXTENTS_MAX = 512  # of one table; more do not fit a picture
 
 
@@ -52,11 +51,7 @@ def _is_on_disk(store: Store, table: Table) -> bool:
 def _table_report(store: Store, table: Table) -> dict[str, Any]:
     mem = store.mem
     tablespace = store.arena.word(table.fragments[0], F_TABLESPACE)
-    numbers = np.zeros(MATRIX_WORDS, dtype=np.int64)
-    for fragment in table.fragments:
-        state = np.zeros(1, dtype=np.int64)
-        while matrix_of(mem, fragment, state, numbers, EXTENTS_PER_CALL) == ST_MORE:
-            pass
+    numbers = np.sum([matrix_of(store.space, fragment) for fragment in table.fragments], axis=0)
     extent_words = int(mem[tablespace + TS_PAYLOAD]) * int(mem[tablespace + TS_EXTENT_PAGES])
     counts, free = numbers[:MATRIX_LISTS], numbers[MX_FREE : MX_FREE + MATRIX_LISTS]
     shares = np.round(free / np.maximum(counts * extent_words, 1), 4)
@@ -78,16 +73,10 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
 
 def _map_of(store: Store, table: Table, tablespace: int) -> list[dict[str, Any]]:
     """The used share of each page in per cent, for the first extents in order of position."""
-    pages, payload = int(store.mem[tablespace + TS_EXTENT_PAGES]), int(store.mem[tablespace + TS_PAYLOAD])
-    out = np.zeros(EXTENTS_PER_CALL * (1 + pages), dtype=np.int64)
-    found: list[tuple[int, list[int]]] = []
-    for fragment in table.fragments:
-        state, status = np.zeros(2, dtype=np.int64), ST_MORE
-        while status != OK and len(found) < MAP_EXTENTS_MAX:
-            status = fill_of_extents(store.mem, fragment, state, out)
-            rows = out[: int(state[1])].reshape(-1, 1 + pages)
-            found += [(int(row[0]), (row[1:] * 100 // payload).tolist()) for row in rows]
+    payload = int(store.mem[tablespace + TS_PAYLOAD])
+    extents = chain.from_iterable(extents_of(store.space, fragment) for fragment in table.fragments)
+    found = [(int(row[0]), (row[1:] * 100 // payload).tolist()) for row in islice(extents, MAP_EXTENTS_MAX)]
     return [
         {"file": first >> FILE_SHIFT, "page": first & PAGE_IN_FILE_MASK, "percent_used": used}
-        for first, used in sorted(found)[:MAP_EXTENTS_MAX]
+        for first, used in sorted(found)
     ]

@@ -43,12 +43,15 @@ from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
-from tidemark.engine.rows.growth_kernels import reserve_index
-from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
+from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.table.table import KEY_ROOM_WORDS, TableAltered
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
+from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
+from tidemark.engine.table.table import TableAltered
+from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
+from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
 from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
@@ -118,10 +121,7 @@ def _reserve_index(table: Table, rows: int) -> None:
     if share < RESERVE_ROWS_MIN:
         return
     for fragment in table.fragments:
-        expected = table.arena.word(fragment, F_INDEX_COUNT) + share
-        at = 0
-        while at >= 0:
-            at = reserve_index(table.mem, fragment, expected, at)
+        table.reserve_index(fragment, table.arena.word(fragment, F_INDEX_COUNT) + share)
 
 
 def put_images(
@@ -178,18 +178,15 @@ def put_images(
 def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
     """Return (hash of each image's key, order in which the rows are put: by fragment, or as given)."""
     header = table.hash_header
-    hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
     key_words = 0 if table.format.key_in_var else table.format.key_words
-    found = int(hash_images(header, key_words, images, offsets, count, hashes))
+    hashes, found = hash_images(header, key_words, images, offsets, count)
     if found != count:
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
-    fragments = int(header[0])
+    fragments = int(header[HH_FRAGMENTS])
     # Rows that may take the unique key that another row of the batch releases keep their order.
     if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
         return hashes, NOTHING
-    order = np.empty(count, dtype=np.int64)
-    sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
-    return hashes, order
+    return hashes, order_by_fragment(hashes, fragments)[0]
 
 
 def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int) -> Rejected:

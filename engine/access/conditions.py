@@ -80,7 +80,7 @@ class Running:
         self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work = program.new_work()
 
-    def run(self, table: Table, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
+    def run(self, table: Judged, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
         """Run over entries in private memory; return (RUN_OK, RUN_LAST or RUN_ERROR; planes as of `run_batch`).
 
         Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
@@ -95,7 +95,7 @@ class Running:
             raise ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
         return status, planes
 
-    def _run_in_parts(self, table: Table, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
+    def _run_in_parts(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
         """Do `run` for more rows than one call may have."""
         given = parameters.reshape(-1, offsets.size)
         parts: list[Words] = []
@@ -111,7 +111,7 @@ class Running:
             parts.append(planes)
         return status, np.concatenate(parts, axis=1)
 
-    def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
+    def accepted(self, table: Judged, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
         """Return (places of the accepted rows, at most `most`; whether the scan ends with them).
 
         Raises: as `failed`, for a row before the last one wanted.

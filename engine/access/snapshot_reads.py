@@ -23,8 +23,7 @@ from tidemark.engine.access.versions_reads_kernels import (
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, ST_MORE, ST_SPACE
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
-from tidemark.engine.schema.partitions_kernels import fragments_of_keys
-from tidemark.engine.table.table import KEY_ROOM_WORDS
+from tidemark.engine.schema.partition_words import fragments_of_keys
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
@@ -122,9 +121,8 @@ def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words)
 # --- rows by key ----------------------------------------------------------------------------------
 def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in key order: (words, image offsets, rows). Raises: as `read_rows`."""
-    numbers = np.empty(keys.count + KEY_ROOM_WORDS, dtype=np.int64)
-    fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count, numbers)
-    fragments = handles_of(table, numbers[: keys.count])
+    numbers = fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count)
+    fragments = handles_of(table, numbers)
     rowids = np.empty(keys.count, dtype=np.int64)
     pages = np.empty(keys.count, dtype=np.int64)
     place = (keys.keys, keys.key_offsets, keys.key_stride)

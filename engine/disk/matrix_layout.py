@@ -18,11 +18,11 @@ FILL_STEPS = 10
 MATRIX_WORDS = MX_FILL + FILL_STEPS
 
 # Findings of `check_space`, which stops at the first.
-SPACE_CLASSES = -21  # counts of pages by class
-SPACE_FREE = -22  # sum of free words
-SPACE_POSITION = -23  # the extent is in the wrong list of the matrix
-SPACE_LINKS = -24  # the links of its list
-SPACE_OPEN = -25  # an open page's cell does not belong to the page, or is in the wrong list
-SPACE_OPEN_LINKS = -26
-SPACE_WORDS = -27  # a page with an impossible number of words
-SPACE_EXTENT = -28  # an extent that is not where its first page number says
+SPACE_CLASSES = 1  # counts of pages by class
+SPACE_FREE = 2  # sum of free words
+SPACE_POSITION = 3  # the extent is in the wrong list of the matrix
+SPACE_LINKS = 4  # the links of its list
+SPACE_OPEN = 5  # an open page's cell does not belong to the page, or is in the wrong list
+SPACE_OPEN_LINKS = 6
+SPACE_WORDS = 7  # a page with an impossible number of words
+SPACE_EXTENT = 8  # an extent that is not where its first page number says

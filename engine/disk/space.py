@@ -8,7 +8,7 @@ growing needs no record (ADR 0009). The store logs the creation and dropping of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +28,27 @@ from tidemark.engine.disk.cache_layout import (
     FILE_LEAVES,
     FILE_SHIFT,
     FL_EXTENTS,
+    FL_TABLESPACE,
     PAGE_IN_FILE_MASK,
     TS_DROPPED,
+    TS_EXTENT_PAGES,
     TS_EXTENTS,
     TS_FREE,
     TS_FREE_COUNT,
 )
 from tidemark.engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
+from tidemark.engine.disk.disk_layout import EXTENT_FREE_BITS, EXTENT_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import (
     add_data_file,
     add_extents,
+    copy_extents,
     drop_data_file,
     drop_tablespace,
     free_dropped_extents,
+    restore_extent,
     setup_tablespace,
 )
-from tidemark.engine.memory.arena_layout import BLOCK_WORDS, ST_MORE
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, OK, ST_MORE
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.tablespaces import TablespaceDefinition
@@ -51,10 +56,16 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 EXTENTS_PER_CALL = 64
+COPIED_PER_CALL = 512
 BLOCKS_PER_CALL = 256
 GROWTH_EXTENTS_MIN = 16
 GROWTH_SHARE = 8  # a file grows by this fraction of itself
 FILE_EXTENTS_MAX = FILE_LEAVES * BLOCK_WORDS
+
+
+def header_words(pages: int) -> int:
+    """Return the number of words of the header of an extent of `pages` pages."""
+    return EXTENT_HEADER_WORDS + -(-pages // (64 // EXTENT_FREE_BITS))
 
 
 @dataclass
@@ -146,6 +157,20 @@ class Space:
             "limit_bytes": definition.limit_bytes,
         }
 
+    def extent_headers(self, file: DataFile) -> Iterator[Words]:
+        """Yield copies of the headers of the extents of a file that tables have or had, consecutive, in parts.
+
+        Reserved words count as free. All parts are of one instant if the caller holds the commit latch meanwhile.
+        """
+        pages = int(self.mem[self.mem[file.address + FL_TABLESPACE] + TS_EXTENT_PAGES])
+        state = np.zeros(3, dtype=np.int64)
+        status = ST_MORE
+        while status == ST_MORE:
+            out = np.empty(COPIED_PER_CALL * header_words(pages), dtype=np.int64)
+            state[1] = 0
+            status = int(copy_extents(self.mem, file.address, out, state, COPIED_PER_CALL))
+            yield out[: int(state[1])]
+
     # --- syncing ---------------------------------------------------------------------------------
     def sync_files(self) -> None:
         """Make everything written to data files so far durable. Raises: SyncFailed."""
@@ -183,6 +208,14 @@ class Space:
         self.publish_file(tablespace, made)
         if not self._count(tablespace):
             raise self._no_memory()
+
+    def restore_extent(self, page: int, fragment: int, headers: Words, at: int) -> bool:
+        """Restore the owner and the free words of an extent from its header at headers[at].
+
+        page: its first. fragment: the owner's handle, 0 if its table was dropped. Return False, with nothing done, if
+        the extent does not exist, is not free, or cannot have this header.
+        """
+        return bool(restore_extent(self.mem, page, fragment, headers, at) == OK)
 
     def number(self, definition: TablespaceDefinition) -> None:
         """Record the numbers of a definition, so that they are never reused."""

@@ -59,7 +59,7 @@ from tidemark.engine.log.row_changes_layout import (
 )
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
-from tidemark.engine.rows.key_hashes_kernels import hash_images
+from tidemark.engine.rows.key_hashes import hash_images
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
@@ -416,8 +416,7 @@ def _in_few_runs(words: Words, images: Words, codes: Words, row_format: RowForma
     starts = np.where(images[:, 1] != PART_NONE, images[:, 1], images[:, 0])
     header = np.zeros(HH_WORDS, dtype=np.int64)
     header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = _HASHES, row_format.fixed_words
-    hashes = np.empty(len(starts), dtype=np.int64)
-    hash_images(header, row_format.key_words, words, starts, len(starts), hashes)
+    hashes, _ = hash_images(header, row_format.key_words, words, starts, len(starts))
     # The n-th change of a key goes to round n.
     by_key = np.argsort(hashes, kind="stable")
     is_first = np.append(True, np.diff(hashes[by_key]) != 0)

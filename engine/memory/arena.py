@@ -44,7 +44,7 @@ from tidemark.engine.memory.arena_layout import (
     TXN_WORDS,
 )
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words
-from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
+from tidemark.engine.memory.pool_kernels import join_pools, setup_memory, split_pool, take_transaction_block
 
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that take an array but do not read it
@@ -126,6 +126,14 @@ class Arena:
     def keep_pages(self) -> None:
         """Reserve some pages for calls that free memory. Called after a restart has allocated its memory."""
         self.mem[S_POOL + P_KEPT] = min(KEPT_PAGES_MAX, self.pages // 16)
+
+    def split_pool(self) -> bool:
+        """Make the upper half of the never-used pages a second pool, S_POOL_TOP. Return False if there is no page."""
+        return bool(split_pool(self.mem) == OK)
+
+    def join_pools(self) -> None:
+        """Join both pools again; the caller has given all fragments the pool S_POOL."""
+        join_pools(self.mem)
 
     @property
     def takes(self) -> int:

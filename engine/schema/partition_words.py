@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import InvariantBroken, SchemaInvalid
+from tidemark.engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, PAGE_WORDS
+from tidemark.engine.schema import partitions_kernels as kernels
 from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
 from tidemark.engine.schema.partitions_layout import (
     EN_ABOVE,
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     Entry = tuple[int, tuple[Any, ...]]
 
 _LONG_BITS = 64
+# Scratch words in which a kernel gathers a key to hash.
+KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
 
 
 def _order(kind: ColumnType) -> int:
@@ -222,3 +226,16 @@ def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Wor
         return header
     header[HH_PARTITION] = HH_WORDS
     return np.concatenate([header, partition_words(definition, HH_WORDS)])
+
+
+def fragments_of_keys(header: Words, keys: Words, offsets: Words, stride: int, count: int) -> Words:
+    """Return the fragment number of each canonical key, -1 if no partition takes it.
+
+    header: as of `hash_header`. offsets: `count` + 1 word positions in `keys`, or empty if each key has `stride` words.
+    Shapes: (count,).
+    """
+    if (offsets.size <= count) if offsets.size else (keys.size < count * stride):
+        raise InvariantBroken(f"{count} keys have {offsets.size} offsets and {keys.size} words; report this")
+    numbers: Words = np.empty(count + KEY_ROOM_WORDS, dtype=np.int64)
+    kernels.fragments_of_keys(header, keys, offsets, stride, count, numbers)
+    return numbers[:count]

@@ -23,7 +23,7 @@ from tidemark.engine.store.index_build import IndexBuild, drop_index
 from tidemark.engine.store.schema_log import SchemaLog
 from tidemark.engine.store.unique_build import UniqueBuild
 from tidemark.engine.table.table import DroppedFragment, Table
-from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.engine.txn.before_images import set_capture
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshots
@@ -112,7 +112,7 @@ class Store(SchemaLog):
         table = Table(self.arena, definition, self.seed, self.disk, tablespace)
         capture = self.capture_of(definition)
         if capture:
-            set_capture(self.mem, table.handle, capture)
+            set_capture(table, capture)
         return table
 
     def _publish(self, table: Table) -> None:

@@ -21,16 +21,6 @@ from tidemark.engine.schema.partitions_kernels import give_partition_words
 SHAPE_WORDS = 8
 
 
-@kernel("int64(int64[::1], int64, int64)")
-def set_pool(mem, fragment, pool):
-    """Set the pool that a fragment allocates from. Return OK or ST_DROPPED."""
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    mem[fragment + A.F_POOL] = pool
-    return A.OK
-
-
 @helper
 def make_fragment(mem, table, number):
     """Create one empty fragment of a table; return its address, 0 if memory is exhausted."""

@@ -14,10 +14,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tidemark.engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
-from tidemark.engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
 from tidemark.engine.disk.cache_layout import TS_PAYLOAD
 from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
@@ -26,14 +23,16 @@ from tidemark.engine.index.stored import StoredIndex
 from tidemark.engine.index.unique import StoredUnique
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
+from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.partition_words import hash_header
 from tidemark.engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
+from tidemark.engine.schema.partition_words import fragments_of_keys, hash_header
+from tidemark.engine.schema.partitions_kernels import drop_partition_words
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import disk_part_words
 from tidemark.engine.table import fragments
 from tidemark.engine.table.setup_kernels import change_partitions, set_partition_words
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
-# Scratch words in which a kernel gathers a key to hash.
-KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
 
 
 def is_same(one: TableDefinition, other: TableDefinition) -> bool:
@@ -374,6 +371,12 @@ class Table:
         self._share(indexes=indexes, uniques=uniques)
         self._follow_uniques()
 
+    def reserve_index(self, fragment: int, rows: int) -> None:
+        """Grow the primary index of a fragment to a size for `rows` rows, as far as there is memory for it."""
+        at = 0
+        while at >= 0:  # each call is short: it holds the GIL
+            at = int(reserve_index(self.mem, fragment, rows, at))
+
     def listed_indexes(self) -> list[AnyIndex]:
         """Return the indexes of its definition, in order of creation."""
         every: dict[str, AnyIndex] = {**self.indexes, **self.uniques}
@@ -400,11 +403,7 @@ class Table:
         from tidemark.engine.rows.columnar import encode_keys
 
         encoded = encode_keys(self.format, keys)
-        numbers = np.empty(encoded.count + KEY_ROOM_WORDS, dtype=np.int64)
-        fragments_of_keys(
-            self.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count, numbers
-        )
-        return numbers[: encoded.count]
+        return fragments_of_keys(self.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count)
 
     def is_change_of_partitions(self, definition: TableDefinition) -> bool:
         """Whether a definition differs from this table's only in one added or dropped partition."""

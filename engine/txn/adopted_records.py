@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.log.load_arena_layout import (
+    LP_COUNT,
     LP_FIRST,
+    LP_FORMAT,
     LP_FRAGMENT,
+    LP_NUMBER,
+    LP_PROBES,
+    LP_WORDS,
 )
 from tidemark.engine.log.load_files import FOLDER, LoadFile
 from tidemark.engine.log.redo_layout import (
@@ -31,7 +36,8 @@ from tidemark.engine.log.redo_layout import (
 from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS
 from tidemark.engine.log.spool_reader import FileReader, RecordFile
 from tidemark.engine.memory.arena import Reservation
-from tidemark.engine.txn.load_rows_kernels import close_page, release_pages
+from tidemark.engine.memory.arena_layout import X_ROW
+from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, release_pages, reserve_pages
 from tidemark.engine.txn.spool import Reference
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
 
 BROUGHT_MAX = 4  # blocks in memory besides the one that a commit or rollback requests
 RELEASE_PAGES = 4_096  # in one kernel call
@@ -51,13 +58,64 @@ _start_of = attrgetter("start")
 class Part:
     """One load file, and where its rows are placed."""
 
-    __slots__ = ("file", "fragment", "place", "reader", "start")
+    __slots__ = ("_place", "file", "reader", "start")
 
     def __init__(self, file: LoadFile, start: int, reader: FileReader) -> None:
         self.file = file
         self.start = start  # of its first block in the buffer
         self.reader = reader
-        self.place: Words | None = None  # LP_ words, after it has pages
+        self._place: Words = np.zeros(LP_WORDS, dtype=np.int64)
+
+    @property
+    def first_page(self) -> int:
+        """The logical page of the file's page 0."""
+        return int(self._place[LP_FIRST])
+
+    @property
+    def found(self) -> int:
+        """How many keys were in the table, of those that were only looked up."""
+        return int(self._place[LP_COUNT])
+
+    def reserve(self, table: Table, fragment: int, format_version: int) -> None:
+        """Reserve page numbers in the file's fragment. format_version: for which the images were written. Raises:
+        MemoryExhausted.
+        """
+        self._place[LP_NUMBER] = self.file.fragment
+        self._place[LP_FORMAT] = format_version
+        first = int(reserve_pages(table.mem, fragment, self.file.pages))
+        if first < 0:
+            raise MemoryExhausted(
+                f"fragment {self.file.fragment} of {table.name} has no {self.file.pages} page numbers left; make a new"
+                " table with more fragments",
+                table=table.name,
+            )
+        self._place[LP_FIRST] = first
+        self._place[LP_FRAGMENT] = fragment
+
+    def only_look_up(self) -> None:
+        """From here on place no row, and count the keys that are in the table."""
+        self._place[LP_PROBES] = 1
+
+    def put(self, table: Table, txn: int, buf: Words, rows: Words, start: int, stop: int) -> tuple[int, int]:
+        """Place rows [start, stop) of a block; return (status as of `place_rows`, position of its row).
+
+        txn: address of the transaction's descriptor. buf: the words of the records. rows: LR_ words for each row.
+        """
+        status = place_rows(table.mem, table.handle, txn, buf, rows, start, stop, self._place)
+        return int(status), int(table.mem[txn + X_ROW])
+
+    def close_page(self, mem: Words) -> None:
+        """Release the remaining slots of the page being filled to all transactions. Can be repeated."""
+        close_page(mem, self._place)
+
+    def abandon(self, mem: Words) -> None:
+        """Release the unused parts of pages and page numbers before the rows are rolled back. Can be repeated."""
+        fragment = int(self._place[LP_FRAGMENT])
+        if not fragment:
+            return  # it has no pages yet
+        self.close_page(mem)
+        for begin in range(0, self.file.pages, RELEASE_PAGES):
+            release_pages(mem, fragment, self.first_page + begin, min(RELEASE_PAGES, self.file.pages - begin))
 
 
 class Block:
@@ -156,9 +214,8 @@ class AdoptedRecords:
         record.append(len(self.parts))
         for part in self.parts:
             file = part.file
-            assert part.place is not None
             record += [file.fragment, file.part, file.attempt, file.tag, file.rows, file.pages]
-            record += [file.blocks, file.records_words, file.size_bytes, file.digest, int(part.place[LP_FIRST])]
+            record += [file.blocks, file.records_words, file.size_bytes, file.digest, part.first_page]
         names = tuple(part.file.name for part in self.parts)
         size_bytes = sum(part.file.size_bytes for part in self.parts)
         return Reference(np.array(record, dtype=np.int64), size_bytes, names)
@@ -169,13 +226,7 @@ class AdoptedRecords:
     def abandon(self, mem: Words) -> None:
         """Release the unused parts of pages and page numbers before the rows are rolled back. Can be repeated."""
         for part in self.parts:
-            place = part.place
-            if place is None:
-                continue
-            close_page(mem, place)
-            fragment, first = int(place[LP_FRAGMENT]), int(place[LP_FIRST])
-            for begin in range(0, part.file.pages, RELEASE_PAGES):
-                release_pages(mem, fragment, first + begin, min(RELEASE_PAGES, part.file.pages - begin))
+            part.abandon(mem)
 
     def close(self, is_committed: bool) -> None:
         """Release the memory. Files that no group of the log names still belong to the job."""

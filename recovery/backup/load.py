@@ -26,7 +26,6 @@ from tidemark.engine.memory.arena_layout import (
     ST_SPACE,
 )
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
 from tidemark.engine.store.backup_kernels import load_chosen, records_of_entries, stamp_rows
 from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
@@ -97,9 +96,7 @@ class BackupLoader:
         if newest.place.since:
             live = self._reader(newest).live_map(newest.place, newest.sizes)
         if not table.format.has_disk:
-            at = 0
-            while at >= 0:
-                at = reserve_index(mem, fragment, newest.sizes.rows, at)
+            table.reserve_index(fragment, newest.sizes.rows)
         for level in levels:
             self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(table, level)))
             for block in self._reader(level).blocks(level.place, level.sizes):

@@ -21,23 +21,12 @@ from tidemark.engine.base.errors import (
     ForeignFile,
     LoadDamaged,
     LoadRefused,
-    MemoryExhausted,
     Rejected,
     SpoolDamaged,
 )
-from tidemark.engine.log.load_arena_layout import (
-    LP_COUNT,
-    LP_FIRST,
-    LP_FORMAT,
-    LP_FRAGMENT,
-    LP_NUMBER,
-    LP_PROBES,
-    LP_WORDS,
-    LR_AT,
-    LR_WORDS,
-)
+from tidemark.engine.log.load_arena_layout import LR_AT, LR_WORDS
+from tidemark.engine.log.load_blocks import InvalidRecords, OtherFragment, Surveyor
 from tidemark.engine.log.load_files import FOLDER
-from tidemark.engine.log.load_kernels import survey_block
 from tidemark.engine.log.spool_layout import SPOOL_HEADER_WORDS
 from tidemark.engine.log.spool_reader import records_of
 from tidemark.engine.memory.arena_layout import (
@@ -49,13 +38,9 @@ from tidemark.engine.memory.arena_layout import (
     ST_MORE,
     ST_PARTITION,
     ST_UNIQUE,
-    X_ROW,
 )
-from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.store.outcome import find_outcome
-from tidemark.engine.table.table import KEY_ROOM_WORDS
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
-from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, reserve_pages
 from tidemark.recovery.load.commit import read_manifest, sweep
 from tidemark.recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from tidemark.recovery.load.job import EXAMPLES_MAX
@@ -270,27 +255,26 @@ class _Placing:
         self._shape = manifest.job.shape
         self._refused = _Refused()
         self._done = 0
-        self._rows_buffer: Words = np.zeros(0, dtype=np.int64)
-        self._key: Words = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
+        self._surveyor = Surveyor()
         self._expected: dict[int, int] = {}
         for file in manifest.files:
             self._expected[file.fragment] = self._expected.get(file.fragment, 0) + file.rows
 
     def file(self, part: Part) -> None:
         """Place the rows of one file."""
-        place = self._begin(part)
+        self._begin(part)
         shape = self._shape.words(part.file.fragment)
         done = 0
         try:
             for unit, offset in part.reader.units(lambda offset, words: self._records.room_for(part, offset, words)):
                 first = part.start + offset // 8
                 start = first + SPOOL_HEADER_WORDS
-                count = self._survey(part, shape, start, start + records_of(unit), done)
-                rows = self._rows_buffer
-                self._place_block(part, place, rows, count, done)
+                rows = self._survey(part, shape, start, start + records_of(unit), done)
+                count = rows.size // LR_WORDS
+                self._place_block(part, rows, count, done)
                 images = np.zeros(0, dtype=np.int32)
                 if self._shape.format.has_disk:
-                    at = rows[LR_AT : count * LR_WORDS : LR_WORDS]
+                    at = rows[LR_AT::LR_WORDS]
                     images = (at + (self._shape.format.fixed_words - 1 - first)).astype(np.int32)
                 self._records.placed(Block(part, first, first + unit.size, int(unit[0]), images))
                 done += count
@@ -302,62 +286,43 @@ class _Placing:
             raise _damaged(part, error.message.partition(";")[0], error.evidence.get("offset")) from error
         if done != part.file.rows:
             raise _damaged(part, f"has {done} rows instead of {part.file.rows}")
-        close_page(self._txn.mem, place)
+        part.close_page(self._txn.mem)
 
-    def _begin(self, part: Part) -> Words:
+    def _begin(self, part: Part) -> None:
         """Reserve page numbers for a file, and room in the index for the rows of its fragment."""
-        mem, file = self._txn.mem, part.file
+        file = part.file
         fragment = self._table.by_number.get(file.fragment, 0)
         if fragment == 0:
             raise _altered(self._job)
         expected = self._expected.pop(file.fragment, 0)
         if expected >= RESERVE_ROWS_MIN:
-            at = 0
-            while at >= 0:
-                at = int(reserve_index(mem, fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected, at))
-        place: Words = np.zeros(LP_WORDS, dtype=np.int64)
-        place[LP_FRAGMENT] = fragment
-        place[LP_NUMBER] = file.fragment
-        place[LP_FORMAT] = self._job.format_version
-        place[LP_PROBES] = int(self._refused.is_at_least)
-        first = int(reserve_pages(mem, fragment, file.pages))
-        if first < 0:
-            raise MemoryExhausted(
-                f"fragment {file.fragment} of {self._table.name} has no {file.pages} page numbers left; make a new"
-                " table with more fragments",
-                table=self._table.name,
-            )
-        place[LP_FIRST] = first
-        part.place = place
-        return place
+            self._table.reserve_index(fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected)
+        part.reserve(self._table, fragment, self._job.format_version)
+        if self._refused.is_at_least:
+            part.only_look_up()
 
-    def _survey(self, part: Part, shape: Words, start: int, stop: int, done: int) -> int:
+    def _survey(self, part: Part, shape: Words, start: int, stop: int, done: int) -> Words:
         """List the rows of a block, fully checked. Raises: LoadDamaged, LoadRefused."""
-        most = (stop - start) // max(1, self._shape.format.fixed_words) + 1
-        if self._rows_buffer.size < most * LR_WORDS:
-            self._rows_buffer = np.zeros(most * LR_WORDS, dtype=np.int64)
         header = self._table.newest.hash_header
-        work = (start, stop, done, part.file.rows, self._rows_buffer, self._key)
-        count = int(survey_block(shape, header, self._records.words, *work))
-        if count == ST_PARTITION:
-            raise _altered(self._job)
-        if count < 0:
-            raise _damaged(part, "has records that no task writes", (start - part.start) * 8)
-        return count
+        try:
+            return self._surveyor.rows_of(shape, header, self._records.words, start, stop, done, part.file.rows)
+        except OtherFragment:
+            raise _altered(self._job) from None
+        except InvalidRecords:
+            raise _damaged(part, "has records that no task writes", (start - part.start) * 8) from None
 
-    def _place_block(self, part: Part, place: Words, rows: Words, count: int, before: int) -> None:
-        txn, table, mem = self._txn, self._table, self._txn.mem
+    def _place_block(self, part: Part, rows: Words, count: int, before: int) -> None:
+        txn, table = self._txn, self._table
         slice_rows = SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
         position = 0
         deadline: float | None = None
         while position < count:
             stop = min(position + slice_rows, count)
-            status = int(place_rows(mem, table.handle, txn.desc, txn.buf, rows, position, stop, place))
-            position = int(mem[txn.desc + X_ROW])
+            status, position = part.put(table, txn.desc, txn.buf, rows, position, stop)
             if status in (OK, ST_MORE):
                 deadline = None
             elif status in (ST_DUPLICATE, ST_UNIQUE):
-                self._refuse(part, place, rows, position, before + position, status)
+                self._refuse(part, rows, position, before + position, status)
                 position += 1
                 deadline = None
             elif status in (ST_ALTERED, ST_PARTITION):
@@ -365,7 +330,7 @@ class _Placing:
             else:
                 deadline = settle(txn, table, status, 0, deadline)
 
-    def _refuse(self, part: Part, place: Words, rows: Words, position: int, row: int, status: int) -> None:
+    def _refuse(self, part: Part, rows: Words, position: int, row: int, status: int) -> None:
         """Count a row whose key another row has."""
         refused = self._refused
         refused.count += 1
@@ -375,7 +340,7 @@ class _Placing:
             # Operations on disk parts are on whole records. From here on rows are not placed, only their keys are
             # looked up.
             refused.is_at_least = True
-            place[LP_PROBES] = 1
+            part.only_look_up()
 
     def _example(self, part: Part, rows: Words, position: int, row: int, status: int) -> dict[str, Any]:
         words, row_format = self._records.words, self._shape.format
@@ -399,9 +364,7 @@ class _Placing:
     def finish(self) -> None:
         """Raise LoadRefused if rows were refused."""
         refused = self._refused
-        for part in self._records.parts:
-            if part.place is not None:
-                refused.count += int(part.place[LP_COUNT])
+        refused.count += sum(part.found for part in self._records.parts)
         if not refused.count:
             return
         first = refused.examples[0]

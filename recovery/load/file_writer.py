@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.log.load_arena_layout import (
-    LS_RECORD,
-    LS_ROWS,
-    LS_USED,
-    LS_WORDS,
-)
+from tidemark.engine.log.load_blocks import RecordPacker
 from tidemark.engine.log.load_files import LoadFile
-from tidemark.engine.log.load_kernels import pack_rows_of_file
-from tidemark.engine.log.redo_layout import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
-from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
+from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_BLOCK
 from tidemark.engine.log.spool_reader import records_digest
 from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
 from tidemark.recovery.load.directory import NEW
@@ -45,11 +39,8 @@ class FileWriter:
         self._job = job
         self._place = place
         self._identity = (fragment, part, attempt, tag)
-        self._shape = job.shape.words(fragment)
         words = max(BLOCK_WORDS_MIN, min(BLOCK_WORDS, BLOCKS_WORDS_MAX // files))
-        self._block: Words = np.empty(words, dtype=np.int64)
-        self._state: Words = np.zeros(LS_WORDS, dtype=np.int64)
-        self._state[LS_USED] = SPOOL_HEADER_WORDS
+        self._packer = RecordPacker(job.shape.words(fragment), words)
         self._file: File | None = None
         self._checksums: list[int] = []
         self._size_bytes = self._unsynced_bytes = self._records_words = 0
@@ -65,53 +56,34 @@ class FileWriter:
         stop = rows.count if order is None else order.size
         offsets = _NO_ORDER if rows.stride_words else rows.offsets
         at = 0
-        while True:
-            at = int(
-                pack_rows_of_file(self._shape, rows.images, offsets, positions, at, stop, self._block, self._state)
-            )
-            if at == stop:
-                return
-            if int(self._state[LS_USED]) > SPOOL_HEADER_WORDS:
-                self._write_block()
-                continue
-            row = int(positions[at]) if order is not None else at
-            words = rows.stride_words or int(rows.offsets[row + 1] - rows.offsets[row])
-            self._block = np.empty(SPOOL_HEADER_WORDS + OPERATION_WORDS + words + SPOOL_ALIGN_WORDS, dtype=np.int64)
+        while (at := self._packer.append(rows.images, offsets, positions, at, stop)) < stop:
+            self._write_block()
 
     def _write_block(self) -> None:
-        used = int(self._state[LS_USED])
-        words = -(-used // SPOOL_ALIGN_WORDS) * SPOOL_ALIGN_WORDS
-        if words > self._block.size:
-            grown: Words = np.empty(words, dtype=np.int64)
-            grown[:used] = self._block[:used]
-            self._block = grown
-        unit = self._block[:words]
-        unit[used:] = 0
-        unit[:SPOOL_HEADER_WORDS] = 0
+        unit, records_words = self._packer.unit(), self._packer.records_words
         header = header_of(unit, SPOOL_BLOCK)
-        write_seal(header, KIND_SPOOL, words, self._job.store, self._job.incarnation)
+        write_seal(header, KIND_SPOOL, unit.size, self._job.store, self._job.incarnation)
         header["txid"] = self._job.number
         header["number"] = len(self._checksums)
         header["start_word"] = FIRST_WORD + self._records_words
-        header["records_words"] = used - SPOOL_HEADER_WORDS
-        seal(unit, words)
+        header["records_words"] = records_words
+        seal(unit, unit.size)
         files = self._place.files
         if self._file is None:
             self._file = files.create(self._place.name(self.leaf + NEW))
         files.pwrite(self._file, self._size_bytes, unit.data.cast("B"))
         self._checksums.append(int(unit[0]))
-        self._records_words += used - SPOOL_HEADER_WORDS
+        self._records_words += records_words
         self._size_bytes += unit.nbytes
         self._unsynced_bytes += unit.nbytes
         if self._unsynced_bytes >= SYNC_BYTES:
             files.fdatasync(self._file)
             self._unsynced_bytes = 0
-        self._state[LS_USED] = SPOOL_HEADER_WORDS
-        self._state[LS_RECORD] = 0
+        self._packer.clear()
 
     def _described(self, digest: int) -> LoadFile:
         fragment, part, attempt, tag = self._identity
-        rows = int(self._state[LS_ROWS])
+        rows = self._packer.rows
         return LoadFile(
             self._job.number,
             self._job.definition.table_id,
@@ -132,7 +104,7 @@ class FileWriter:
         Durable on return: the content; the name needs the directory's next sync. Raises: StorageFull, IoFailed,
         SyncFailed; LoadEnded or FileMissing if the job was aborted.
         """
-        if int(self._state[LS_USED]) > SPOOL_HEADER_WORDS:
+        if self._packer.records_words:
             self._write_block()
         if self._file is None:
             return None

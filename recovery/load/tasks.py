@@ -22,10 +22,9 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.memory.arena_layout import TAG_BITS
 from tidemark.engine.rows.columnar import encode_keys, encode_rows
-from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from tidemark.engine.schema.partitions_kernels import fragments_of_keys
+from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
+from tidemark.engine.schema.partition_words import fragments_of_keys
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
-from tidemark.engine.table.table import KEY_ROOM_WORDS
 from tidemark.recovery.load.directory import OPEN, directory_of
 from tidemark.recovery.load.file_writer import FileWriter
 from tidemark.recovery.load.job import EXAMPLES_MAX, FragmentReport
@@ -173,18 +172,14 @@ class _Task:
         """Give rows to the writers of their fragments; the first one is row `begin` of the batch."""
         header = self._shape.hash_header
         offsets = _NO_WORDS if rows.stride_words else rows.offsets
-        hashes = np.empty(rows.count + KEY_ROOM_WORDS, dtype=np.int64)
-        found = int(hash_images(header, self._shape.key_words, rows.images, offsets, rows.count, hashes))
+        hashes, found = hash_images(header, self._shape.key_words, rows.images, offsets, rows.count)
         if found != rows.count:
             self._apart(batch, begin, rows.count, first_row)
             return
         limit = self._job.definition.partition.next_number
-        order = np.empty(rows.count, dtype=np.int64)
-        ends = np.empty(limit + 1, dtype=np.int64)
-        sort_by_fragment(hashes, rows.count, limit, order, ends)
+        order, stops = order_by_fragment(hashes, limit)
         before = 0
-        for number in range(limit):
-            stop = int(ends[number])
+        for number, stop in enumerate(stops.tolist()):
             if stop > before:
                 positions = order[before:stop]
                 if number in self._writers:
@@ -276,16 +271,16 @@ def fragments_of(job: LoadJob, batch: Any) -> Words:
         arrays = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in arrays]
         batch = pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], names=names)
     keys = batch.select(names)
-    numbers: Words = np.full(keys.num_rows + KEY_ROOM_WORDS, -1, dtype=np.int64)
+    numbers: Words = np.full(keys.num_rows, -1, dtype=np.int64)
 
     def number(begin: int, count: int) -> None:
         encoded = encode_keys(shape.format, keys.slice(begin, count), begin)
-        some: Words = np.empty(count + KEY_ROOM_WORDS, dtype=np.int64)
-        fragments_of_keys(shape.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count, some)
-        numbers[begin : begin + count] = some[:count]
+        numbers[begin : begin + count] = fragments_of_keys(
+            shape.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count
+        )
 
     _halve(keys, 0, Refusals(), number)
-    return numbers[: keys.num_rows]
+    return numbers
 
 
 assert TAG_BITS < 63

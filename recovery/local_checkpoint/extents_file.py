@@ -16,14 +16,12 @@ import numpy as np
 from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
 from tidemark.engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
 from tidemark.engine.disk.disk_layout import (
-    EXTENT_FREE_BITS,
     EXTENT_HEADER_WORDS,
     EXTENTS,
     OWNER_FRAGMENT_SHIFT,
     OWNER_TABLE_MASK,
 )
-from tidemark.engine.disk.extents_kernels import copy_extents, restore_extent
-from tidemark.engine.memory.arena_layout import OK, ST_SPACE
+from tidemark.engine.disk.space import header_words
 from tidemark.engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
 from tidemark.engine.sealed.version import check_version
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 BLOCK_WORDS = (256 << 10) // 8
 BLOCK_HEADER_WORDS = EXTENTS.itemsize // 8
-FREES_PER_WORD = 64 // EXTENT_FREE_BITS
-EXTENTS_PER_CALL = 512
 Sizes = tuple[int, int, int]  # extents, blocks, bytes
 
 
@@ -48,24 +44,11 @@ def extents_name(lcp_id: int) -> str:
     return f"{FOLDER}/{lcp_id}-extents.data"
 
 
-def header_words(pages: int) -> int:
-    """Return the number of words of the header of an extent of `pages` pages."""
-    return EXTENT_HEADER_WORDS + -(-pages // FREES_PER_WORD)
-
-
 def copy_headers(space: Space) -> Words:
     """Copy the current headers of all extents that tables have or had. The caller holds the commit latch."""
-    size = sum(each.extents * header_words(each.definition.extent_pages) for each in space.tablespaces())
-    out = np.empty(size, dtype=np.int64)
-    used = 0
-    for tablespace in space.tablespaces():
-        for file in tablespace.files:
-            state = np.array([0, used, 0], dtype=np.int64)
-            while (status := copy_extents(space.mem, file.address, out, state, EXTENTS_PER_CALL)) != OK:
-                if status == ST_SPACE:  # the tablespace has grown since, and operations use the new extents
-                    out = np.concatenate([out, np.empty(out.size + BLOCK_WORDS, dtype=np.int64)])
-            used = int(state[1])
-    return out[:used]
+    files = [file for tablespace in space.tablespaces() for file in tablespace.files]
+    parts = [part for file in files for part in space.extent_headers(file)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -182,7 +165,7 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
             # A number without a fragment belongs to a partition that was dropped before the checkpoint.
             is_given = 0 <= number < table.definition.partition.next_number
             fragment = table.by_number.get(number, 0) if is_given else -1
-        if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:
+        if fragment < 0 or not store.space.restore_extent(int(headers[at + 1]), fragment, headers, at):
             cause = LcpDamaged(
                 f"{extents_name(lcp_id)} has an extent at page {int(headers[at + 1]):#x} that is in no data file, or"
                 " has two owners",

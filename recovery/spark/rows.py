@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.conditions import failed
+from tidemark.engine.access.conditions import Running
 from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_SHAPE_WORDS, ENTRY_WORDS, OK
-from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_filter
-from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.lcp_layout import (
@@ -212,20 +210,14 @@ class _Filter:
         definition = row_format.definition
         self.name = definition.name
         self.format = row_format
-        self._program = compile_filter(definition, where)
-        self._rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
-        self._work = self._program.new_work()
+        self._running = Running(compile_filter(definition, where))
 
     def accepted(self, words: Words, found: Words) -> Words:
         """Return the images that satisfy the condition. Raises: ProgramFailed and the like for a row on which it fails,
         PageDamaged.
         """
-        planes: Words = np.empty(2 * found.size, dtype=np.int64)
-        arguments = (words, found, found.size, NOTHING, self._program.words, self._rows, self._work, planes)
-        if int(run_batch(*arguments)) != p.RUN_OK:
-            place = int(np.argmax(planes[: found.size] == p.VERDICT_ERROR))
-            raise failed(self, words[int(found[place]) :], int(planes[found.size + place]))
-        accepted: Words = found[planes[: found.size] == p.VERDICT_OK]
+        places, _ = self._running.accepted(self, words, found)
+        accepted: Words = found[places]
         return accepted
 
     @staticmethod

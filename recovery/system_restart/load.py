@@ -18,14 +18,13 @@ from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoF
 from tidemark.engine.memory.arena_layout import (
     ENTRY_SHAPE_WORDS,
     F_LCP_HAS_VAR,
+    F_POOL,
     F_REPLAY_EPOCH,
     OK,
     S_POOL,
     S_POOL_TOP,
     ST_MEMORY,
 )
-from tidemark.engine.memory.pool_kernels import join_pools, split_pool
-from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies, load_entries
 from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
@@ -35,7 +34,6 @@ from tidemark.engine.rows.lcp_layout import (
     EXTENTS_TABLE,
 )
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.table.setup_kernels import set_pool
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
@@ -128,7 +126,7 @@ class Loader:
 
     def prepare(self) -> None:
         """Split the arena's free pages between the threads and give each its fragments."""
-        if self.parts > 1 and split_pool(self._store.mem) != OK:
+        if self.parts > 1 and not self._store.arena.split_pool():
             self.parts = 1
         for table in self._store.tables.values():
             self.adopt(table)
@@ -137,14 +135,14 @@ class Loader:
         """Give each fragment of a table the pool of its thread."""
         for number, fragment in table.by_number.items():
             pool = S_POOL_TOP if self.parts > 1 and number % self.parts == 1 else S_POOL
-            set_pool(self._store.mem, fragment, pool)
+            self._store.arena.set_word(fragment, F_POOL, pool)
 
     def release(self) -> None:
         """Join the pools again after load and replay."""
         for table in self._store.tables.values():
             for fragment in table.fragments:
-                set_pool(self._store.mem, fragment, S_POOL)
-        join_pools(self._store.mem)
+                self._store.arena.set_word(fragment, F_POOL, S_POOL)
+        self._store.arena.join_pools()
 
     # --- which checkpoint ------------------------------------------------------------------------
     def choose(self) -> None:
@@ -235,9 +233,7 @@ class Loader:
         name = data_name(control.lcp_id, *place)
         self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
         entries, blocks, size_bytes = control.fragments[place]
-        at = 0
-        while at >= 0:
-            at = reserve_index(self._store.mem, fragment, entries, at)
+        self._store.by_id[place[0]].reserve_index(fragment, entries)
         state = np.zeros(2, dtype=np.int64)
         seen = [0, 0]
         loaded = 0
@@ -292,7 +288,7 @@ class OnePool:
     def adopt(self, table: Table) -> None:
         """Give a table's fragments the pool."""
         for fragment in table.fragments:
-            set_pool(self._store.mem, fragment, S_POOL)
+            self._store.arena.set_word(fragment, F_POOL, S_POOL)
 
 
 def shapes_of(

@@ -29,8 +29,7 @@ from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, referred
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_MORE
-from tidemark.engine.rows.check_kernels import check_index, check_rows
+from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.rows.check_layout import (
     FAULT_COUNT,
     FAULT_EPOCH,
@@ -43,6 +42,7 @@ from tidemark.engine.rows.check_layout import (
 )
 from tidemark.engine.rows.lcp_kernels import load_copies
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.store.row_check import RowCheck
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     control_ids,
@@ -73,10 +73,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
-SLICE_SLOTS = 512
-SLICE_SEGMENTS = 8
 LCPS_KEPT = 2  # neither log nor pages need older ones
-EPOCH_MAX = (1 << 63) - 1
 
 FAULTS = {
     FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
@@ -309,32 +306,18 @@ def check_memory(
 
 
 def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport, is_live: bool) -> None:
-    mem = store.mem
     began = _quiet_mark(store) if is_live else ()
-    state = np.zeros(3, dtype=np.int64)
-    status = ST_MORE
-    while status != OK:
-        store.failure.check()
-        # Epochs close under the latch. Without it an epoch could close, and a row be committed in the next one, after
-        # the epoch was read.
-        with store.latch:
-            newest_epoch = store.epochs.current if is_live else EPOCH_MAX
-            status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
-        if status > 0:
-            report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
-    report.rows += int(state[1])
+    found = RowCheck(store, fragment, is_live)
+    for fault, rowid in found.row_faults():
+        report.add(f"{where}: row {rowid}: {FAULTS[fault]}")
+    report.rows += found.rows
     # Commits change the count, so it is compared only if nothing was committed since the scan began.
     counted = store.arena.word(fragment, F_ROWS)
     is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
-    if is_quiet and int(state[1]) != counted:
-        report.add(f"{where}: {int(state[1])} rows were found, {counted} are counted")
-    state[:] = 0
-    status = ST_MORE
-    while status != OK:
-        store.failure.check()
-        status = int(check_index(mem, fragment, SLICE_SEGMENTS, state))
-        if status > 0:
-            report.add(f"{where}: {FAULTS[status]} ({int(state[2])})")
+    if is_quiet and found.rows != counted:
+        report.add(f"{where}: {found.rows} rows were found, {counted} are counted")
+    for fault, place in found.index_faults():
+        report.add(f"{where}: {FAULTS[fault]} ({place})")
 
 
 def _quiet_mark(store: Store) -> tuple[int, ...] | None:

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.disk_check_kernels import check_disk_page, check_disk_row, rows_not_marked
+from tidemark.engine.access.disk_check import DiskWalk
 from tidemark.engine.access.disk_check_layout import (
-    CD_BUSY,
-    CD_CHAINS,
-    CD_CHUNKS,
-    CD_LSN,
-    CD_WHERE,
-    CD_WORDS,
     DISK_CHAIN,
     DISK_DIRECTORY,
     DISK_FREE,
@@ -29,12 +23,12 @@ from tidemark.engine.access.disk_check_layout import (
     DISK_ROW,
 )
 from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
-from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, TS_EXTENT_PAGES, TS_PAGE_WORDS
+from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.disk.data_file import file_name
 from tidemark.engine.disk.disk_layout import DP_LSN
 from tidemark.engine.disk.double_write import is_page
-from tidemark.engine.disk.matrix_kernels import check_space, fill_of_extents
+from tidemark.engine.disk.matrix import SpaceFinding, check_space, extents_of
 from tidemark.engine.disk.matrix_layout import (
     SPACE_CLASSES,
     SPACE_EXTENT,
@@ -45,30 +39,18 @@ from tidemark.engine.disk.matrix_layout import (
     SPACE_POSITION,
     SPACE_WORDS,
 )
-from tidemark.engine.memory.arena_layout import (
-    F_DISK_EXTENT_COUNT,
-    F_PAGES,
-    F_SLOTS,
-    F_TABLESPACE,
-    OK,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-)
+from tidemark.engine.memory.arena_layout import F_DISK_EXTENT_COUNT
 
 if TYPE_CHECKING:
+    from tidemark.engine.access.disk_check import PageVerdict
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.recovery.verification.findings import CheckReport
 
-EXTENTS_PER_CALL = 4
-SLOTS_PER_CALL = 4_096
-ROWIDS_PER_CALL = 1_024
 ATTEMPTS = 100
 FAULT_ATTEMPTS = 5  # a fault is real if all of them see it
 SETTLE_ATTEMPTS = 100
-CHUNKS_MAX = 1 << 20
 PAUSE_SECONDS = 0.005
 
 FAULTS = {
@@ -109,16 +91,11 @@ class FragmentCheck:
         self._store = store
         self._files = files
         self._identity = identity
-        self._mem = store.mem
         self._fragment = fragment
         self._where = where
         self._report = report
         self._is_live = is_live
-        tablespace = store.arena.word(fragment, F_TABLESPACE)
-        self._page_words = int(self._mem[tablespace + TS_PAGE_WORDS])
-        self._extent_pages = int(self._mem[tablespace + TS_EXTENT_PAGES])
-        slots = store.arena.word(fragment, F_PAGES) * store.arena.word(fragment, F_SLOTS)
-        self._marks = np.zeros(slots // 32 + 1, np.int64)
+        self._walk = DiskWalk(store.arena, fragment)
         self._chunks: list[Words] = []  # (reference, ROWID) of chunks, by page
         self._chained: list[int] = []  # ROWIDs of rows with chunks
         self._unreadable: set[int] = set()
@@ -128,26 +105,19 @@ class FragmentCheck:
         buffer; StoreFailed.
         """
         self._space()
-        state = np.zeros(2, dtype=np.int64)
-        out = np.zeros(EXTENTS_PER_CALL * (1 + self._extent_pages), dtype=np.int64)
-        status = ST_MORE
-        while status != OK:
-            status = int(fill_of_extents(self._mem, self._fragment, state, out))
-            for line in out[: int(state[1])].reshape(-1, 1 + self._extent_pages):
-                self._pages((int(line[0]) + np.flatnonzero(line[1:])).tolist())
+        for line in extents_of(self._store.space, self._fragment):
+            self._pages((int(line[0]) + np.flatnonzero(line[1:])).tolist())
         self._rows()
         self._chains()
 
     # --- extents ---------------------------------------------------------------------------------
     def _space(self) -> None:
-        state = np.zeros(4, dtype=np.int64)
-        while (status := int(check_space(self._mem, self._fragment, state, EXTENTS_PER_CALL))) == ST_MORE:
-            self._store.failure.check()
-        if status != OK:
-            self._page_problem(int(state[1]), SPACE_FAULTS[status])
+        found = check_space(self._store.space, self._fragment, self._store.failure.check)
         counted = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
-        if status == OK and not self._is_live and int(state[2]) != counted:
-            self._report.add(f"{self._where}: {int(state[2])} extents were found, {counted} are counted")
+        if isinstance(found, SpaceFinding):
+            self._page_problem(found.page, SPACE_FAULTS[found.fault])
+        elif not self._is_live and found != counted:
+            self._report.add(f"{self._where}: {found} extents were found, {counted} are counted")
 
     # --- pages -----------------------------------------------------------------------------------
     def _pages(self, pages: list[int]) -> None:
@@ -179,27 +149,15 @@ class FragmentCheck:
     def _judge(self, pages: list[int]) -> None:
         for page in pages:
             self._report.pages += 1
-            chunks, chains, state = self._judged(page)
-            while (fault := self._step(page, chunks, chains, state)) > OK:
-                if fault == DISK_ROW and self._is_live and self._is_passing(page, int(state[CD_WHERE])):
+            found = self._walk.page(page)
+            for fault, rowid in found.faults:
+                if fault == DISK_ROW and self._is_live and self._is_passing(page, rowid):
                     continue
-                row = f", row {int(state[CD_WHERE])}" if state[CD_WHERE] >= 0 else ""
-                self._page_problem(page, FAULTS[fault], row)
-            if state[CD_CHUNKS]:
-                self._chunks.append(chunks[: int(state[CD_CHUNKS])].copy())
-            self._chained += chains[: int(state[CD_CHAINS])].tolist()
-            self._on_disk(page, state)
-
-    def _judged(self, page: int) -> tuple[Words, Words, Words]:
-        """Return new arrays for `check_disk_page`."""
-        return (
-            np.zeros(4 * self._page_words, dtype=np.int64),
-            np.zeros(2 * self._page_words, dtype=np.int64),
-            np.zeros(CD_WORDS, dtype=np.int64),
-        )
-
-    def _step(self, page: int, chunks: Words, chains: Words, state: Words) -> int:
-        return int(check_disk_page(self._mem, self._fragment, page, self._marks, chunks, chains, state))
+                self._page_problem(page, FAULTS[fault], f", row {rowid}" if rowid >= 0 else "")
+            if found.chunks.size:
+                self._chunks.append(found.chunks)
+            self._chained += found.chained
+            self._on_disk(page, found)
 
     def _is_passing(self, page: int, rowid: int) -> bool:
         """Whether a piece without a row disappears by itself: a commit in slices frees the chunks of a deleted row
@@ -208,11 +166,7 @@ class FragmentCheck:
         for _ in range(FAULT_ATTEMPTS):
             if not self._has_settled():
                 return True
-            chunks, chains, state = self._judged(page)
-            faults = set()
-            while (fault := self._step(page, chunks, chains, state)) > OK:
-                faults.add((fault, int(state[CD_WHERE])))
-            if (DISK_ROW, rowid) not in faults:
+            if (DISK_ROW, rowid) not in self._walk.page(page).faults:
                 return True
         return False
 
@@ -229,72 +183,54 @@ class FragmentCheck:
             self._store.clock.sleep(PAUSE_SECONDS)
         return False
 
-    def _on_disk(self, page: int, state: Words) -> None:
+    def _on_disk(self, page: int, found: PageVerdict) -> None:
         """Check that a clean page is the same on disk as in memory. A page that changes meanwhile is not judged."""
-        if state[CD_BUSY] or self._store.disk.is_waiting(page):
+        if found.is_busy or self._store.disk.is_waiting(page):
             return
         file, offset = self._store.space.place(page)
-        words = np.zeros(self._page_words, dtype=np.int64)
+        words = np.zeros(self._walk.page_words, dtype=np.int64)
         got = self._files.pread_into(file, offset, words)
         if got < words.nbytes:
             raise FileTruncated(f"{file.name} ends before page {page}; restore the store from a backup", file=file.name)
-        lsn = int(state[CD_LSN])
-        if is_page(words, page, self._page_words, self._identity) and int(words[DP_LSN]) == lsn:
+        if is_page(words, page, words.size, self._identity) and int(words[DP_LSN]) == found.lsn:
             return
-        chunks, chains, again = self._judged(page)
-        self._step(page, chunks, chains, again)
-        if not again[CD_BUSY] and int(again[CD_LSN]) == lsn:
+        again = self._walk.page(page)
+        if not again.is_busy and again.lsn == found.lsn:
             self._page_problem(page, "the page on disk differs from the page that was read or written")
 
     # --- rows ------------------------------------------------------------------------------------
     def _rows(self) -> None:
-        state = np.zeros(3, dtype=np.int64)
-        rowids = np.zeros(ROWIDS_PER_CALL, dtype=np.int64)
-        status = ST_MORE
-        while status != OK:
+        for rowids in self._walk.unmarked():
             self._store.failure.check()
-            status = int(rows_not_marked(self._mem, self._fragment, SLOTS_PER_CALL, self._marks, rowids, state))
-            if status != ST_MORE:
-                for rowid in rowids[: int(state[1])].tolist():
-                    self._row(rowid)
-                state[1] = 0
+            for rowid in rowids:
+                self._row(rowid)
 
     def _row(self, rowid: int) -> set[int] | None:
         """Check one row, starting from the row; return the references of its chunks, None if it could not be judged."""
-        chunks = np.zeros(8, dtype=np.int64)
         for _ in range(ATTEMPTS):
-            state = np.zeros(6, dtype=np.int64)
-            while True:
-                status = int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))
-                page = int(state[4])
-                if status == ST_PAGE:
-                    if page in self._unreadable or not self._bring(page):
-                        return None
-                elif status == ST_SPACE:
-                    chunks = np.zeros(int(state[5]), dtype=np.int64)
-                else:
-                    break
-            if status == OK:
-                return set(chunks[: int(state[3])].tolist())
-            if status != ST_MORE and self._is_fault_again(rowid, status):
-                self._page_problem(page, FAULTS[status], f", row {rowid}")
+            found = self._walk.row(rowid, self._bring)
+            if found is None:
+                return None
+            if not found.is_busy and not found.fault:
+                return set(found.chunks.tolist())
+            if found.fault and self._is_fault_again(rowid, found.fault):
+                self._page_problem(found.page, FAULTS[found.fault], f", row {rowid}")
                 return None
             self._store.clock.sleep(PAUSE_SECONDS)
         return None  # locked all the time, so it cannot be judged
 
-    def _is_fault_again(self, rowid: int, status: int) -> bool:
+    def _is_fault_again(self, rowid: int, fault: int) -> bool:
         """Whether a fault persists: with concurrent writers, a row may have got another disk part between two calls."""
-        for _ in range(FAULT_ATTEMPTS if self._is_live and status == DISK_CHAIN else 0):
-            state, chunks = np.zeros(6, dtype=np.int64), np.zeros(CHUNKS_MAX, dtype=np.int64)
-            while (again := int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))) == ST_PAGE:
-                if not self._bring(int(state[4])):
-                    return False
-            if again != status:
+        for _ in range(FAULT_ATTEMPTS if self._is_live and fault == DISK_CHAIN else 0):
+            again = self._walk.row(rowid, self._bring)
+            if again is None or again.fault != fault:
                 return False
             self._store.clock.sleep(PAUSE_SECONDS)
         return True
 
     def _bring(self, page: int) -> bool:
+        if page in self._unreadable:
+            return False
         try:
             with self._store.disk.held([page], is_reference=False):
                 return True
@@ -313,7 +249,7 @@ class FragmentCheck:
         for rowid in self._chained:
             walked |= self._row(rowid) or set()
         for pairs in self._chunks:
-            for reference, rowid in pairs.reshape(-1, 2).tolist():
+            for reference, rowid in pairs.tolist():
                 if reference not in walked and not self._is_chunk_gone_or_led_to(reference, rowid):
                     text = "a chunk belongs to no disk part"
                     self._page_problem(reference >> SLOT_BITS, text, f", row {rowid}")
@@ -325,12 +261,9 @@ class FragmentCheck:
             led_to = self._row(rowid)
             if led_to is None or reference in led_to:
                 return True
-            chunks, chains, state = self._judged(reference >> SLOT_BITS)
             if not self._bring(reference >> SLOT_BITS):
                 return True
-            while self._step(reference >> SLOT_BITS, chunks, chains, state) > OK:
-                pass
-            there = chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).tolist()
+            there = self._walk.page(reference >> SLOT_BITS).chunks.tolist()
             if [reference, rowid] not in there:  # the place may belong to another row by now
                 return True
             led_to = self._row(rowid)  # the row may have got a chunk in that very place meanwhile

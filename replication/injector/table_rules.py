@@ -17,12 +17,12 @@ from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
 from tidemark.engine.rows.column_output import decode_rows
-from tidemark.engine.rows.key_hashes_kernels import hash_images
+from tidemark.engine.rows.key_hashes import hash_images
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import SYSTEM_DATABASE
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
-from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.engine.txn.before_images import set_capture
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
 from tidemark.replication.settings.binlog_type import binlog_type
@@ -77,8 +77,7 @@ class LoggedTable:
         row_format = self.plans.row_format
         header = np.zeros(HH_WORDS, np.int64)
         header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = self.slice_count, row_format.fixed_words
-        hashes = np.empty(len(starts), np.int64)
-        hash_images(header, row_format.key_words, images, starts, len(starts), hashes)
+        hashes, _ = hash_images(header, row_format.key_words, images, starts, len(starts))
         return hashes >> TAG_BITS
 
 
@@ -203,4 +202,4 @@ def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = No
     store.follows_log = True
     store.capture_of = call_owner(rules.capture_of)
     for table in list(store.tables.values()) if tables is None else tables:
-        set_capture(store.mem, table.handle, rules.capture_of(table.definition))
+        set_capture(table, rules.capture_of(table.definition))

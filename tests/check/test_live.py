@@ -16,7 +16,7 @@ from tests.engine.arena_check import check_arena
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.memory import arena_layout as a
-from tidemark.recovery.verification import check
+from tidemark.engine.store import row_check
 from tidemark.recovery.verification.index_check import check_indexes
 
 LONG_KEY = [tm.Column("name", tm.VarChar(60)), tm.Column("note", tm.Text, nullable=True)]
@@ -62,7 +62,7 @@ def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: py
     was committed in the next one: "its epoch is in the future", said `check` of a sound store.
     """
     db = filled()
-    check_rows = check.check_rows
+    check_rows = row_check.check_rows
     beside: list[threading.Thread] = []
 
     def work() -> None:
@@ -76,7 +76,7 @@ def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: py
             beside[0].join(0.1)
         return int(check_rows(*arguments))
 
-    monkeypatch.setattr(check, "check_rows", looked_at)
+    monkeypatch.setattr(row_check, "check_rows", looked_at)
     report = db.check()
     beside[0].join()
     assert report["problems"] == []

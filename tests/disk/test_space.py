@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from tidemark.engine.disk import cache_layout as d
 from tidemark.engine.disk import extents_kernels as disk_extents
 from tidemark.engine.disk import matrix_kernels as disk_matrix
 from tidemark.engine.disk import matrix_layout as m
+from tidemark.engine.disk.matrix import check_space, extents_of, matrix_of
 from tidemark.engine.memory import arena_layout as a
-from tidemark.engine.memory.arena import address_of
+from tidemark.engine.memory.arena import address_of, next_handle
 
 FIRST = 3 << d.FILE_SHIFT | 1
 
@@ -223,7 +226,7 @@ def test_recount_finds_what_is_changed_behind_its_back(place: int) -> None:
         assert stage.cleaned(page) == a.OK
     assert stage.check() == a.OK
     stage.mem[stage.call(6, FIRST) - d.EX_PAGES + place] += 1
-    assert stage.check() in range(m.SPACE_EXTENT, m.SPACE_CLASSES + 1)
+    assert stage.check() in range(m.SPACE_CLASSES, m.SPACE_EXTENT + 1)
 
 
 def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
@@ -332,3 +335,17 @@ def test_fill_of_extents_lists_used_words_of_each_page() -> None:
             break
     full = [stage.payload - (FIRST + number & 7) for number in range(5)]
     assert found == {FIRST: full[:4], FIRST + 4: [full[4], 0, 0, 0]}
+
+
+def test_fragment_dropped_meanwhile_has_no_extents_and_no_finding() -> None:
+    """A recount of a dropped fragment found its free words wrong: the status for a stale handle was also a finding."""
+    stage = Stage(extents=2)
+    stage.settle(stage.reserve(9), 9, 3)
+    space: Any = SimpleNamespace(mem=stage.mem)
+    assert check_space(space, stage.fragment, lambda: None) == 1
+    assert [int(each[0]) for each in extents_of(space, stage.fragment)] == [FIRST]
+    assert matrix_of(space, stage.fragment)[m.MX_EXTENTS] == 1
+    stale = next_handle(stage.fragment)
+    assert check_space(space, stale, lambda: None) == 0
+    assert list(extents_of(space, stale)) == []
+    assert not matrix_of(space, stale).any()

@@ -20,12 +20,13 @@ from tidemark.engine.log.load_arena_layout import (
     LS_USED,
     LS_WORDS,
 )
+from tidemark.engine.log.load_blocks import InvalidRecords, RecordPacker, Surveyor
 from tidemark.engine.log.load_kernels import add_pages, pack_rows_of_file, survey_block
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_PARTITION
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
 from tidemark.engine.store.load_shape import LoadShape
-from tidemark.engine.table.table import KEY_ROOM_WORDS
 
 KEY = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
 
@@ -104,3 +105,27 @@ def test_blocks_of_any_rows_are_listed_and_any_changed_word_is_refused_as_the_tw
     assert set((moved - block)[changed].tolist()) == {9 << 16}
     moved[start] = 3
     assert add_pages(moved, start, stop, 9) == ST_INVARIANT
+
+
+def test_row_larger_than_a_block_gets_a_block_of_its_own_and_every_row_is_listed_again() -> None:
+    shape = LoadShape(TableDefinition(7, 1, NAME, tuple(columns()), ("id",), tm.HashPartition(1)))
+    made = rows(0, 60)
+    made[20] = (20, "long@example.com", 1, "t" * 3_000, b"c" * 3_000)
+    encoded = encode_rows(shape.format, batch(made))
+    packer, surveyor = RecordPacker(shape.words(0), 512), Surveyor()
+    header, order = shape.hash_header, np.arange(59, -1, -1, dtype=np.int64)
+    at, done, keys, sizes = 0, 0, [], []
+    while at < 60:
+        at = packer.append(encoded.images, encoded.offsets, order, at, 60)
+        unit, stop = packer.unit(), 16 + packer.records_words
+        assert packer.rows == at and not unit[:16].any() and not unit[stop:].any()
+        listed = surveyor.rows_of(shape.words(0), header, unit, 16, stop, done, 60).reshape(-1, LR_WORDS)
+        keys += unit[listed[:, LR_AT]].tolist()
+        sizes.append(unit.size)
+        done = at
+        unit[16] ^= 1
+        with pytest.raises(InvalidRecords):
+            surveyor.rows_of(shape.words(0), header, unit, 16, stop, 0, 60)
+        packer.clear()
+    assert keys == order.tolist()
+    assert set(sizes) == {512, 1_024} and sizes == sorted(sizes), "a block that has grown stays large"

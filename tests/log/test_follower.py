@@ -17,7 +17,7 @@ from tidemark.engine.log.follower import FollowPoint, LogFollower
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from tidemark.engine.log.row_changes import RowChanges, SchemaChange
 from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_WHOLE
-from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.engine.txn.before_images import set_capture
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 Row = dict[str, Any]
@@ -44,7 +44,7 @@ def followed(files: MemoryFiles, **options: Any) -> Any:
 
 
 def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
-    set_capture(db.parts.store.mem, db.parts.store.table(name).handle, mode)
+    set_capture(db.parts.store.table(name), mode)
 
 
 def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:

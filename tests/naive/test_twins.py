@@ -364,7 +364,7 @@ TWINS = {
         ["index.unique_check.check_unique_rows", "index.unique_check.check_unique_entries"],
         f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
     ),
-    **dict.fromkeys(["memory.pool.split_pool", "memory.pool.join_pools", "table.setup.set_pool"], RESTARTED),
+    **dict.fromkeys(["memory.pool.split_pool", "memory.pool.join_pools"], RESTARTED),
     "access.program_scan.sum_column": (
         "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes"
     ),

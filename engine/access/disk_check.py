@@ -1,0 +1,105 @@
+"""Verification of disk columns: pages and rows of a fragment refer to each other, and to nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tidemark.engine.access.disk_check_kernels import check_disk_page, check_disk_row, rows_not_marked
+from tidemark.engine.access.disk_check_layout import CD_BUSY, CD_CHAINS, CD_CHUNKS, CD_LSN, CD_WHERE, CD_WORDS
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.disk.cache_layout import TS_PAGE_WORDS
+from tidemark.engine.memory.arena_layout import (
+    F_PAGES,
+    F_SLOTS,
+    F_TABLESPACE,
+    OK,
+    ST_DROPPED,
+    ST_MORE,
+    ST_PAGE,
+    ST_SPACE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidemark.engine.memory.arena import Arena, Words
+
+SLOTS_PER_CALL = 4_096
+ROWIDS_PER_CALL = 1_024
+
+
+class PageVerdict(NamedTuple):
+    """What a page is and has."""
+
+    faults: list[tuple[int, int]]  # a DISK_ fault and the ROWID in the piece; -1 if it is a fault of the page
+    chunks: Words  # (reference, ROWID) of each chunk
+    chained: list[int]  # ROWIDs of rows with chunks
+    lsn: int
+    is_busy: bool  # it is dirty or being written: the copy on disk is older
+
+
+class RowVerdict(NamedTuple):
+    """What the disk part of a row is and has."""
+
+    fault: int  # DISK_ fault; OK: none
+    is_busy: bool  # the row was changed meanwhile, or is locked, so it was not judged
+    page: int  # of the fault
+    chunks: Words  # reference of each chunk
+
+
+class DiskWalk:
+    """Verifies the disk columns of one fragment for one thread. `page` marks the rows that it has found whole."""
+
+    def __init__(self, arena: Arena, fragment: int) -> None:
+        self._mem = arena.mem
+        self._fragment = fragment
+        self.page_words = int(arena.mem[arena.word(fragment, F_TABLESPACE) + TS_PAGE_WORDS])
+        slots = arena.word(fragment, F_PAGES) * arena.word(fragment, F_SLOTS)
+        self._marks = np.zeros(slots // 32 + 1, dtype=np.int64)
+        self._chunks = np.zeros(4 * self.page_words, dtype=np.int64)
+        self._chains = np.zeros(2 * self.page_words, dtype=np.int64)
+
+    def page(self, number: int) -> PageVerdict:
+        """Verify a page, and each piece on it against its row. The caller holds it; a page that is not in the cache
+        has nothing.
+        """
+        state = np.zeros(CD_WORDS, dtype=np.int64)
+        faults: list[tuple[int, int]] = []
+        rest = (number, self._marks, self._chunks, self._chains, state)
+        while (status := int(check_disk_page(self._mem, self._fragment, *rest))) > OK:
+            faults.append((status, int(state[CD_WHERE])))
+        if status not in (OK, ST_PAGE, ST_DROPPED):
+            raise InvariantBroken(f"page {number:#x} cannot be verified (status {status}); report this")
+        chunks = self._chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).copy()
+        chained = self._chains[: int(state[CD_CHAINS])].tolist()
+        return PageVerdict(faults, chunks, chained, int(state[CD_LSN]), bool(state[CD_BUSY]))
+
+    def unmarked(self) -> Iterator[list[int]]:
+        """Yield, for each kernel call, the ROWIDs of committed rows that no page has marked; perhaps none."""
+        state = np.zeros(3, dtype=np.int64)
+        rowids = np.zeros(ROWIDS_PER_CALL, dtype=np.int64)
+        status = ST_MORE
+        while status in (ST_MORE, ST_SPACE):
+            state[1] = 0
+            status = int(rows_not_marked(self._mem, self._fragment, SLOTS_PER_CALL, self._marks, rowids, state))
+            yield rowids[: int(state[1])].tolist()
+
+    def row(self, rowid: int, bring: Callable[[int], bool]) -> RowVerdict | None:
+        """Verify the disk part of a row, beginning with the row. None: a page could not be read.
+
+        bring: reads a page into the cache; returns False if it is unreadable.
+        """
+        state = np.zeros(6, dtype=np.int64)
+        chunks = np.zeros(8, dtype=np.int64)
+        while True:
+            status = int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))
+            page = int(state[4])
+            if status == ST_PAGE:
+                if not bring(page):
+                    return None
+            elif status == ST_SPACE:
+                chunks = np.zeros(int(state[5]), dtype=np.int64)
+            else:
+                return RowVerdict(max(status, OK), status == ST_MORE, page, chunks[: int(state[3])])
