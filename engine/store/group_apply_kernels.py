@@ -38,7 +38,6 @@ from tidemark.engine.log.records_kernels import (
 )
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import handle_of
-from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
