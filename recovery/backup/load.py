@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, MemoryExhausted
-from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory.arena_layout import (
     F_LCP_HAS_VAR,
@@ -28,9 +27,10 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
 from tidemark.engine.store.backup_kernels import load_chosen, records_of_entries, stamp_rows
+from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.backup.rows_file import RowsReader
-from tidemark.recovery.system_restart.load import PartsOutOfMemory
 from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Level, Manifest
     from tidemark.recovery.backup.rows_file import Block
-    from tidemark.recovery.system_restart.disk import DiskRestart
 
 RECORD_WORDS = 1 << 16
 
@@ -52,7 +51,6 @@ class BackupLoader:
     def __init__(
         self,
         store: Store,
-        disk: DiskRestart,
         files: Files,
         manifest: Manifest,
         relieve: Callable[[], None],
@@ -62,7 +60,6 @@ class BackupLoader:
         advance: called with the number of rows done.
         """
         self._store = store
-        self._disk = disk
         self._files = files
         self._manifest = manifest
         self._relieve = relieve
@@ -174,11 +171,11 @@ class BackupLoader:
         self._advance(int(state[B_ENTRIES]))
 
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
-        group = GroupRead(0, 0, self._manifest.epoch + 1, 0, 0, 0, used, records)
         directory = np.zeros(table.table_id + 1, dtype=np.int64)
         directory[table.table_id] = table.handle
         try:
-            self._disk.replay_records(group, Records(records, 0, used, 0, level.place.name), directory)
+            some = Records(records, 0, used, self._manifest.epoch + 1, file=level.place.name)
+            some.replay(DiskReplay(self._store, directory))
         except PartsOutOfMemory as error:
             raise MemoryExhausted(
                 f"the rows of {table.name} do not fit into data_memory; restore with a larger data_memory"

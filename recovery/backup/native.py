@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import MemoryExhausted, RedoDamaged
-from tidemark.engine.log.reader import GroupRead
-from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
+from tidemark.engine.memory.arena_layout import ST_INVARIANT
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.engine.store.disk_replay import DiskReplay
+from tidemark.engine.store.replay import PartsOutOfMemory, Replay
 from tidemark.engine.store.restore_kernels import take_epoch
 from tidemark.engine.store.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.load import BackupLoader
 from tidemark.recovery.backup.split import read_section
-from tidemark.recovery.system_restart.load import PartsOutOfMemory
-from tidemark.recovery.system_restart.spool import Records, does_not_fit
+from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.backup.planner import Sections
     from tidemark.recovery.backup.split import Section
-    from tidemark.recovery.system_restart.disk import DiskRestart
 
 
 class NativeTables:
@@ -42,7 +40,6 @@ class NativeTables:
     def __init__(
         self,
         store: Store,
-        disk: DiskRestart,
         place: Files,
         target: Files,
         manifest: Manifest,
@@ -51,7 +48,6 @@ class NativeTables:
     ) -> None:
         """relieve: called with the number of bytes of the next records, to make room in the UNDO log."""
         self._store = store
-        self._disk = disk
         self._place = place
         self._target = target
         self._manifest = manifest
@@ -63,7 +59,7 @@ class NativeTables:
 
         Raises: BackupDamaged and the like, RedoDamaged, MemoryExhausted, StorageFull.
         """
-        place = (self._store, self._disk, self._place, self._manifest, lambda: self._relieve(0), self._advance)
+        place = (self._store, self._place, self._manifest, lambda: self._relieve(0), self._advance)
         BackupLoader(*place).load(tables)
         operations = 0
         for (table_id, _), some in sorted(sections.items()):
@@ -77,36 +73,20 @@ class NativeTables:
         directory[table_id] = self._store.directory()[table_id]
         state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
         has_disk = self._store.by_id[table_id].format.has_disk
-        operations = 0
+        replay = (DiskReplay if has_disk else Replay)(self._store, directory)
         for words, stop in read_section(self._target, identity, section):
             records: Words = np.empty(words.size, dtype=np.int64)
             state[R_NEXT] = BLOCK_HEADER_WORDS
             while (epoch := int(take_epoch(words, BLOCK_HEADER_WORDS, stop, records, state))) >= 0:
                 used = int(state[R_USED])
-                group = GroupRead(0, 0, epoch, 0, 0, 0, used, records)
-                some = Records(records, 0, used, 0, section[2])
+                if has_disk:
+                    self._relieve(used * 8)
                 try:
-                    operations += (
-                        self._on_disk(group, some, directory) if has_disk else self._in_memory(group, some, directory)
-                    )
+                    Records(records, 0, used, epoch, file=section[2]).replay(replay)
                 except PartsOutOfMemory as error:
                     raise MemoryExhausted(
                         "the backup does not fit into data_memory; restore with a larger data_memory"
                     ) from error
             if epoch == ST_INVARIANT:
                 raise RedoDamaged(f"{section[2]} has an invalid record; restore again", file=section[2])
-        return operations
-
-    def _on_disk(self, group: GroupRead, some: Records, directory: Words) -> int:
-        self._relieve((some.stop - some.start) * 8)
-        return self._disk.replay_records(group, some, directory)
-
-    def _in_memory(self, group: GroupRead, some: Records, directory: Words) -> int:
-        state: Words = np.zeros(3, dtype=np.int64)
-        place = (some.words, some.start, some.stop, group.epoch)
-        status = int(replay_group(self._store.mem, directory, *place, 0, 1, state))
-        if status == ST_MEMORY:
-            raise PartsOutOfMemory
-        if status != OK:
-            raise does_not_fit(group, some, int(state[0]), status)
-        return int(state[1])
+        return replay.operations

@@ -31,6 +31,7 @@ from tidemark.engine.base.ids import gci_of, make_epoch
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
 from tidemark.engine.files.directory import LOCK_NAME
 from tidemark.engine.memory.arena_layout import F_SLOTS
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.backup.native import NativeTables
 from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
@@ -40,7 +41,7 @@ from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 from tidemark.recovery.system_restart.indexes import build_indexes
-from tidemark.recovery.system_restart.load import OnePool, PartsOutOfMemory
+from tidemark.recovery.system_restart.load import OnePool
 from tidemark.recovery.system_restart.replay import apply_schema
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import RESTORING
@@ -401,10 +402,9 @@ class Restore:
 
     def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
         """Restore tables with disk columns, and tables that `finish` writes to."""
-        store, disk = self._store, self._disk
-        assert disk is not None
+        store = self._store
         tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
-        place = (store, disk, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
+        place = (store, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
         report.operations += NativeTables(*place).make(tables, sections, identity)
         try:
             build_indexes(store)

@@ -25,7 +25,7 @@ from tidemark.engine.store.restore_layout import R_COUNT, R_NEXT, R_USED, RESTOR
 from tidemark.recovery.backup.segments import Segment, groups_of
 from tidemark.recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
 from tidemark.recovery.system_restart.replay import schema_changes
-from tidemark.recovery.system_restart.spool import Spooled, does_not_fit
+from tidemark.recovery.system_restart.spool import Spooled
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -88,17 +88,17 @@ class _Splitter:
         self._places: Words = np.empty(PLACES_WORDS, dtype=np.int64)
         self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
 
-    def take(self, group: GroupRead, some: Records) -> None:
-        """Take the changes among some records of a group. Raises: RedoDamaged."""
+    def take(self, some: Records) -> None:
+        """Take the changes among some records. Raises: RedoDamaged."""
         state = self._state
         state[R_NEXT] = some.start
         while True:
-            place = (some.words, some.start, some.stop, group.epoch)
+            place = (some.words, some.start, some.stop, some.epoch)
             status = int(collect_changes(*place, self._pool, self._places, state))
             if status == OK:
                 return
             if status == ST_INVARIANT:
-                raise does_not_fit(group, some, int(state[R_NEXT]), status)
+                raise some.misfit(int(state[R_NEXT]), status)
             if int(state[R_COUNT]):
                 self.flush()
             else:
@@ -164,7 +164,7 @@ def _take(place: Files, source: bytes, group: GroupRead, splitter: _Splitter, ma
     made.groups += 1
     made.schema += [[epoch, change] for epoch, change in schema_changes([group])]
     for some in Spooled(place, source, [group]).records(group):
-        splitter.take(group, some)
+        splitter.take(some)
 
 
 def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple[Words, int]]:

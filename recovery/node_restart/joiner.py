@@ -26,8 +26,9 @@ from tidemark.engine.log.redo_layout import (
     pack_identity,
     pack_kind,
 )
-from tidemark.engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
+from tidemark.engine.memory.arena_layout import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_SPACE
 from tidemark.engine.rows.lcp_kernels import finish_load
+from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.node_copy_layout import (
     DELETED_WORDS,
     F_UNCOPIED,
@@ -46,7 +47,7 @@ from tidemark.engine.store.node_join_kernels import (
     set_uncopied,
     stamp_slice,
 )
-from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.engine.store.replay import PartsOutOfMemory, RecordDoesNotFit, Replay
 from tidemark.recovery.node_restart.messages import (
     REPLAY_LOG,
     ROWID_SYNC,
@@ -61,10 +62,8 @@ from tidemark.recovery.node_restart.messages import (
 )
 from tidemark.recovery.node_restart.progress import Progress
 from tidemark.recovery.system_restart.catch_up import CaughtUp
-from tidemark.recovery.system_restart.disk import disk_directory
-from tidemark.recovery.system_restart.load import OnePool, PartsOutOfMemory
+from tidemark.recovery.system_restart.load import OnePool
 from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
-from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -133,10 +132,11 @@ class Joiner:
         self._look_at_tables()
 
     def _look_at_tables(self) -> None:
-        """Build the directories of tables that replay needs: all, those in memory only, those with disk columns."""
         self._all = self._store.directory()
-        self._in_memory = disk_directory(self._store, self._all, False)
-        self._on_disk = disk_directory(self._store, self._all, True)
+        self._replays: list[Replay | DiskReplay] = [Replay(self._store, self._all)]
+        on_disk = DiskReplay(self._store, self._all)
+        if on_disk.has_tables:
+            self._replays.append(on_disk)
 
     def take(self, message: FromLive, through: int) -> list[FromJoiner]:
         """Handle a message and return the answers. through: the rows are those at the end of this epoch. Raises: as
@@ -370,18 +370,14 @@ class Joiner:
     def _replay(self, records: Words, start: int, stop: int, epoch: int) -> None:
         if start == stop:
             return
-        state = np.zeros(3, dtype=np.int64)
-        status = int(replay_group(self._mem, self._in_memory, records, start, stop, epoch, 0, 1, state))
-        if status == ST_MEMORY:
-            raise self._no_memory()
-        if status != OK:
-            raise self._differ(f"a record for ROWID {int(records[int(state[0]) + 2])} does not fit (status {status})")
-        if self._on_disk.any():
-            group = GroupRead(0, 0, epoch, 0, 0, 0, stop - start, records)
-            try:
-                self._private.disk.replay_records(group, Records(records, start, stop, 0, "the copy"), self._on_disk)
-            except PartsOutOfMemory as error:
-                raise self._no_memory() from error
+        try:
+            for replay in self._replays:
+                replay.run(records, start, stop, epoch)
+        except PartsOutOfMemory as error:
+            raise self._no_memory() from error
+        except RecordDoesNotFit as error:
+            rowid = int(records[error.at + 2])
+            raise self._differ(f"a record for ROWID {rowid} does not fit (status {error.status})") from error
 
     def _no_memory(self) -> MemoryExhausted:
         return MemoryExhausted(

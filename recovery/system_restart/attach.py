@@ -25,10 +25,11 @@ from tidemark.engine.base.errors import (
     SysfileDamaged,
 )
 from tidemark.engine.memory.arena import Arena
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
 from tidemark.recovery.local_checkpoint.control import control_ids, control_name
 from tidemark.recovery.system_restart.indexes import build_indexes
-from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
+from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, Progress
 from tidemark.recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:

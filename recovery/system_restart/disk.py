@@ -17,28 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import PageDamaged, SysfileDamaged, UndoDamaged
-from tidemark.engine.disk.cache_layout import FRESH_PAGE
+from tidemark.engine.base.errors import SysfileDamaged, UndoDamaged
 from tidemark.engine.disk.columns import DiskColumns
 from tidemark.engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from tidemark.engine.disk.double_write import mend
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.log.geometry import open_files
-from tidemark.engine.memory.arena_layout import (
-    OK,
-    PAGE_WORDS,
-    ST_DAMAGED,
-    ST_EXTENT,
-    ST_MEMORY,
-    ST_MORE,
-    ST_PAGE,
-    ST_UNDO,
-)
-from tidemark.engine.store.disk_replay_kernels import replay_disk_group, undo_records
-from tidemark.engine.store.disk_replay_layout import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS
+from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.recovery.local_checkpoint.extents_file import read_extents, restore_extents
-from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
-from tidemark.recovery.system_restart.spool import does_not_fit
+from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged
 from tidemark.recovery.system_restart.sysfile import open_copies, write_both
 
 if TYPE_CHECKING:
@@ -51,11 +38,8 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Arena, Words
     from tidemark.engine.store.store import Store
     from tidemark.recovery.local_checkpoint.control import Control
-    from tidemark.recovery.system_restart.spool import Records, Spooled
+    from tidemark.recovery.system_restart.spool import Spooled
     from tidemark.recovery.system_restart.sysfile import Sysfile
-
-UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one replay step needs in the UNDO buffer, with the largest pages
-HELD_MAX = 8  # pages kept for one record that needs several
 
 
 class DiskRestart:
@@ -81,7 +65,6 @@ class DiskRestart:
         )
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
-        self.replayed = 0
         self._has_marks = False  # whether a local checkpoint refers to the UNDO log
         self._has_restart = False  # whether the UNDO log has the UNDO_RESTART record of this checkpoint
 
@@ -169,50 +152,24 @@ class DiskRestart:
                 self._rewind(None)
                 self._has_restart = True
             return
-        found = 0
+        replay = DiskReplay(self._store, tables)
         earlier: UndoGroup | None = None
         for group, newest_first in self._reader.backward():
             offsets = np.ascontiguousarray(newest_first[::-1])
             # A group with all records filtered exists only for its LSNs.
             if earlier is None and offsets.size and _is_restart_of(control.undo.lsn, group.words, int(offsets[0])):
                 earlier = replace(group, words=group.words[:0])
-            done, is_end = self._undo_group(control, tables, group.words, offsets)
-            found += done
-            if is_end:
-                self._finish_undo(control, found, earlier)
-                return
+            at = offsets.size - 1
+            while (at := replay.undo(group.words, offsets, at, control.undo.lsn)) >= 0:
+                if self._is_mark_of(control, group.words, int(offsets[at])):
+                    self.undone = replay.undone
+                    self._finish_undo(control, replay.undone + replay.passed_over > 0, earlier)
+                    return
+                at -= 1
         raise UndoDamaged(
             f"the UNDO log does not reach back to local checkpoint {control.lcp_id}; restore the store from a backup",
             lcp_id=control.lcp_id,
         )
-
-    def _undo_group(self, control: Control, tables: Words, words: Words, offsets: Words) -> tuple[int, bool]:
-        """Undo a group; return (records of changes, whether the checkpoint's mark was reached)."""
-        mem = self.columns.mem
-        assert control.undo is not None
-        state = np.array([offsets.size - 1, 0, 0, 0], dtype=np.int64)
-        held: list[int] = []
-        try:
-            while True:
-                status = int(undo_records(mem, tables, words, offsets, control.undo.lsn, state))
-                if status == OK:
-                    break
-                if status == ST_PAGE:
-                    self.columns.release(held)
-                    held = []
-                    page = int(state[3]) | FRESH_PAGE
-                    self.columns.hold([page])
-                    held = [page]
-                elif status == ST_MORE:
-                    if self._is_mark_of(control, words, int(offsets[int(state[0])])):
-                        return int(state[1] + state[2]), True
-                    state[0] -= 1
-                else:
-                    raise self._page_damaged(int(state[3]))
-        finally:
-            self.columns.release(held)
-            self.undone += int(state[1])
-        return int(state[1] + state[2]), False
 
     def _is_mark_of(self, control: Control, words: Words, at: int) -> bool:
         """Whether a mark is that of the checkpoint. Raises: DataFileDamaged if an earlier restart went back past it."""
@@ -226,13 +183,13 @@ class DiskRestart:
             raise DataFileDamaged((control.lcp_id, *EXTENTS), UndoDamaged(text))
         return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
 
-    def _finish_undo(self, control: Control, found: int, earlier: UndoGroup | None) -> None:
+    def _finish_undo(self, control: Control, has_records: bool, earlier: UndoGroup | None) -> None:
         """earlier: the group with the UNDO_RESTART record that an earlier restart wrote for this checkpoint."""
         assert control.undo is not None
         if not self._can_write:
             return
-        self._has_restart = bool(found) or earlier is not None
-        if not found:
+        self._has_restart = has_records or earlier is not None
+        if not has_records:
             return
         self.columns.flush()
         if earlier is None:
@@ -253,96 +210,19 @@ class DiskRestart:
         self._write_sysfile(replace(self.sysfile, undo_void=void))
         self.columns.undo.rewind(group)
 
-    def _page_damaged(self, page: int) -> PageDamaged:
-        file, offset = self.columns.space.place(page)
-        return PageDamaged(
-            f"page at offset {offset} of {file.name} does not fit the UNDO log; restore the store from a backup",
-            file=file.name,
-            page=page,
-            offset=offset,
-        )
-
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> int:
         """Replay the groups' records of tables with disk columns; return how many. Raises: RedoDamaged, PageDamaged."""
-        if tables.any():
-            self._redo(groups, spooled, tables)
+        replay = DiskReplay(self._store, tables)
+        if replay.has_tables:
+            for group in groups:
+                for some in spooled.records(group):
+                    some.replay(replay)
         if self._has_restart:
             self.columns.undo.made_again()
-        return self.replayed
-
-    def replay_records(self, group: GroupRead, some: Records, tables: Words) -> int:
-        """Replay records that belong to a group; return how many. Raises: as `redo`."""
-        txn = self._store.arena.take_descriptor()
-        state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
-        self._store.mem[txn : txn + 32] = 0
-        try:
-            self._redo_records(group, some, txn, tables, state)
-            return int(state[1])
-        finally:
-            self._store.arena.give_descriptor(txn)
-
-    def _redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> None:
-        txn = self._store.arena.take_descriptor()
-        state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
-        self._store.mem[txn : txn + 32] = 0
-        for group in groups:
-            for some in spooled.records(group):
-                self._redo_records(group, some, txn, tables, state)
-        self._store.arena.give_descriptor(txn)
-        self.replayed = int(state[1])
-
-    def _redo_records(self, group: GroupRead, some: Records, txn: int, tables: Words, state: Words) -> None:
-        columns = self.columns
-        stop = some.stop
-        state[R_OFFSET] = some.start
-        held: list[int] = []
-        try:
-            while True:
-                before = int(state[R_OFFSET])
-                status = int(replay_disk_group(columns.mem, txn, tables, some.words, before, stop, group.epoch, state))
-                if status == OK:
-                    return
-                if int(state[R_OFFSET]) != before or len(held) > HELD_MAX:
-                    columns.release(held)
-                    held = []
-                held.extend(self._settle(status, group, some, state))
-        finally:
-            columns.release(held)
-
-    def _settle(self, status: int, group: GroupRead, some: Records, state: Words) -> list[int]:
-        """Provide what the replay of a record lacks, so that it can continue; return the pages held for it."""
-        columns = self.columns
-        if status == ST_PAGE:
-            page = int(state[R_PAGE])
-            columns.hold([page | FRESH_PAGE])
-            return [page | FRESH_PAGE]
-        if status == ST_UNDO:
-            if self._can_write:
-                columns.undo.make_room(UNDO_FLUSH_WORDS)
-            else:
-                columns.drop_undo_records()
-            return []
-        if status == ST_EXTENT:
-            table = self._store.by_id[int(some.words[int(state[R_OFFSET]) + 1]) & 0xFFFFFFFF]
-            columns.extend(table.fragments[0])
-            return []
-        if status == ST_MEMORY:
-            raise PartsOutOfMemory
-        if status == ST_DAMAGED:
-            raise self._page_damaged(int(state[R_PAGE]))
-        raise does_not_fit(group, some, int(state[R_OFFSET]), status)
+        return replay.operations
 
 
 def _is_restart_of(lcp_lsn: int, words: Words, at: int) -> bool:
     """Whether a record is the UNDO_RESTART of a restart that went back to this local checkpoint."""
     return int(words[at]) & UNDO_KIND_MASK == UNDO_RESTART and int(words[at + 3]) == lcp_lsn
-
-
-def disk_directory(store: Store, directory: Words, with_disk: bool) -> Words:
-    """Return the descriptors by number of the tables with, or without, disk columns; 0 for the others."""
-    chosen = directory.copy()
-    for table_id, table in store.by_id.items():
-        if table.format.has_disk != with_disk:
-            chosen[table_id] = 0
-    return chosen

@@ -34,6 +34,7 @@ from tidemark.engine.rows.lcp_layout import (
     EXTENTS_TABLE,
 )
 from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
@@ -59,10 +60,6 @@ class Loaded:
     rows: int = 0
     size_bytes: int = 0
     fallbacks: int = 0
-
-
-class PartsOutOfMemory(Exception):
-    """One thread's half of the arena is full; the rows may still fit if one thread loads them."""
 
 
 class DataFileDamaged(Exception):

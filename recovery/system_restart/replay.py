@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.log.records import InvalidRecord, schema_of, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
-from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import is_int
-from tidemark.engine.store.replay_kernels import replay_group
+from tidemark.engine.store.replay import Replay
 from tidemark.engine.store.schema_changes import is_change_of_columns, take_view
-from tidemark.recovery.system_restart.load import PartsOutOfMemory, run_parts
-from tidemark.recovery.system_restart.spool import does_not_fit
+from tidemark.recovery.system_restart.load import run_parts
 
 if TYPE_CHECKING:
     from tidemark.engine.log.reader import GroupRead
@@ -168,22 +164,15 @@ def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, 
     """Replay all groups strictly, for the tables in `directory`; return the number of operations. Raises:
     RedoDamaged.
     """
-    counts = [0] * parts
+    replays = [Replay(store, directory, part, parts) for part in range(parts)]
 
     def work(part: int) -> None:
-        state = np.zeros(3, dtype=np.int64)
         for group in groups:
             for some in spooled.records(group):
-                place = (some.words, some.start, some.stop, group.epoch)
-                status = replay_group(store.mem, directory, *place, part, parts, state)
-                if status == ST_MEMORY:
-                    raise PartsOutOfMemory
-                if status != OK:
-                    raise does_not_fit(group, some, int(state[0]), status)
-        counts[part] = int(state[1])
+                some.replay(replays[part])
 
     run_parts(parts, work)
-    return sum(counts)
+    return sum(each.operations for each in replays)
 
 
 def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, behind: int) -> None:

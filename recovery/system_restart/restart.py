@@ -40,6 +40,7 @@ from tidemark.engine.log.reader import GroupRead, LogReader, holds_groups
 from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.log.spool_files import SpoolFiles
 from tidemark.engine.memory.arena import Arena
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
 from tidemark.engine.txn.delete_log import DeleteLog, delete_log_words
 from tidemark.engine.txn.epoch import EpochClock
@@ -57,13 +58,12 @@ from tidemark.recovery.local_checkpoint.control import (
 )
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.system_restart.catch_up import CaughtUp, PrivateStore
-from tidemark.recovery.system_restart.disk import DiskRestart, disk_directory
+from tidemark.recovery.system_restart.disk import DiskRestart
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import (
     PARTS,
     DataFileDamaged,
     Loader,
-    PartsOutOfMemory,
     Place,
     Progress,
     out_of_memory,
@@ -348,9 +348,9 @@ class Restart:
         disk.release()
         if disk.undone:
             self._phase("undo", disk.undone)
-        operations = replay(store, groups, spooled, loader.parts, disk_directory(store, directory, False))
+        operations = replay(store, groups, spooled, loader.parts, directory)
         loader.release()
-        return operations + disk.redo(groups, spooled, disk_directory(store, directory, True))
+        return operations + disk.redo(groups, spooled, directory)
 
     def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
         start_lsn, start_sequence, self._start_epoch = 0, 1, 0

@@ -11,6 +11,7 @@ from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.log.spool_files import Kept, loads_in, spool_ids, sweep
 from tidemark.engine.log.spool_reader import SpoolReader, referred
+from tidemark.engine.store.replay import RecordDoesNotFit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,36 +19,44 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.reader import GroupRead, LogReader
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.disk_replay import DiskReplay
+    from tidemark.engine.store.replay import Replay
 
 
 class Records:
-    """Some records of a group: words[start:stop], and their place."""
+    """Some records of a group: words[start:stop], their epoch and their place."""
 
-    __slots__ = ("base", "file", "start", "stop", "words")
+    __slots__ = ("epoch", "file", "lsn", "offset", "start", "stop", "words")
 
-    def __init__(self, words: Words, start: int, stop: int, base: int, file: str | None) -> None:
-        """base: LSN, or offset in the file, of words[0]."""
+    def __init__(
+        self, words: Words, start: int, stop: int, epoch: int, lsn: int = 0, offset: int = 0, file: str | None = None
+    ) -> None:
+        """lsn: that of the group. offset: the place of words[0] in the file, if they are in one."""
         self.words = words
         self.start = start
         self.stop = stop
-        self.base = base
+        self.epoch = epoch
+        self.lsn = lsn
+        self.offset = offset
         self.file = file
 
-    def place(self, at: int) -> str:
-        """Return the place of word `at`, for messages."""
-        where = self.base + at * 8
-        return f"LSN {where}" if self.file is None else f"offset {where} of {self.file}"
+    def replay(self, replay: Replay | DiskReplay) -> None:
+        """Replay the records. Raises: RedoDamaged, PageDamaged, PartsOutOfMemory."""
+        try:
+            replay.run(self.words, self.start, self.stop, self.epoch)
+        except RecordDoesNotFit as error:
+            raise self.misfit(error.at, error.status) from error
 
-
-def does_not_fit(group: GroupRead, some: Records, at: int, status: int) -> RedoDamaged:
-    """Return the error for the record at word `at` of some records of a group, which does not fit the rows."""
-    evidence: dict[str, Any] = {"lsn": group.lsn + at * 8}
-    if some.file is not None:
-        evidence = {"lsn": group.lsn, "file": some.file, "offset": some.base + at * 8}
-    return RedoDamaged(
-        f"the record at {some.place(at)} does not fit the rows it meets (status {status}); restore from a backup",
-        **evidence,
-    )
+    def misfit(self, at: int, status: int) -> RedoDamaged:
+        """Return the error for the record at word `at`, which does not fit the rows."""
+        evidence: dict[str, Any] = {"lsn": self.lsn + at * 8}
+        where = f"LSN {self.lsn + at * 8}"
+        if self.file is not None:
+            evidence = {"lsn": self.lsn, "file": self.file, "offset": self.offset + at * 8}
+            where = f"offset {self.offset + at * 8} of {self.file}"
+        return RedoDamaged(
+            f"the record at {where} does not fit the rows it meets (status {status}); restore from a backup", **evidence
+        )
 
 
 class Spooled:
@@ -68,11 +77,11 @@ class Spooled:
 
     def records(self, group: GroupRead) -> Iterator[Records]:
         """Yield all records of a group in order: its own, and those of the files it refers to. Raises: SpoolDamaged."""
-        yield Records(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words, group.lsn, None)
+        yield Records(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words, group.epoch, group.lsn)
         reader = self._readers.get(group.lsn)
         if reader is not None:
             for block in reader.blocks():
-                yield Records(*block)
+                yield Records(*block[:3], group.epoch, group.lsn, block.offset, block.name)
 
 
 def sweep_unreferred(

@@ -46,6 +46,7 @@ ROOMS = (
             *("recovery/system_restart/catch_up.py", "recovery/system_restart/disk.py"),
             *("recovery/system_restart/indexes.py", "recovery/system_restart/load.py"),
             *("recovery/system_restart/replay.py", "recovery/system_restart/restart.py"),
+            *("engine/store/replay.py", "engine/store/disk_replay.py"),
             *(
                 "recovery/system_restart/spool.py",
                 "recovery/system_restart/through.py",

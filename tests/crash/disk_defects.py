@@ -72,7 +72,7 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "free-page-read-to-be-undone",
-        "tidemark.recovery.system_restart.disk",
+        "tidemark.engine.store.disk_replay",
         "page = int(state[3]) | FRESH_PAGE",
         "page = int(state[3])",
         "disk-grown",

@@ -1,0 +1,132 @@
+"""UNDO and REDO of disk columns on private memory, with the pages that each record needs (D7, D8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.disk.cache_layout import FRESH_PAGE
+from tidemark.engine.log.redo_layout import TABLE_MASK
+from tidemark.engine.memory.arena_layout import (
+    OK,
+    PAGE_WORDS,
+    ST_DAMAGED,
+    ST_EXTENT,
+    ST_MEMORY,
+    ST_MORE,
+    ST_PAGE,
+    ST_UNDO,
+)
+from tidemark.engine.store.disk_replay_kernels import replay_disk_group, undo_records
+from tidemark.engine.store.disk_replay_layout import R_DONE, R_OFFSET, R_PAGE, REPLAY_STATE_WORDS
+from tidemark.engine.store.replay import PartsOutOfMemory, RecordDoesNotFit, tables_with
+
+if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.store import Store
+
+UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one replay step needs in the UNDO buffer, with the largest pages
+HELD_MAX = 8  # pages kept for one record that needs several
+
+
+class DiskReplay:
+    """Undoes changes of pages, and replays REDO records of tables with disk columns through cache and UNDO log."""
+
+    def __init__(self, store: Store, tables: Words) -> None:
+        """tables: handles by table number, 0 for tables to be skipped."""
+        self._store = store
+        self._disk = store.disk
+        self._tables = tables
+        self._replayed = tables_with(store, tables, has_disk=True)
+        self._state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
+        self.undone = 0
+        self.passed_over = 0  # UNDO records of changes that the pages do not have
+
+    # --- UNDO ------------------------------------------------------------------------------------
+    def undo(self, words: Words, offsets: Words, newest: int, lcp_lsn: int) -> int:
+        """Undo the changes of records offsets[newest], offsets[newest - 1], … of one group. Return the index of the
+        mark before which it stopped, or -1. lcp_lsn: LSN of the local checkpoint's mark. Raises: PageDamaged.
+        """
+        state = np.array([newest, 0, 0, 0], dtype=np.int64)
+        held: list[int] = []
+        try:
+            mem, tables = self._store.mem, self._tables
+            while (status := int(undo_records(mem, tables, words, offsets, lcp_lsn, state))) == ST_PAGE:
+                self._disk.release(held)
+                held = []
+                page = int(state[3]) | FRESH_PAGE
+                self._disk.hold([page])
+                held = [page]
+        finally:
+            self._disk.release(held)
+            self.undone += int(state[1])
+            self.passed_over += int(state[2])
+        if status not in (OK, ST_MORE):
+            raise self._damaged(int(state[3]))
+        return int(state[0])
+
+    # --- REDO ------------------------------------------------------------------------------------
+    @property
+    def has_tables(self) -> bool:
+        """Whether any table has disk columns."""
+        return bool(self._replayed.any())
+
+    @property
+    def operations(self) -> int:
+        """How many operations it has replayed."""
+        return int(self._state[R_DONE])
+
+    def run(self, words: Words, start: int, stop: int, epoch: int) -> None:
+        """Replay the records words[start:stop] of a group. Raises: as `Replay.run`, and PageDamaged; errors of reading
+        and of room on disk.
+        """
+        mem, state = self._store.mem, self._state
+        txn = self._store.arena.take_descriptor()
+        mem[txn : txn + 32] = 0
+        state[R_OFFSET] = start
+        held: list[int] = []
+        try:
+            while True:
+                at = int(state[R_OFFSET])
+                status = int(replay_disk_group(mem, txn, self._replayed, words, at, stop, epoch, state))
+                if status == OK:
+                    return
+                if int(state[R_OFFSET]) != at or len(held) > HELD_MAX:
+                    self._disk.release(held)
+                    held = []
+                held.extend(self._settle(status, words))
+        finally:
+            self._disk.release(held)
+            self._store.arena.give_descriptor(txn)
+
+    def _settle(self, status: int, words: Words) -> list[int]:
+        """Provide what the replay of a record lacks, so that it can continue; return the pages held for it."""
+        at, page = int(self._state[R_OFFSET]), int(self._state[R_PAGE])
+        if status == ST_PAGE:
+            self._disk.hold([page | FRESH_PAGE])
+            return [page | FRESH_PAGE]
+        if status == ST_UNDO:
+            if self._disk.can_write:
+                self._disk.undo.make_room(UNDO_FLUSH_WORDS)
+            else:
+                self._disk.drop_undo_records()
+            return []
+        if status == ST_EXTENT:
+            self._disk.extend(self._store.by_id[int(words[at + 1]) & TABLE_MASK].fragments[0])
+            return []
+        if status == ST_MEMORY:
+            raise PartsOutOfMemory
+        if status == ST_DAMAGED:
+            raise self._damaged(page)
+        raise RecordDoesNotFit(at, status)
+
+    def _damaged(self, page: int) -> PageDamaged:
+        file, offset = self._disk.space.place(page)
+        return PageDamaged(
+            f"page at offset {offset} of {file.name} does not fit the UNDO log; restore the store from a backup",
+            file=file.name,
+            page=page,
+            offset=offset,
+        )
