@@ -26,7 +26,7 @@ DIRECTIVE = re.compile(r"^#* ?::: (\S+)$", re.MULTILINE)
 RETURNED = (
     *("database.Database", "read_only.ReadOnlyDatabase", "remote.database.RemoteDatabase", "handles.TableHandle"),
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
-    *("serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
+    *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
