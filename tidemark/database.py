@@ -40,8 +40,7 @@ from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
 from tidemark.shared_calls import RunsTransactions
 from tidemark.snapshot import Snapshot
-from tidemark.space_report import space_report
-from tidemark.store_status import store_status
+from tidemark.store_status import space_report, store_status
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -159,7 +158,6 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self._control: ControlSocket | None = None
 
     def _start(self) -> None:
-        """Start the threads and the control socket."""
         opened, files = self._opened, self._files
         if self._options.background:
             # A new checkpoint spares the next restart this replay, and replaces a damaged one.

@@ -426,7 +426,6 @@ class SchemaCalls(StoreReads):
         return sorted(self._store.space.by_name)
 
     def _catalog(self) -> Catalog | None:
-        """The catalog, if the store is in a directory."""
         return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
 
     def _definitions(self) -> list[TableDefinition]:

@@ -397,7 +397,6 @@ class NodeGroup:
         return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
 
     def _leading_database(self) -> Database | None:
-        """The store of this node, if it leads."""
         life = self._node.life
         store = None if life is None or not life.is_leading else life.node
         return store.db if isinstance(store, DrivenStore) else None

@@ -140,7 +140,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
     drop_tablespace = forwarded(Database.drop_tablespace)
 
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Make one call of the store."""
         what = ["store", method, arguments, named]
         if method in OF_PRIMARY | OF_STORE:
             return self.links.ask_primary(what)

@@ -44,7 +44,6 @@ class RemoteTable(TableReads):
         return found
 
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Make one call of this table."""
         if method not in CHANGING:
             return self._links.read(["table", self.name, method, arguments, named])
         with self._transaction() as txn:

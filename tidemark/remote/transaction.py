@@ -194,7 +194,6 @@ class RemoteTransaction:
 
     # --- calls, as those of `Transaction` --------------------------------------------------------
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Make one call of the transaction on rows."""
         return self.ask("txn", method, arguments, named)
 
     insert = forwarded(Transaction.insert)
