@@ -24,7 +24,7 @@ from pymysqlreplication.row_event import UpdateRowsEvent, WriteRowsEvent
 import tidemark as tm
 from bench.report import OURS, RESULTS, Line, keep
 from tests.ingest.rig import Source, options_of, rows_at, rows_in, running_source
-from tidemark.mysql_ingest import ingest
+from tidemark.sites.mysql_ingest import ingest
 
 PEER = "pymysql into SQLite"
 FOLLOWING_PEER = "mysql-replication into SQLite"

@@ -25,7 +25,7 @@ from bench.rows import COLUMNS, make_table
 from tidemark.engine.base.options import Durability
 from tidemark.engine.log.group import Group as LogGroup
 from tidemark.engine.log.partner import CommitPartner
-from tidemark.node_group import NodeGroup
+from tidemark.nodes.node_group import NodeGroup
 
 NAME = "test.t"
 ROWS = 16_000

@@ -142,30 +142,30 @@ from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
 if TYPE_CHECKING:
-    from tidemark.arbitrator import Arbitrator
     from tidemark.backup import restore
-    from tidemark.channel import Applied, Channel
     from tidemark.comparison import diff, repair
-    from tidemark.node_group import NodeGroup
+    from tidemark.nodes.arbitrator import Arbitrator
+    from tidemark.nodes.node_group import NodeGroup
     from tidemark.remote.database import RemoteDatabase, connect
     from tidemark.remote.serving import CallServing, serve_calls
-    from tidemark.serving import Serving, serve
+    from tidemark.sites.channel import Applied, Channel
+    from tidemark.sites.serving import Serving, serve
 
 # Replication and restore are imported when one of their names is first used: most programs use neither, and they take
 # as long to import as everything else.
 _LATER = {
-    "Applied": "tidemark.channel",
-    "Arbitrator": "tidemark.arbitrator",
+    "Applied": "tidemark.sites.channel",
+    "Arbitrator": "tidemark.nodes.arbitrator",
     "CallServing": "tidemark.remote.serving",
-    "Channel": "tidemark.channel",
-    "NodeGroup": "tidemark.node_group",
+    "Channel": "tidemark.sites.channel",
+    "NodeGroup": "tidemark.nodes.node_group",
     "RemoteDatabase": "tidemark.remote.database",
-    "Serving": "tidemark.serving",
+    "Serving": "tidemark.sites.serving",
     "connect": "tidemark.remote.database",
     "diff": "tidemark.comparison",
     "repair": "tidemark.comparison",
     "restore": "tidemark.backup",
-    "serve": "tidemark.serving",
+    "serve": "tidemark.sites.serving",
     "serve_calls": "tidemark.remote.serving",
 }
 

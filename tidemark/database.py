@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from tidemark.background import Clockwork
 from tidemark.binlog import attach
@@ -18,11 +18,7 @@ from tidemark.control_socket import ControlSocket, serve
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
     FileMissing,
-    Retryable,
-    SchemaInvalid,
     StoreClosed,
-    StoreFailed,
-    Unsupported,
 )
 from tidemark.engine.base.options import Options
 from tidemark.engine.base.out_of_memory import types_memory_errors
@@ -31,7 +27,6 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.load_calls import LoadCalls
-from tidemark.locator import Locator
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from tidemark.recovery.system_restart.restart import Restart
@@ -43,9 +38,9 @@ from tidemark.replication.injector.mark import leave_mark
 from tidemark.replication.settings.options import OpenKeywords, divided, settings
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
+from tidemark.shared_calls import RunsTransactions
 from tidemark.snapshot import Snapshot
-from tidemark.space_report import space_report
-from tidemark.store_status import store_status
+from tidemark.store_status import space_report, store_status
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -56,12 +51,8 @@ if TYPE_CHECKING:
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.attached import AttachedBinlog
     from tidemark.replication.injector.changes import Changes
-    from tidemark.replication.settings.check import Peer
-    from tidemark.replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
-R = TypeVar("R")
-RETRY_PAUSE_SECONDS = 0.001
 
 
 class Parts(NamedTuple):
@@ -80,8 +71,8 @@ class Parts(NamedTuple):
     archiver: Archiver | None
 
 
-@types_memory_errors("__init__", but=("run",))
-class Database(SchemaCalls, LoadCalls):
+@types_memory_errors("__init__")
+class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
 
     Every call but `close` and `status` raises StoreFailed after the store was closed or has failed; in a forked child
@@ -128,6 +119,8 @@ class Database(SchemaCalls, LoadCalls):
             end = None if through is None else Through(through)
             self._opened = (restart or Restart(files, options, clock, end, progress).run)()
             self._store = self._opened.store
+            self._failure = self._store.failure
+            self._clock = self._store.clock
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values, completed)
             self._server_id: int = self._values["server_id"] or 0
@@ -165,7 +158,6 @@ class Database(SchemaCalls, LoadCalls):
         self._control: ControlSocket | None = None
 
     def _start(self) -> None:
-        """Start the threads and the control socket."""
         opened, files = self._opened, self._files
         if self._options.background:
             # A new checkpoint spares the next restart this replay, and replaces a damaged one.
@@ -233,24 +225,6 @@ class Database(SchemaCalls, LoadCalls):
                 self._files.unlock()
                 store.failure.latch(StoreClosed("the store is closed; open it again"))
 
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @property
-    def locator(self) -> Locator:
-        """The place of the store, to be sent to another process. Raises: Unsupported for a store without a
-        directory.
-        """
-        if self._directory is None:
-            raise Unsupported("this store is not in a directory that another process could open")
-        return Locator(self._directory)
-
-    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        raise Unsupported("an open store cannot be pickled; send db.locator and open that")
-
     @property
     def parts(self) -> Parts:
         """The parts of this store; see `Parts`."""
@@ -298,38 +272,6 @@ class Database(SchemaCalls, LoadCalls):
 
             return self._store.begin(kind=TrackingTransaction)
         return self._store.begin(kind=Transaction)
-
-    def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
-        """Run work(txn) in a transaction and commit it.
-
-        Args:
-            work: Called with a `Transaction`. It may be called again, so it should have no effect outside the
-                transaction.
-            retries: How often to run it again after a Retryable error has rolled the transaction back.
-
-        Returns:
-            The result of the last call of `work`.
-
-        Durable on return: the transaction, with `durability="commit"`.
-
-        Raises: SchemaInvalid for negative `retries`; what `work`, `transaction` and the commit raise, a Retryable error
-        only after the last attempt.
-
-        Examples:
-            >>> db.run(lambda txn: txn.update("item", 1, {"stock": tm.col("stock") - 1}))
-            True
-        """
-        if retries < 0:
-            raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
-        for attempt in range(retries + 1):
-            try:
-                with self.transaction() as txn:
-                    return work(txn)
-            except Retryable:
-                if attempt == retries:
-                    raise
-                self._store.clock.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
-        raise StoreFailed("unreachable: the last attempt returns or raises")
 
     def snapshot(self) -> Snapshot:
         """Close the open epoch and show all tables as at its end, while writers continue; use it with `with`.
@@ -628,51 +570,6 @@ class Database(SchemaCalls, LoadCalls):
         opened = self._opened
         turn = self._clockwork.lcp_turn
         return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
-
-    def replication_rows(self) -> list[ReplicationRow]:
-        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
-
-        Raises: StoreFailed.
-
-        Examples:
-            >>> db.create_replication_table()
-            <tidemark table mysql.ndb_replication>
-            >>> db.replication_rows()
-            []
-        """
-        self.check_usable()
-        from tidemark.replication_check import definitions_of, replication_rows
-
-        return replication_rows(definitions_of(self._store), lambda name: self[name].scan())
-
-    def check_replication(
-        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
-    ) -> dict[str, Any]:
-        """Check system tables, exceptions tables and the rows of `mysql.ndb_replication` before replication starts.
-
-        Nothing is changed.
-
-        Args:
-            channels: Names of the channels that apply here.
-            peer: The other side of a pair.
-            options: Those of `replication/settings/options.py`, in place of the options of this store.
-
-        Returns:
-            A report. `is_sound` is False if `problems` has anything.
-
-        Raises:
-            SchemaInvalid: An option is unknown or out of range.
-            StoreFailed: The store is closed or has failed.
-
-        Examples:
-            >>> db.check_replication()["is_sound"]
-            True
-        """
-        self.check_usable()
-        from tidemark.replication_check import check_replication
-
-        given = {**self._values, **options}
-        return check_replication(self._store, lambda name: self[name].scan(), given, channels, peer)
 
     def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
         """Close the open epoch and verify that the binlog's last change of each key agrees with the row.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,8 +53,152 @@ def index_counters(table: Table) -> dict[str, Any]:
     return {"indexes": counted} if counted else {}
 
 
+@types_memory_errors()
+class TableReads(ABC):
+    """The reading calls that a table, a table of a snapshot and one of another process share."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The qualified name, "database.table"."""
+
+    @property
+    @abstractmethod
+    def definition(self) -> TableDefinition:
+        """The table's definition; of a snapshot, that when the snapshot was opened."""
+
+    @abstractmethod
+    def get(self, key: Any) -> Any:
+        """Return the row with this key as a named tuple, or None."""
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        progress: Progress | None = None,
+    ) -> Scan:
+        """Return a scan of the table.
+
+        Iterate over it for named tuples; use `batches`, `to_arrow`, `to_pandas` or `to_numpy`; or add up rows with
+        `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
+
+        Args:
+            columns: Names of the columns to read; None: all.
+            limit: Read at most so many rows.
+            partitions: Read only these partitions.
+            where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
+                these. An expression may lead the scan to an index (`explain` says which). Rows have an order only with
+                `index`.
+            index: Read the rows in the order of this index, with `reverse` in descending order.
+            lower: The first key of the index to read: values of its leading columns as a tuple, or one value. Fewer
+                values than columns stand for every key that begins with them.
+            upper: The key to stop before, as the end of a Python range.
+            prefix: Read the keys that begin with it. A str or bytes also stands for all values of the first column that
+                begin with it.
+            progress: Called after each batch with (rows so far, rows in all or -1, "rows").
+
+        Raises:
+            NoSuchColumn: The table has no column of that name.
+            NoSuchPartition: The table has no partition of that name.
+            NoSuchIndex: The table has no index of that name.
+            Unsupported: The index is unique; it finds whole keys only.
+            ProgramInvalid: The condition cannot be compiled, or the program is for another table.
+            TypeMismatch: `where` is no condition, or a bound has the wrong type.
+            ValueOutOfRange: A bound does not fit its column.
+            SchemaInvalid: `limit` is no number of rows, a column is named twice, or arguments exclude each other.
+
+        Examples:
+            >>> db.create_index("item", "by_stock", "stock")
+            >>> [row.name for row in db["item"].scan(index="by_stock", lower=5)]
+            ['cup', 'pen']
+            >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
+            10
+        """
+        by = ByIndex(index, lower, upper, prefix, reverse)
+        return self._scan(columns, limit, partitions, where, by, progress)
+
+    @abstractmethod
+    def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan: ...
+
+    def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
+        """Return how a scan with these arguments would find its rows now; see `Scan.explain`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].explain(where=tm.col("stock") > 3)["access"]
+            'full scan'
+        """
+        return self.scan(columns, where=where, **options).explain()
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+    ) -> pa.Table:
+        """Return all committed rows, or those that a condition accepts, as an Arrow table. The arguments are those of
+        `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_arrow(["name"], where=tm.col("stock") > 5).to_pylist()
+            [{'name': 'pen'}]
+        """
+        return self.scan(columns, where=where, progress=progress).to_arrow()
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+    ) -> Any:
+        """Return all committed rows, or those that a condition accepts, as a pandas DataFrame. The arguments are those
+        of `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_pandas(["id", "stock"]).shape
+            (3, 2)
+        """
+        return self.scan(columns, where=where, progress=progress).to_pandas()
+
+    def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
+        """Return all committed rows, or those that a condition accepts, as a structured NumPy array. The arguments are
+        those of `scan`.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> db["item"].to_numpy(where=tm.col("stock") > 5)["stock"].tolist()
+            [10]
+        """
+        return self.scan(where=where, progress=progress).to_numpy()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __getitem__(self, key: Any) -> Any:
+        row = self.get(key)
+        if row is None:
+            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
+        return row
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.scan())
+
+
 @types_memory_errors("__len__", but=("get",))
-class TableHandle:
+class TableHandle(TableReads):
     """One table of an open store. Every call that writes is a transaction of its own, durable on return with
     `durability="commit"`.
 
@@ -87,12 +232,10 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """The qualified name, "database.table"."""
         return self.table.newest.name
 
     @property
     def definition(self) -> TableDefinition:
-        """The table's definition."""
         return self.table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
@@ -116,14 +259,7 @@ class TableHandle:
     def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row.
 
-        Raises:
-            DuplicateKey: A row has this primary key, or this key of a unique index.
-            NoPartition: No range or list of the table takes the row.
-            NoSuchColumn: The table has no column of that name.
-            NotNullViolation: A column without NULL and without default has no value.
-            TypeMismatch: A value has the wrong type.
-            ValueOutOfRange: A value does not fit its column.
-            RowTooLarge: The row exceeds a size limit.
+        Raises: as `Transaction.insert`.
 
         Examples:
             >>> db["item"].insert((4, "ink", 7))
@@ -355,71 +491,9 @@ class TableHandle:
             return unique_calls.get_many(None, self.table.newest, keys, columns, index)
         return batch_operations.get_many(self.table.newest, keys, columns, None)
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        partitions: Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
-    ) -> Scan:
-        """Return a scan of the table.
-
-        Iterate over it for named tuples; use `batches`, `to_arrow`, `to_pandas` or `to_numpy`; or add up rows with
-        `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
-
-        Args:
-            columns: Names of the columns to read; None: all.
-            limit: Read at most so many rows.
-            partitions: Read only these partitions.
-            where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
-                these. An expression may lead the scan to an index (`explain` says which). Rows have an order only with
-                `index`.
-            index: Read the rows in the order of this index, with `reverse` in descending order.
-            lower: The first key of the index to read: values of its leading columns as a tuple, or one value. Fewer
-                values than columns stand for every key that begins with them.
-            upper: The key to stop before, as the end of a Python range.
-            prefix: Read the keys that begin with it. A str or bytes also stands for all values of the first column that
-                begin with it.
-            progress: Called after each batch with (rows so far, rows in all or -1, "rows").
-
-        Raises:
-            NoSuchColumn: The table has no column of that name.
-            NoSuchPartition: The table has no partition of that name.
-            NoSuchIndex: The table has no index of that name.
-            Unsupported: The index is unique; it finds whole keys only.
-            ProgramInvalid: The condition cannot be compiled, or the program is for another table.
-            TypeMismatch: `where` is no condition, or a bound has the wrong type.
-            ValueOutOfRange: A bound does not fit its column.
-            SchemaInvalid: `limit` is no number of rows, a column is named twice, or arguments exclude each other.
-
-        Examples:
-            >>> db.create_index("item", "by_stock", "stock")
-            >>> [row.name for row in db["item"].scan(index="by_stock", lower=5)]
-            ['cup', 'pen']
-            >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
-            10
-        """
+    def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
-        by = ByIndex(index, lower, upper, prefix, reverse)
         return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress)
-
-    def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
-        """Return how a scan with these arguments would find its rows now; see `Scan.explain`.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> db["item"].explain(where=tm.col("stock") > 3)["access"]
-            'full scan'
-        """
-        return self.scan(columns, where=where, **options).explain()
 
     def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes, each with `name`, `columns`, `unique`, `entries`.
@@ -443,64 +517,9 @@ class TableHandle:
         self._check_usable()
         return partitions_of(self.table.newest)
 
-    def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
-    ) -> pa.Table:
-        """Return all committed rows, or those that a condition accepts, as an Arrow table. The arguments are those of
-        `scan`.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> db["item"].to_arrow(["name"], where=tm.col("stock") > 5).to_pylist()
-            [{'name': 'pen'}]
-        """
-        return self.scan(columns, where=where, progress=progress).to_arrow()
-
-    def to_pandas(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
-    ) -> Any:
-        """Return all committed rows, or those that a condition accepts, as a pandas DataFrame. The arguments are those
-        of `scan`.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> db["item"].to_pandas(["id", "stock"]).shape
-            (3, 2)
-        """
-        return self.scan(columns, where=where, progress=progress).to_pandas()
-
-    def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """Return all committed rows, or those that a condition accepts, as a structured NumPy array. The arguments are
-        those of `scan`.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> db["item"].to_numpy(where=tm.col("stock") > 5)["stock"].tolist()
-            [10]
-        """
-        return self.scan(where=where, progress=progress).to_numpy()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.scan().__arrow_c_stream__(requested_schema)
-
     def __len__(self) -> int:
         self._check_usable()
         return self.table.newest.count()
-
-    def __contains__(self, key: Any) -> bool:
-        return self.get(key) is not None
-
-    def __getitem__(self, key: Any) -> Any:
-        row = self.get(key)
-        if row is None:
-            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
-        return row
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.scan())
 
     def __repr__(self) -> str:
         return f"<tidemark table {self.name}>"

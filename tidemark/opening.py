@@ -11,9 +11,9 @@ from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.locator import Locator
 from tidemark.read_only import ReadOnlyDatabase
 from tidemark.replication.settings.options import OpenKeywords, divided
+from tidemark.shared_calls import Locator
 
 if TYPE_CHECKING:
     from tidemark.engine.base.options import Size

@@ -11,23 +11,19 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsupported
+from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
-from tidemark.engine.schema.names import is_system_table
 from tidemark.handles import TableHandle, index_counters
-from tidemark.locator import Locator
 from tidemark.recovery.system_restart.attach import Attachment, View
-from tidemark.scans import Scan
-from tidemark.session import Transaction
+from tidemark.session import Lock, Transaction
+from tidemark.shared_calls import StoreReads
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.base.options import Options
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.system_restart.load import Progress
-    from tidemark.replication.settings.check import Peer
-    from tidemark.replication.settings.match import ReplicationRow
 
 R = TypeVar("R")
 
@@ -86,50 +80,9 @@ class ReadTransaction(Transaction):
     insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
     upsert = upsert_many = _refuse
 
-    def get(
-        self,
-        table: str,
-        key: Any,
-        lock: Literal["shared", "exclusive"] | None = None,
-        *,
-        index: str | None = None,
-    ) -> Any:
-        """Return the row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""
-        if lock is not None:
-            self.check()
-            raise _read_only("no row was locked")
-        return super().get(table, key, index=index)
-
-    def get_many(
-        self,
-        table: str,
-        keys: Any,
-        columns: Any = None,
-        *,
-        index: str | None = None,
-        lock: Literal["shared", "exclusive"] | None = None,
-    ) -> pa.RecordBatch:
-        """Return the rows of the view with these keys; see `Transaction.get_many`. Raises: ReadOnly for a lock."""
-        if lock is not None:
-            self.check()
-            raise _read_only("no row was locked")
-        return super().get_many(table, keys, columns, index=index)
-
-    def scan(
-        self,
-        table: str,
-        columns: Any = None,
-        limit: int | None = None,
-        lock: Literal["shared", "exclusive"] | None = None,
-        partitions: Any = None,
-        where: Any = None,
-        **by: Any,
-    ) -> Scan:
-        """Return a scan of a table of the view; see `Transaction.scan`. Raises: ReadOnly for a lock."""
-        if lock is not None:
-            self.check()
-            raise _read_only("no row was locked")
-        return super().scan(table, columns, limit, None, partitions, where, **by)
+    def _check_lock(self, lock: Lock) -> NoReturn:
+        self.check()
+        raise _read_only("no row was locked")
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""
@@ -174,7 +127,7 @@ class ReadOnlyTable(TableHandle):
 
 
 @types_memory_errors("__init__", but=("run",))
-class ReadOnlyDatabase:
+class ReadOnlyDatabase(StoreReads):
     """A store as its last local checkpoint has it. Threads may share it; `with` closes it.
 
     Every call but `close` and `status` raises StoreFailed after the store was closed (StoreClosed), in a forked child
@@ -189,6 +142,9 @@ class ReadOnlyDatabase:
         ...     db["item"][1].name, len(db["item"])
         ('pen', 3)
     """
+
+    _is_read_only = True
+    _values: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -216,6 +172,10 @@ class ReadOnlyDatabase:
         """The parts of the view, for the rooms below the API and for tests. Not public."""
         return self._view
 
+    @property
+    def _store(self) -> Store:  # type: ignore[override]
+        return self._view.store
+
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
         """Close all files, after a refresh that may be running. Handles and transactions raise an error from then on.
@@ -234,34 +194,6 @@ class ReadOnlyDatabase:
         else:
             self._files.close_all()
         self._failure.latch(StoreClosed("the store is closed; open it again"))
-
-    def __enter__(self) -> ReadOnlyDatabase:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @property
-    def locator(self) -> Locator:
-        """The place of the store, to be sent to another process, which attaches to it read-only as well.
-
-        Raises: Unsupported for a store without a directory.
-        """
-        if self._directory is None:
-            raise Unsupported("this store is not in a directory that another process could open")
-        return Locator(self._directory, read_only=True)
-
-    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        raise Unsupported("an open store cannot be pickled; send db.locator and open that")
-
-    def check_usable(self) -> None:
-        """Raise StoreFailed if the store is closed, was inherited through a fork, or its directory is unreadable.
-
-        Examples:
-            >>> db.check_usable()
-        """
-        if self._failure.first is not None:
-            self._failure.check()
 
     def refresh(self) -> int:
         """Move to the newest intact local checkpoint; return its epoch, the same as before if there is no newer one.
@@ -290,44 +222,9 @@ class ReadOnlyDatabase:
         return self._view.epoch
 
     # --- reading ---------------------------------------------------------------------------------
-    def tables(self, system: bool = False) -> list[str]:
-        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
-
-        Examples:
-            >>> db.tables()
-            ['main.item']
-        """
-        self.check_usable()
-        return sorted(name for name in self._view.store.tables if system or not is_system_table(name))
-
     def __getitem__(self, name: str) -> ReadOnlyTable:
         self.check_usable()
         return ReadOnlyTable(self, self._view.store.table(name))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._view.store.tables
-
-    def partitions(self, table: str) -> list[dict[str, Any]]:
-        """Return the partitions of a table, as `TableHandle.partitions`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> sum(partition["rows"] for partition in db.partitions("item"))
-            3
-        """
-        return self[table].partitions()
-
-    def indexes(self, table: str) -> list[dict[str, Any]]:
-        """Return the indexes of a table, as `TableHandle.indexes`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> db.indexes("item")
-            []
-        """
-        return self[table].indexes()
 
     def transaction(self) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`.
@@ -351,34 +248,6 @@ class ReadOnlyDatabase:
         """
         with self.transaction() as txn:
             return work(txn)
-
-    def replication_rows(self) -> list[ReplicationRow]:
-        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
-
-        Examples:
-            >>> db.replication_rows()
-            []
-        """
-        self.check_usable()
-        from tidemark.replication_check import definitions_of, replication_rows
-
-        return replication_rows(definitions_of(self._view.store), lambda name: self[name].scan())
-
-    def check_replication(
-        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
-    ) -> dict[str, Any]:
-        """Check the view as `Database.check_replication` does.
-
-        Raises: SchemaInvalid for an option that is unknown or out of range.
-
-        Examples:
-            >>> db.check_replication()["is_sound"]
-            True
-        """
-        self.check_usable()
-        from tidemark.replication_check import check_replication
-
-        return check_replication(self._view.store, lambda name: self[name].scan(), options, channels, peer)
 
     def status(self) -> dict[str, Any]:
         """Return the view and the memory it takes, nested like the status of a `Database` where a view has the same.

@@ -274,7 +274,6 @@ class Scan:
         return row_class(tuple(functions))._make(values)
 
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
-        """The values of `aggregate`."""
         if self._lock is not None:
             raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
         wanted: list[tuple[str, Any]] = []

@@ -20,7 +20,7 @@ from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 from tidemark.engine.schema.partition import HashPartition, Partition
 from tidemark.engine.store.schema_changes import (
     change_columns,
@@ -35,37 +35,25 @@ from tidemark.engine.store.schema_changes import (
 from tidemark.handles import TableHandle
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
+from tidemark.shared_calls import StoreReads
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.schema.types_base import ColumnType
-    from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
 
-READS = ("__contains__", "__getitem__", "check_usable", "indexes", "partitions", "tables", "tablespaces")
 
-
-@types_memory_errors("__getitem__", "__contains__", reads=READS)
-class SchemaCalls:
+@types_memory_errors("__getitem__", reads=("__getitem__", "tablespaces"))
+class SchemaCalls(StoreReads):
     """The schema calls of an open store: tables, partitions, indexes and tablespaces."""
 
-    _store: Store
+    _made_by_name = system_tables.MADE_BY_NAME
     _files: Files
-    _directory: str | None
     _opened: Opened
     _catalog_turn: threading.Lock
-
-    def check_usable(self) -> None:
-        """Raise StoreFailed if the store has failed, is closed, or was inherited through a fork.
-
-        Examples:
-            >>> db.check_usable()
-        """
-        if self._store.failure.first is not None:
-            self._store.failure.check()
 
     def create_table(
         self,
@@ -301,19 +289,6 @@ class SchemaCalls:
         self._store.drop_partition(table, name)
         self._refresh_catalog()
 
-    def partitions(self, table: str) -> list[dict[str, Any]]:
-        """Return the partitions of a table, as `TableHandle.partitions`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> columns = [tm.Column("year", tm.Int16), tm.Column("sold", tm.Int64)]
-            >>> sale = db.create_table("sale", columns, "year", tm.RangePartition("year", [("old", 2025)]))
-            >>> db.partitions("sale")
-            [{'name': 'old', 'fragment': 0, 'upper': 2025, 'rows': 0}]
-        """
-        return self[table].partitions()
-
     def create_index(
         self,
         table: str,
@@ -366,30 +341,6 @@ class SchemaCalls:
         self._store.drop_index(table, name)
         self._refresh_catalog()
 
-    def indexes(self, table: str) -> list[dict[str, Any]]:
-        """Return the indexes of a table, as `TableHandle.indexes`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> db.create_index("item", "by_stock", "stock")
-            >>> db.indexes("item")
-            [{'name': 'by_stock', 'columns': ['stock'], 'unique': False, 'entries': 3}]
-        """
-        return self[table].indexes()
-
-    def tables(self, system: bool = False) -> list[str]:
-        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
-
-        Examples:
-            >>> db.tables()
-            ['main.item']
-        """
-        self.check_usable()
-        if not system:
-            return sorted(name for name in list(self._store.tables) if not is_system_table(name))
-        return sorted({*list(self._store.tables), *system_tables.MADE_BY_NAME})
-
     def _make_named(self, name: str) -> Table | None:
         """Create a system table when it is first named."""
         table = system_tables.make(self._store, name)
@@ -400,9 +351,6 @@ class SchemaCalls:
     def __getitem__(self, name: str) -> TableHandle:
         self.check_usable()
         return TableHandle(self._store, self._store.table(name))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._store.tables or name in system_tables.MADE_BY_NAME
 
     def create_tablespace(
         self,
@@ -478,7 +426,6 @@ class SchemaCalls:
         return sorted(self._store.space.by_name)
 
     def _catalog(self) -> Catalog | None:
-        """The catalog, if the store is in a directory."""
         return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
 
     def _definitions(self) -> list[TableDefinition]:

@@ -60,6 +60,9 @@ class Transaction(EngineTransaction):
     def _table(self, name: str) -> Table:
         return self.store.table(name)
 
+    def _check_lock(self, lock: Lock) -> None:
+        check_lock(lock)
+
     def _scan_class(self, lock: Lock) -> type[Scan]:
         """The scan that `scan` creates; transactions that track their reads have a subclass."""
         return Scan
@@ -120,7 +123,8 @@ class Transaction(EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
-        check_lock(lock)
+        if lock is not None:
+            self._check_lock(lock)
         if index is not None:
             return unique_calls.get(self, self._table(table), key, index, lock)
         return row_operations.get(self, self._table(table), key, lock)
@@ -336,7 +340,8 @@ class Transaction(EngineTransaction):
             ...     txn.get_many("item", [2, 9, 1], ["stock"], lock="shared").to_pylist()
             [{'stock': 5}, {'stock': 10}]
         """
-        check_lock(lock)
+        if lock is not None:
+            self._check_lock(lock)
         self.check()
         if index is not None:
             return unique_calls.get_many(self, self._table(table), keys, columns, index, lock)
@@ -379,7 +384,8 @@ class Transaction(EngineTransaction):
             >>> db["item"].scan().sum("stock")
             13
         """
-        check_lock(lock)
+        if lock is not None:
+            self._check_lock(lock)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)

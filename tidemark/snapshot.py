@@ -10,12 +10,12 @@ from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
 from tidemark.engine.access.program_scans import accepted_batches
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
-from tidemark.engine.base.errors import RowNotFound
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table
+from tidemark.handles import TableReads
 from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:
@@ -143,18 +143,30 @@ class SnapshotScan(Scan):
         return super().count(column)
 
 
-@types_memory_errors("__len__", "__contains__", "__getitem__")
-class SnapshotTable:
-    """One table of a snapshot, with the reading calls of a `TableHandle`.
+@types_memory_errors("__len__")
+class SnapshotTable(TableReads):
+    """One table of a snapshot, with the reading calls of a `TableHandle`, and aggregates over all rows or those that
+    `where` accepts. An index is one that existed when the snapshot was opened.
 
     Every call raises SnapshotTooOld after the snapshot was dropped, SnapshotClosed after it was closed, and StoreFailed
-    after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page.
+    after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page. A
+    call with `where` also raises as `TableHandle.scan`, an aggregate as `Scan.aggregate`.
+
+    `progress` of a scan is called with pages of the table, or with rows and -1 for a scan by an index.
 
     Examples:
         >>> with db.snapshot() as snapshot:
         ...     item = snapshot["item"]
-        ...     len(item), item[2].name, item.mean("stock")
-        (3, 'cup', 5.0)
+        ...     len(item), item[2].name, [row.id for row in item.scan(where=tm.col("stock") > 5)]
+        ...     item.count(where=tm.col("stock") > 4), item.sum("stock"), item.min("stock"), item.max("stock")
+        ...     item.mean("stock"), item.aggregate(rows=("count",), total=("sum", "stock"))
+        ...     item.to_arrow(["name"], where=tm.col("id") == 1).to_pylist()
+        ...     item.to_pandas().shape, item.to_numpy()["stock"].max().item()
+        (3, 'cup', [1])
+        (2, 15, 0, 10)
+        (5.0, Row(rows=3, total=15))
+        [{'name': 'pen'}]
+        ((3, 3), 10)
     """
 
     __slots__ = ("_snapshot", "_table")
@@ -165,12 +177,10 @@ class SnapshotTable:
 
     @property
     def name(self) -> str:
-        """The qualified name, "database.table"."""
         return self._table.name
 
     @property
     def definition(self) -> TableDefinition:
-        """The table's definition when the snapshot was opened."""
         return self._table.definition
 
     def get(self, key: Any) -> Any:
@@ -202,169 +212,38 @@ class SnapshotTable:
         found = snapshot_reads.read_keys(self._snapshot, table, encoded, table.format.needs_disk(columns))
         return decode_entries(table.format, *found, columns)
 
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        partitions: Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
+    def _scan(
+        self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any
     ) -> SnapshotScan:
-        """Return a scan of the table; see `TableHandle.scan`. An index is one that existed when the snapshot was
-        opened.
-
-        Args:
-            progress: Called after each batch with (done, total, unit): pages of the table, or rows and -1 for a scan by
-                an index.
-
-        Raises: as `TableHandle.scan`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     [row.id for row in snapshot["item"].scan(where=tm.col("stock") > 5)]
-            [1]
-        """
         self._snapshot.check()
-        by = ByIndex(index, lower, upper, prefix, reverse)
         return SnapshotScan(self._snapshot, self._table, columns, limit, partitions, where, by, progress)
 
-    # --- aggregates ------------------------------------------------------------------------------
     def aggregate(self, where: Where = None, **functions: Any) -> Any:
-        """Compute several aggregates in one pass; see `Scan.aggregate`.
-
-        Raises: as `Scan.aggregate`; for `where` as `TableHandle.scan`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].aggregate(rows=("count",), total=("sum", "stock"))
-            Row(rows=3, total=15)
-        """
+        """Compute several aggregates in one pass; see `Scan.aggregate`."""
         return self.scan(where=where).aggregate(**functions)
 
     def count(self, column: str | Expression | None = None, where: Where = None) -> int:
-        """Return the number of rows; with a column, of rows that have no NULL in it.
-
-        Raises: as `aggregate`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].count(where=tm.col("stock") > 4)
-            2
-        """
+        """Return the number of rows; with a column, of rows that have no NULL in it."""
         return self.scan(where=where).count(column)
 
     def sum(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum without NULLs, None if there is no value.
-
-        Raises: as `aggregate`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].sum("stock")
-            15
-        """
+        """Return the sum without NULLs, None if there is no value."""
         return self.scan(where=where).sum(column)
 
     def min(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the least value, None if there is none.
-
-        Raises: as `aggregate`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].min("stock")
-            0
-        """
+        """Return the least value, None if there is none."""
         return self.scan(where=where).min(column)
 
     def max(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the greatest value, None if there is none.
-
-        Raises: as `aggregate`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].max("stock")
-            10
-        """
+        """Return the greatest value, None if there is none."""
         return self.scan(where=where).max(column)
 
     def mean(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum divided by the count, None if there is no value.
-
-        Raises: as `aggregate`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].mean("stock")
-            5.0
-        """
+        """Return the sum divided by the count, None if there is no value."""
         return self.scan(where=where).mean(column)
-
-    # --- whole tables ----------------------------------------------------------------------------
-    def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
-    ) -> pa.Table:
-        """Return all rows, or those that a condition accepts, as an Arrow table.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].to_arrow(["name"], where=tm.col("id") == 1).to_pylist()
-            [{'name': 'pen'}]
-        """
-        return self.scan(columns, where=where, progress=progress).to_arrow()
-
-    def to_pandas(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
-    ) -> Any:
-        """Return all rows, or those that a condition accepts, as a pandas DataFrame.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].to_pandas().shape
-            (3, 3)
-        """
-        return self.scan(columns, where=where, progress=progress).to_pandas()
-
-    def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
-        """Return all rows, or those that a condition accepts, as a structured NumPy array.
-
-        Raises: as `scan`.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].to_numpy()["stock"].max().item()
-            10
-        """
-        return self.scan(where=where, progress=progress).to_numpy()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.scan().__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
         return self.scan().count()
-
-    def __contains__(self, key: Any) -> bool:
-        return self.get(key) is not None
-
-    def __getitem__(self, key: Any) -> Any:
-        row = self.get(key)
-        if row is None:
-            raise RowNotFound(f"{self.name} had no row with key {key!r}", table=self.name, key=key)
-        return row
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.scan())
 
     def __repr__(self) -> str:
         return f"<tidemark table {self.name} at epoch {self._snapshot.epoch}>"

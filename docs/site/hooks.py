@@ -26,7 +26,7 @@ DIRECTIVE = re.compile(r"^#* ?::: (\S+)$", re.MULTILINE)
 RETURNED = (
     *("database.Database", "read_only.ReadOnlyDatabase", "remote.database.RemoteDatabase", "handles.TableHandle"),
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
-    *("serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
+    *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
@@ -130,11 +130,18 @@ class Docstrings(griffe.Extension):
                 del pkg[path].members[name]
         for overload in pkg["opening.open_or_attach"].overloads or ():
             overload.name = "open"
+        # A call `x = forwarded(Database.x)` has the signature and the docstring of that of `Database`.
+        remote, database = pkg["remote.database.RemoteDatabase"], pkg["database.Database"]
+        for name, member in list(remote.members.items()):
+            if member.is_attribute and str(member.value).startswith("forwarded("):
+                call = database.all_members[name]
+                remote.set_member(name, call.final_target if call.is_alias else call)
         public = {name: pkg[name] for name in public_names("tidemark")}
         names = {item.canonical_path: name for name, item in public.items()}
         links = {name: f"tidemark.{name}" for name in public}
         for name, item in public.items():
             if item.is_class:
+                names |= {base.canonical_path: name for base in item.mro() if base.canonical_path not in names}
                 links |= {
                     f"{name}.{member}": f"tidemark.{name}.{member}"
                     for member, found in item.all_members.items()

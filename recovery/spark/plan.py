@@ -303,7 +303,6 @@ def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[s
 
 
 def _refuse_disk(definition: TableDefinition, names: Sequence[str]) -> None:
-    """Raise Unsupported if one of the columns is on disk."""
     on_disk = [column.name for column in definition.columns if column.is_disk and column.name in names]
     if on_disk:
         in_memory = ", ".join(column.name for column in definition.columns if not column.is_disk)

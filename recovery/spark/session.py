@@ -78,7 +78,6 @@ def check_installed() -> None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the block only."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
 PLACE_BITS = 63
-_WORD_MASK = (1 << 64) - 1
 
 
 def digest_class(kind: ColumnType) -> str:
@@ -120,8 +119,3 @@ def digests(columns: Sequence[pa.Array], count: int) -> Words:
 def key_places(keys: Words) -> Words:
     """Return places in key order of the digests of primary keys. Shapes: (2 * rows,) in, (rows,) out, not negative."""
     return (keys[0::2] >> 1) & ((1 << PLACE_BITS) - 1)
-
-
-def shown_digest(rows: int, first: int, second: int) -> str:
-    """Return a sum as text that people can compare."""
-    return f"{rows}:{first & _WORD_MASK:016x}{second & _WORD_MASK:016x}"

@@ -29,8 +29,8 @@ from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, SILENC
 from tidemark.engine.base.clock import Clock, ManualClock, SystemClock
 from tidemark.engine.base.limited_log import EVERY_SECONDS
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.locator import Locator
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.shared_calls import Locator
 
 OPEN: dict[str, Any] = {**SMALL, "background": True}
 SAY = b'{"command": "say"}\n'

@@ -260,7 +260,7 @@ def lacks(name: str, text: str, of_class: str) -> list[str]:
     """
     method = name.rpartition(".")[2]
     has_example = (
-        name in COMPILED or ">>> " in text or re.search(rf"^(>>>|\.\.\.) .*\.{method}\(", of_class, re.MULTILINE)
+        name in COMPILED or ">>> " in text or re.search(rf"^ *(>>>|\.\.\.) .*\.{method}\(", of_class, re.MULTILINE)
     )
     has_errors = re.search(r"\b[Rr]aises?\b", text) or re.search(r"\braises?\b", of_class)
     return ["example"] * (not has_example) + ["Raises"] * (not has_errors)

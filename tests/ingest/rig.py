@@ -16,9 +16,9 @@ import tidemark as tm
 from tests.ports import free_port
 from tests.replication.mariadb_rig import Server, need_mariadb
 from tidemark.engine.schema.types_base import ColumnType
-from tidemark.mysql_ingest import ingest
 from tidemark.replication.ingest.address import Address, Filter, Tls
 from tidemark.replication.ingest.ingest import COPY, Ingest, IngestOptions
+from tidemark.sites.mysql_ingest import ingest
 
 _LIMIT_S = 60
 # Privileges that a user of the server needs, as in docs/ingest.md.

@@ -203,7 +203,7 @@ import sys
 import tidemark as tm
 from tidemark.replication.ingest.address import Address
 from tests.ingest.rig import OPTIONS, options_of
-from tidemark.mysql_ingest import ingest
+from tidemark.sites.mysql_ingest import ingest
 with tm.open(sys.argv[1], **{**OPTIONS, "durability": "commit"}) as db:
     print("open", flush=True)
     ingest(db, Address("localhost", socket=sys.argv[2]), options_of(once=False)).run()

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 from tidemark.cli import node_commands
 from tidemark.cli.commands import commands
 from tidemark.engine.base.clock import SystemClock
-from tidemark.node_channel import NodeChannel
+from tidemark.nodes.node_channel import NodeChannel
 from tidemark.replication.channel.first_copy import CopyTarget, is_broken_off
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(20), nullable=True)]

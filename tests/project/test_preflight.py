@@ -65,5 +65,5 @@ def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -
     )
     assert "tidemark.database" in loaded
     assert [
-        name for name in (*rooms, "pyarrow", "pandas", "tidemark.channel", "tidemark.backup") if name in loaded
+        name for name in (*rooms, "pyarrow", "pandas", "tidemark.sites.channel", "tidemark.backup") if name in loaded
     ] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import inspect
 import random
 import socket
 import threading
@@ -232,6 +233,52 @@ def test_schema_is_changed_from_outside(db: tm.Database, remote: tm.RemoteDataba
     assert "test.parts" not in db
     with pytest.raises(tm.NoSuchTable):
         remote["test.parts"]
+
+
+def test_every_change_of_the_schema_is_made_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    remote.create_table("sale", [tm.Column("year", tm.Int16)], "year", tm.RangePartition("year", [("old", 2025)]))
+    remote.add_partition("sale", "now", 2026)
+    assert [each["name"] for each in remote["sale"].partitions()] == ["old", "now"]
+    remote.drop_partition("sale", "old")
+    assert [each["name"] for each in db.partitions("sale")] == ["now"]
+    remote.add_column("sale", tm.Column("note", tm.VarChar(4), default="none"))
+    remote["sale"].insert({"year": 2025})
+    remote.widen_column("sale", "note", tm.VarChar(80))
+    remote.set_default("sale", "note", "many more")
+    remote["sale"].insert({"year": 2024})
+    remote.rename_column("sale", "note", "text")
+    assert [row.text for row in map(remote["sale"].get, (2025, 2024))] == ["none", "many more"]
+    remote.create_index("sale", "by_text", "text", unique=True)
+    assert remote["sale"].get("none", index="by_text").year == 2025
+    assert [each["name"] for each in remote["sale"].indexes()] == ["by_text"]
+    remote.drop_index("sale", "by_text")
+    remote.drop_column("sale", "text")
+    remote.rename("sale", "shop.sale")
+    assert remote["shop.sale"][2025] == (2025,) and remote.tables() == ["shop.sale", "test.account"]
+    remote.drop_table("shop.sale")
+    assert "shop.sale" not in remote
+    remote.create_tablespace("archive", "4 MiB", limit="1 GiB")
+    remote.add_datafile("archive", "2 MiB")
+    assert remote.tablespaces() == db.tablespaces() == ["archive"]
+    remote.drop_tablespace("archive")
+    assert remote.tablespaces() == []
+    assert repr(remote.create_replication_table()) == "<tidemark table mysql.ndb_replication of another process>"
+
+
+def test_calls_on_the_whole_store_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    with remote.transaction() as txn:
+        txn.insert("test.account", (1, "ann", 10.0, None))
+    assert remote.outcome(txn.txid) == "committed" and remote.sync() >= 1
+    assert remote.checkpoint()["lcp_id"] >= 1 and remote.check()["is_sound"] is True
+    assert remote.status()["tables"]["test.account"]["rows"] == 1
+
+
+def test_call_with_too_many_arguments_raises_a_type_error(remote: tm.RemoteDatabase) -> None:
+    """The other process refuses such a call as Rejected. A client has written it, and gets Python's own error."""
+    with pytest.raises(TypeError):
+        remote["test.account"].get(1, 2, 3)  # type: ignore[call-arg]
+    assert inspect.getdoc(remote["test.account"].get) == inspect.getdoc(tm.TableHandle.get)
+    assert list(inspect.signature(remote["test.account"].get).parameters) == ["key", "index"]
 
 
 def test_strangers_are_refused(serving: tm.CallServing) -> None:

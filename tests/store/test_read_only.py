@@ -22,9 +22,9 @@ from tests.store.test_trouble import in_child, outcome_of
 from tests.store.trouble import dump
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
-from tidemark.locator import Locator
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.shared_calls import Locator
 
 
 @pytest.fixture

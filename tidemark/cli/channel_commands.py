@@ -24,7 +24,7 @@ from tidemark.replication.settings.options import OF_STORE, SERVER_ID_MAX, parse
 from tidemark.replication.wire.handshake import KEY_BYTES_MIN
 
 if TYPE_CHECKING:
-    from tidemark.channel import Channel
+    from tidemark.sites.channel import Channel
 
 POLL_SECONDS = 0.05
 _server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Id of this site.")

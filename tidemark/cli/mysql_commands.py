@@ -12,9 +12,9 @@ import click
 import tidemark as tm
 from tidemark.cli.output import bar
 from tidemark.engine.files.private_files import check_secret_file, read_secret
-from tidemark.mysql_ingest import default_server_id, ingest
 from tidemark.replication.ingest.address import Filter, Tls, parse_address
 from tidemark.replication.ingest.ingest import COPY, CURRENT, IngestOptions
+from tidemark.sites.mysql_ingest import default_server_id, ingest
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tidemark.arbitrator import Arbitrator
 from tidemark.cli.output import json_option, memory_option, one_line, say, to_json
 from tidemark.cli.running import (
     Command,
@@ -21,13 +20,14 @@ from tidemark.cli.running import (
     until_told,
     with_options,
 )
-from tidemark.node_group import NodeGroup
+from tidemark.nodes.arbitrator import Arbitrator
+from tidemark.nodes.node_group import NodeGroup
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from tidemark.replication.node_group.view import NODE_NUMBER_MAX
 from tidemark.replication.settings.options import BY_NAME, OF_STORE, parse_text
 
 if TYPE_CHECKING:
-    from tidemark.node_channel import NodeChannelKeywords
+    from tidemark.nodes.node_channel import NodeChannelKeywords
 
 POLL_SECONDS = 0.2
 

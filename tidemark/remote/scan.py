@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error
 from tidemark.engine.rows.column_output import to_numpy, to_pandas
+from tidemark.remote.forwarded import forwarded
+from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 Ask = Callable[..., Any]
 Progress = Callable[[int, int, str], None]
+
+
+def scan_arguments(by: ByIndex, **others: Any) -> dict[str, Any]:
+    """Return the arguments of `scan` in the other process. Raises: as `ByIndex.check`."""
+    by.check()
+    return {**others, "index": by.name, **{name: getattr(by, name) for name in ("lower", "upper", "prefix", "reverse")}}
 
 
 class RemoteScan:
@@ -109,38 +117,20 @@ class RemoteScan:
 
         return pa.RecordBatchReader.from_batches(self.schema(), self.batches()).__arrow_c_stream__(requested_schema)
 
-    # --- aggregates, computed in the other process -----------------------------------------------
-    def _of_scan(self, method: str, *arguments: Any, **named: Any) -> Any:
+    def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Compute an aggregate, or explain the scan, in the other process."""
         try:
-            return self._ask("of_scan", self._table, self._is_of_txn, self._named, method, list(arguments), named)
+            return self._ask("of_scan", self._table, self._is_of_txn, self._named, method, arguments, named)
         finally:
             self._close()
 
     def aggregate(self, **functions: Any) -> Any:
         """See `Scan.aggregate`."""
-        return self._of_scan("aggregate", **functions)
+        return self._forward("aggregate", [], functions)
 
-    def count(self, column: Any = None) -> int:
-        """See `Scan.count`."""
-        return int(self._of_scan("count", column))
-
-    def sum(self, column: Any) -> Any:
-        """See `Scan.sum`."""
-        return self._of_scan("sum", column)
-
-    def min(self, column: Any) -> Any:
-        """See `Scan.min`."""
-        return self._of_scan("min", column)
-
-    def max(self, column: Any) -> Any:
-        """See `Scan.max`."""
-        return self._of_scan("max", column)
-
-    def mean(self, column: Any) -> Any:
-        """See `Scan.mean`."""
-        return self._of_scan("mean", column)
-
-    def explain(self) -> dict[str, Any]:
-        """See `Scan.explain`."""
-        found: dict[str, Any] = self._of_scan("explain")
-        return found
+    count = forwarded(Scan.count)
+    sum = forwarded(Scan.sum)
+    min = forwarded(Scan.min)
+    max = forwarded(Scan.max)
+    mean = forwarded(Scan.mean)
+    explain = forwarded(Scan.explain)

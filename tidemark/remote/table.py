@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import RowNotFound
-from tidemark.remote.scan import RemoteScan
-from tidemark.scans import ByIndex
+from tidemark.handles import TableHandle, TableReads
+from tidemark.remote.executor import CHANGING
+from tidemark.remote.forwarded import forwarded
+from tidemark.remote.scan import RemoteScan, scan_arguments
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.remote.links import Address, Links
     from tidemark.remote.transaction import RemoteTransaction
     from tidemark.replication.calls.conversation import CallLink
+    from tidemark.scans import ByIndex
 
-Progress = Callable[[int, int, str], None]
 
-
-class RemoteTable:
+class RemoteTable(TableReads):
     """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
-    serves reads, and they see every acknowledged commit.
+    serves reads, and they see every acknowledged commit. If its node is lost during a scan, the scan raises PeerError:
+    begin it again.
 
     Each call raises what that of `TableHandle` raises, and PeerTimeout if no node answers in time. A call that writes
     also raises PrimaryLost and CommitUnanswered, as a `RemoteTransaction` does.
@@ -32,7 +31,11 @@ class RemoteTable:
         """links: the database's links. transaction: begins a transaction of the database."""
         self._links = links
         self._transaction = transaction
-        self.name = name
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     @property
     def definition(self) -> TableDefinition:
@@ -40,146 +43,38 @@ class RemoteTable:
         found: TableDefinition = self._links.read(["definition", self.name])
         return found
 
-    def _alone(self, work: Callable[[RemoteTransaction], Any]) -> Any:
+    def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if method not in CHANGING:
+            return self._links.read(["table", self.name, method, arguments, named])
         with self._transaction() as txn:
-            return work(txn)
+            return getattr(txn, method)(self.name, *arguments, **named)
 
-    def _read(self, method: str, *arguments: Any, **named: Any) -> Any:
-        return self._links.read(["table", self.name, method, list(arguments), named])
+    insert = forwarded(TableHandle.insert)
+    write = forwarded(TableHandle.write)
+    get = forwarded(TableHandle.get)
+    update = forwarded(TableHandle.update)
+    delete = forwarded(TableHandle.delete)
+    upsert = forwarded(TableHandle.upsert)
+    insert_many = forwarded(TableHandle.insert_many)
+    write_many = forwarded(TableHandle.write_many)
+    upsert_many = forwarded(TableHandle.upsert_many)
+    update_many = forwarded(TableHandle.update_many)
+    delete_many = forwarded(TableHandle.delete_many)
+    update_where = forwarded(TableHandle.update_where)
+    delete_where = forwarded(TableHandle.delete_where)
+    get_many = forwarded(TableHandle.get_many)
+    indexes = forwarded(TableHandle.indexes)
+    partitions = forwarded(TableHandle.partitions)
 
-    # --- one row ---------------------------------------------------------------------------------
-    def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """See `TableHandle.insert`."""
-        self._alone(lambda txn: txn.insert(self.name, row))
-
-    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """See `TableHandle.write`."""
-        self._alone(lambda txn: txn.write(self.name, row))
-
-    def get(self, key: Any, *, index: str | None = None) -> Any:
-        """See `TableHandle.get`."""
-        return self._read("get", key, index=index)
-
-    def update(self, key: Any, changes: Mapping[str, Any], where: Any = None, *, index: str | None = None) -> bool:
-        """See `TableHandle.update`."""
-        return bool(self._alone(lambda txn: txn.update(self.name, key, changes, where, index=index)))
-
-    def delete(self, key: Any, where: Any = None, *, index: str | None = None) -> bool:
-        """See `TableHandle.delete`."""
-        return bool(self._alone(lambda txn: txn.delete(self.name, key, where, index=index)))
-
-    def upsert(self, row: Any, set: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
-        """See `TableHandle.upsert`."""
-        return bool(self._alone(lambda txn: txn.upsert(self.name, row, set, index)))
-
-    # --- many rows -------------------------------------------------------------------------------
-    def insert_many(self, data: Any, progress: Progress | None = None) -> int:
-        """See `TableHandle.insert_many`."""
-        return int(self._alone(lambda txn: txn.insert_many(self.name, data, progress)))
-
-    def write_many(self, data: Any, progress: Progress | None = None) -> int:
-        """See `TableHandle.write_many`."""
-        return int(self._alone(lambda txn: txn.write_many(self.name, data, progress)))
-
-    def upsert_many(
-        self,
-        data: Any,
-        set: Mapping[str, Any] | None = None,
-        index: str | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """See `TableHandle.upsert_many`."""
-        return int(self._alone(lambda txn: txn.upsert_many(self.name, data, set, index, progress)))
-
-    def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """See `TableHandle.update_many`."""
-        return int(self._alone(lambda txn: txn.update_many(self.name, data, progress, index=index)))
-
-    def delete_many(self, keys: Any, *, index: str | None = None) -> int:
-        """See `TableHandle.delete_many`."""
-        return int(self._alone(lambda txn: txn.delete_many(self.name, keys, index=index)))
-
-    def update_where(self, changes: Mapping[str, Any], where: Any = None) -> int:
-        """See `TableHandle.update_where`."""
-        return int(self._alone(lambda txn: txn.update_where(self.name, changes, where)))
-
-    def delete_where(self, where: Any) -> int:
-        """See `TableHandle.delete_where`."""
-        return int(self._alone(lambda txn: txn.delete_where(self.name, where)))
-
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
-        """See `TableHandle.get_many`."""
-        return self._read("get_many", keys, columns, index=index)
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        partitions: Sequence[str] | None = None,
-        where: Any = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
+    def _scan(  # type: ignore[override]  # it has the calls of a Scan
+        self, columns: Any, limit: Any, partitions: Any, where: Any, by: ByIndex, progress: Any
     ) -> RemoteScan:
-        """See `TableHandle.scan`. If its node is lost during the scan it raises PeerError: begin the scan again."""
-        by = ByIndex(index, lower, upper, prefix, reverse)
-        by.check()
-        named = {"columns": columns, "limit": limit, "partitions": partitions, "where": where}
-        named |= {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
         reader = _Reader(self._links)
+        named = scan_arguments(by, columns=columns, limit=limit, partitions=partitions, where=where)
         return RemoteScan(self.name, named, reader.ask, False, progress, lambda name: self.definition, reader.close)
-
-    def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
-        """See `TableHandle.explain`."""
-        return self.scan(columns, where=where, **options).explain()
-
-    def indexes(self) -> list[dict[str, Any]]:
-        """See `TableHandle.indexes`."""
-        found: list[dict[str, Any]] = self._read("indexes")
-        return found
-
-    def partitions(self) -> list[dict[str, Any]]:
-        """See `TableHandle.partitions`."""
-        found: list[dict[str, Any]] = self._read("partitions")
-        return found
-
-    def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Any = None, progress: Progress | None = None
-    ) -> pa.Table:
-        """See `TableHandle.to_arrow`."""
-        return self.scan(columns, where=where, progress=progress).to_arrow()
-
-    def to_pandas(
-        self, columns: Sequence[str] | None = None, where: Any = None, progress: Progress | None = None
-    ) -> Any:
-        """See `TableHandle.to_pandas`."""
-        return self.scan(columns, where=where, progress=progress).to_pandas()
-
-    def to_numpy(self, where: Any = None, progress: Progress | None = None) -> Any:
-        """See `TableHandle.to_numpy`."""
-        return self.scan(where=where, progress=progress).to_numpy()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.scan().__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
         return int(self._links.read(["length", self.name]))
-
-    def __contains__(self, key: Any) -> bool:
-        return self.get(key) is not None
-
-    def __getitem__(self, key: Any) -> Any:
-        row = self.get(key)
-        if row is None:
-            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
-        return row
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.scan())
 
     def __repr__(self) -> str:
         return f"<tidemark table {self.name} of another process>"

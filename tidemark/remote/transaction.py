@@ -20,13 +20,12 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
-from tidemark.remote.scan import RemoteScan
+from tidemark.remote.forwarded import forwarded
+from tidemark.remote.scan import RemoteScan, scan_arguments
 from tidemark.scans import ByIndex
-from tidemark.session import Lock, check_lock
+from tidemark.session import Lock, Transaction, check_lock
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.remote.links import Address, Links
     from tidemark.replication.calls.conversation import CallLink
@@ -194,43 +193,19 @@ class RemoteTransaction:
             self.commit()
 
     # --- calls, as those of `Transaction` --------------------------------------------------------
-    def _do(self, method: str, *arguments: Any, **named: Any) -> Any:
-        return self.ask("txn", method, list(arguments), named)
+    def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        return self.ask("txn", method, arguments, named)
 
-    def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """See `Transaction.insert`."""
-        self._do("insert", table, row)
-
-    def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """See `Transaction.write`."""
-        self._do("write", table, row)
-
-    def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
-        """See `Transaction.get`."""
-        check_lock(lock)
-        return self._do("get", table, key, lock, index=index)
-
-    def update(
-        self, table: str, key: Any, changes: Mapping[str, Any], where: Any = None, *, index: str | None = None
-    ) -> bool:
-        """See `Transaction.update`."""
-        return bool(self._do("update", table, key, changes, where, index=index))
-
-    def delete(self, table: str, key: Any, where: Any = None, *, index: str | None = None) -> bool:
-        """See `Transaction.delete`."""
-        return bool(self._do("delete", table, key, where, index=index))
-
-    def upsert(self, table: str, row: Any, set: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
-        """See `Transaction.upsert`."""
-        return bool(self._do("upsert", table, row, set, index))
-
-    def update_where(self, table: str, changes: Mapping[str, Any], where: Any = None) -> int:
-        """See `Transaction.update_where`."""
-        return int(self._do("update_where", table, changes, where))
-
-    def delete_where(self, table: str, where: Any) -> int:
-        """See `Transaction.delete_where`."""
-        return int(self._do("delete_where", table, where))
+    insert = forwarded(Transaction.insert)
+    write = forwarded(Transaction.write)
+    get = forwarded(Transaction.get)
+    update = forwarded(Transaction.update)
+    delete = forwarded(Transaction.delete)
+    upsert = forwarded(Transaction.upsert)
+    update_where = forwarded(Transaction.update_where)
+    delete_where = forwarded(Transaction.delete_where)
+    delete_many = forwarded(Transaction.delete_many)
+    get_many = forwarded(Transaction.get_many)
 
     def _many(self, method: str, table: str, data: Any, progress: Progress | None, fill_in: bool, **named: Any) -> int:
         """Send the rows batch by batch; return the sum of the results. If a batch fails, all batches are undone."""
@@ -241,7 +216,7 @@ class RemoteTransaction:
                     [name for name in batch.columns.schema.names if name not in batch.filled]
                 )
                 try:
-                    total += int(self._do(method, table, columns, **named))
+                    total += int(self._forward(method, [table, columns], named))
                 except Error as error:
                     row = error.evidence.get("row")
                     if isinstance(row, int):
@@ -275,23 +250,6 @@ class RemoteTransaction:
         """See `Transaction.update_many`."""
         return self._many("update_many", table, data, progress, False, index=index)
 
-    def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
-        """See `Transaction.delete_many`."""
-        return int(self._do("delete_many", table, keys, index=index))
-
-    def get_many(
-        self,
-        table: str,
-        keys: Any,
-        columns: Sequence[str] | None = None,
-        *,
-        index: str | None = None,
-        lock: Lock = None,
-    ) -> pa.RecordBatch:
-        """See `Transaction.get_many`."""
-        check_lock(lock)
-        return self._do("get_many", table, keys, columns, index=index, lock=lock)
-
     def scan(
         self,
         table: str,
@@ -312,7 +270,5 @@ class RemoteTransaction:
         check_lock(lock)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        by.check()
-        named = {"columns": columns, "limit": limit, "lock": lock, "partitions": partitions, "where": where}
-        named |= {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
+        named = scan_arguments(by, columns=columns, limit=limit, lock=lock, partitions=partitions, where=where)
         return RemoteScan(table, named, self.ask, True, progress)

@@ -18,7 +18,7 @@ import tidemark as tm
 from tests.kills.nodes.judged import contents, said_since
 from tests.kills.nodes.planted import plant
 from tests.kills.nodes.points import arm
-from tidemark.node_group import NodeGroup
+from tidemark.nodes.node_group import NodeGroup
 
 SECRET = b"a secret of nodes"
 ARBITRATOR = 0

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tidemark import node_group
 from tidemark.engine.store import group_apply
+from tidemark.nodes import node_group
 from tidemark.recovery.local_checkpoint import writer as checkpoint
 from tidemark.recovery.node_restart import restart as node_restart
 from tidemark.recovery.node_restart.joiner import Joiner

@@ -22,7 +22,7 @@ from tidemark.engine.schema.types import Int64
 from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.recovery.crash_harness.program import Violation, resolve
 
-CHANNEL = "tidemark.channel:Channel"
+CHANNEL = "tidemark.sites.channel:Channel"
 RECEIVER = "tidemark.replication.channel.receiver:LocalReceiver"
 WORKER = "tidemark.replication.channel.receiver:Worker"
 MOVE_RATE = 0.2  # share of the pieces received

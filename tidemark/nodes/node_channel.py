@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from tidemark.channel import Channel
-from tidemark.channel_links import ChannelKeywords, channel_options
 from tidemark.engine.base.errors import Error, Rejected, SchemaInvalid
-from tidemark.failover import check_failover_options
 from tidemark.replication.channel.channel import DEFAULT_NAME
 from tidemark.replication.channel.receiver import Worker, is_passing
 from tidemark.replication.settings.options import validated
 from tidemark.replication.wire.wire import check_secret_at, parse_address
+from tidemark.sites.channel import Channel
+from tidemark.sites.channel_links import ChannelKeywords, channel_options
+from tidemark.sites.failover import check_failover_options
 
 if TYPE_CHECKING:
     from tidemark.database import Database

@@ -16,10 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from tidemark.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
 from tidemark.database import Database
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
-from tidemark.failover import Failover, check_failover_options
 from tidemark.replication.applier.applier import ApplierOptions
 from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
@@ -32,6 +30,8 @@ from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.link import Caller, LinkOptions
 from tidemark.replication.wire.messages import Settings
 from tidemark.replication.wire.wire import TlsContext
+from tidemark.sites.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
+from tidemark.sites.failover import Failover, check_failover_options
 
 
 class Applied(NamedTuple):

@@ -15,7 +15,7 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.firm import make_folder
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
-from tidemark.node_channel import NodeChannel, NodeChannelKeywords
+from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.recovery.node_restart.finish import make_recoverable
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from tidemark.recovery.node_restart.restart import bring_back
@@ -34,10 +34,9 @@ from tidemark.replication.settings.options import OF_SITE, OpenKeywords, divided
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
 from tidemark.replication.wire.wire import check_secret_at, parse_address
-from tidemark.serving import serve
+from tidemark.sites.serving import serve
 
 if TYPE_CHECKING:
-    from tidemark.channel import Channel
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.node_restart.messages import Welcome
     from tidemark.recovery.system_restart.restart import Opened
     from tidemark.replication.wire.wire import TlsContext
+    from tidemark.sites.channel import Channel
 
 _log = logging.getLogger("tidemark.node")
 
@@ -397,7 +397,6 @@ class NodeGroup:
         return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
 
     def _leading_database(self) -> Database | None:
-        """The store of this node, if it leads."""
         life = self._node.life
         store = None if life is None or not life.is_leading else life.node
         return store.db if isinstance(store, DrivenStore) else None

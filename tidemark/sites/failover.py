@@ -18,8 +18,8 @@ from tidemark.replication.channel.failover import FAILOVER_MS_MAX, HeartbeatWatc
 from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
-    from tidemark.channel_links import Link
     from tidemark.replication.channel.endpoint import Endpoint
+    from tidemark.sites.channel_links import Link
 
 _log = logging.getLogger("tidemark.replication")
 

@@ -1,0 +1,32 @@
+"""A call of a class of this process as a call that another process executes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tidemark.engine.base.errors import Rejected
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def forwarded(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method with the signature and the docstring of `method`. It returns `self._forward(name, arguments,
+    named)`.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            result: R = self._forward(name, list(arguments), named)
+        except Rejected:
+            # Only now: to compare each call with the signature would take a part of its time.
+            inspect.signature(method).bind(self, *arguments, **named)  # Raises: TypeError
+            raise
+        return result
+
+    return call

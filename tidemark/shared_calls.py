@@ -1,0 +1,221 @@
+"""Calls that an open store, one opened with `read_only=True` and one of another process have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
+
+from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, Unsupported
+from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.schema.names import is_system_table
+
+if TYPE_CHECKING:
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.store.store import Store
+    from tidemark.handles import TableHandle
+    from tidemark.replication.settings.check import Peer
+    from tidemark.replication.settings.match import ReplicationRow
+
+R = TypeVar("R")
+T = TypeVar("T")
+RETRY_PAUSE_SECONDS = 0.001
+
+
+@dataclass(frozen=True)
+class Locator:
+    """The directory of a store. It can be pickled, and `tm.open(locator)` opens the store if no other process has it
+    open.
+
+    `tm.open` raises what it raises for a path; creating a Locator checks nothing.
+
+    Args:
+        read_only: `tm.open(locator)` attaches to the last local checkpoint, even while another process has the store
+            open.
+
+    Examples:
+        >>> with tm.open("shop", redo_log="16 MiB") as store:
+        ...     locator = store.locator
+        >>> with tm.open(locator) as store:
+        ...     store.tables()
+        []
+    """
+
+    directory: str
+    read_only: bool = False
+
+    def __fspath__(self) -> str:
+        return self.directory
+
+
+class RunsTransactions(ABC, Generic[T]):
+    """A store that runs functions in transactions, again if they are rolled back."""
+
+    _clock: Clock
+
+    @abstractmethod
+    def transaction(self) -> Any:
+        """Begin a transaction."""
+
+    def run(self, work: Callable[[T], R], retries: int = 5) -> R:
+        """Run work(txn) in a transaction and commit it.
+
+        Args:
+            work: Called with a transaction. It may be called again, so it should have no effect outside the
+                transaction.
+            retries: How often to run it again after a Retryable error has rolled the transaction back; the loss of the
+                process that executes it is one.
+
+        Returns:
+            The result of the last call of `work`.
+
+        Durable on return: the transaction, with `durability="commit"`; in a group of nodes, at every live node.
+
+        Raises: SchemaInvalid for negative `retries`; what `work`, `transaction` and the commit raise, a Retryable error
+        only after the last attempt.
+
+        Examples:
+            >>> db.run(lambda txn: txn.update("item", 1, {"stock": tm.col("stock") - 1}))
+            True
+        """
+        if retries < 0:
+            raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
+        for attempt in range(retries + 1):
+            try:
+                with self.transaction() as txn:
+                    return work(txn)
+            except Retryable:
+                if attempt == retries:
+                    raise
+                self._clock.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
+        raise StoreFailed("unreachable: the last attempt returns or raises")
+
+
+@types_memory_errors("__contains__")
+class StoreReads(ABC):
+    """The calls of a store of this process that change nothing."""
+
+    _store: Store
+    _failure: Failure
+    _directory: str | None
+    _values: Mapping[str, Any]  # of the replication options
+    _is_read_only: ClassVar[bool] = False
+    _made_by_name: ClassVar[Collection[str]] = ()  # tables that are created when they are first named
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all files."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def locator(self) -> Locator:
+        """The place of the store, to be sent to another process; a store that is open for reading is attached to there
+        read-only as well. Raises: Unsupported for a store without a directory.
+        """
+        if self._directory is None:
+            raise Unsupported("this store is not in a directory that another process could open")
+        return Locator(self._directory, read_only=self._is_read_only)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise Unsupported("an open store cannot be pickled; send db.locator and open that")
+
+    def check_usable(self) -> None:
+        """Raise StoreFailed if the store has failed, is closed, or was inherited through a fork, or if the directory of
+        a store that is open for reading is unreadable.
+
+        Examples:
+            >>> db.check_usable()
+        """
+        if self._failure.first is not None:
+            self._failure.check()
+
+    def tables(self, system: bool = False) -> list[str]:
+        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
+
+        Examples:
+            >>> db.tables()
+            ['main.item']
+        """
+        self.check_usable()
+        names = list(self._store.tables)
+        if not system:
+            return sorted(name for name in names if not is_system_table(name))
+        return sorted({*names, *self._made_by_name})
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> TableHandle: ...
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._store.tables or name in self._made_by_name
+
+    def partitions(self, table: str) -> list[dict[str, Any]]:
+        """Return the partitions of a table, as `TableHandle.partitions`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> sum(partition["rows"] for partition in db.partitions("item"))
+            3
+        """
+        return self[table].partitions()
+
+    def indexes(self, table: str) -> list[dict[str, Any]]:
+        """Return the indexes of a table, as `TableHandle.indexes`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> db.indexes("item")
+            []
+        """
+        return self[table].indexes()
+
+    def replication_rows(self) -> list[ReplicationRow]:
+        """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
+
+        Raises: StoreFailed.
+
+        Examples:
+            >>> db.replication_rows()
+            []
+        """
+        self.check_usable()
+        from tidemark.sites.replication_check import definitions_of, replication_rows
+
+        return replication_rows(definitions_of(self._store), lambda name: self[name].scan())
+
+    def check_replication(
+        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
+    ) -> dict[str, Any]:
+        """Check system tables, exceptions tables and the rows of `mysql.ndb_replication` before replication starts.
+
+        Nothing is changed.
+
+        Args:
+            channels: Names of the channels that apply here.
+            peer: The other side of a pair.
+            options: Those of `replication/settings/options.py`, in place of the options of this store.
+
+        Returns:
+            A report. `is_sound` is False if `problems` has anything.
+
+        Raises:
+            SchemaInvalid: An option is unknown or out of range.
+            StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> db.check_replication()["is_sound"]
+            True
+        """
+        self.check_usable()
+        from tidemark.sites.replication_check import check_replication
+
+        given = {**self._values, **options}
+        return check_replication(self._store, lambda name: self[name].scan(), given, channels, peer)
