@@ -19,9 +19,9 @@ from tidemark.engine.access.row_operations import settle
 from tidemark.engine.base.errors import (
     FileMissing,
     ForeignFile,
+    LimitExceeded,
     LoadDamaged,
     LoadRefused,
-    MemoryExhausted,
     Rejected,
     SpoolDamaged,
 )
@@ -113,8 +113,8 @@ class Adopter:
         """Adopt a published load. Durable on return: all of it. place: the job's directory, for a `job` that is a name.
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
-        LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded, with nothing done; CommitOnFailedStore,
-        CommitInterrupted.
+        LockTimeout, MemoryExhausted, LimitExceeded, StorageFull, RedoOverloaded, with nothing done;
+        CommitOnFailedStore, CommitInterrupted.
         """
         own = own_directory(self._files)
         if place is None and (isinstance(job, str) or job.is_own):
@@ -322,7 +322,7 @@ class _Placing:
         place[LP_PROBES] = int(self._refused.is_at_least)
         first = int(reserve_pages(mem, fragment, file.pages))
         if first < 0:
-            raise MemoryExhausted(
+            raise LimitExceeded(
                 f"fragment {file.fragment} of {self._table.name} has no {file.pages} page numbers left; make a new"
                 " table with more fragments",
                 table=self._table.name,
