@@ -94,10 +94,15 @@ def holds_rows(files: Files) -> bool:
 
 def no_store(files: Files, advice: str = "check the path") -> FileMissing:
     """Return the error for a directory without a store; it says what the directory has."""
+    return nothing_here(files, "store", "sysfile that is intact", advice)
+
+
+def nothing_here(files: Files, what: str, sign: str, advice: str) -> FileMissing:
+    """Return the error for a directory that has no `what`, since it has no `sign`; it says what the directory has."""
     names = list(files.list())
-    found = f"it has {_some(names)}, but no intact sysfile" if names else "it is empty"
+    found = f"it has {_some(names)}, but no {sign}" if names else "it is empty"
     where = f"in {files.directory}" if isinstance(files, PosixFiles) else "here"
-    return FileMissing(f"there is no store {where}: {found}; {advice}")
+    return FileMissing(f"there is no {what} {where}: {found}; {advice}")
 
 
 def _named(files: Files) -> str:

@@ -121,7 +121,7 @@ def test_messages_name_what_is_in_the_way(tmp_path: Path) -> None:
     wanted = f"{tmp_path} is not empty and has no store: it has notes.txt, photos and 2 more; give a new or empty"
     with pytest.raises(tm.ForeignFile, match=re.escape(wanted)):
         tm.open(tmp_path)
-    wanted = f"there is no store in {tmp_path}: it has notes.txt, photos and 2 more, but no intact sysfile; check the"
+    wanted = f"there is no store in {tmp_path}: it has notes.txt, photos and 2 more, but no sysfile that is intact"
     with pytest.raises(tm.FileMissing, match=re.escape(wanted)):
         tm.open(tmp_path, create=False)
     (tmp_path / "empty").mkdir()
