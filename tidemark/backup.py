@@ -15,7 +15,7 @@ from tidemark.engine.base.errors import Rejected
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.manifest import find_backups
-from tidemark.recovery.backup.plan import check_number, make_plan
+from tidemark.recovery.backup.plan import check_number, make_plan, no_backup
 from tidemark.recovery.backup.planner import planned_tasks
 from tidemark.recovery.backup.restore import How, Restore, clear
 from tidemark.recovery.backup.retention import prune as prune_files
@@ -234,7 +234,7 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
         A report. `is_sound` is False if `problems` has anything.
 
     Raises:
-        FileMissing: There is no such place.
+        FileMissing: There is no such place, or it has nothing to read.
 
     Examples:
         >>> from tidemark import backup
@@ -243,7 +243,10 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
         True
     """
     with at_place(place) as files:
-        return verify_files(files, number, progress).to_dict()
+        report = verify_files(files, number, progress)
+        if not (report.backups or report.segments or report.problems or report.notes):
+            raise no_backup(files)  # a mistyped path is not sound
+        return report.to_dict()
 
 
 @types_memory_error("the files removed so far belong to no backup that is kept")

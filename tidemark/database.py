@@ -17,7 +17,6 @@ from tidemark.binlog import attach
 from tidemark.control_socket import ControlSocket, serve
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
-    FileMissing,
     StoreClosed,
 )
 from tidemark.engine.base.options import Options
@@ -29,6 +28,7 @@ from tidemark.engine.store.outcome import find_outcome
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
+from tidemark.recovery.system_restart.place import check_place, no_store
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
 from tidemark.recovery.system_restart.through import Through
@@ -112,6 +112,9 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self._endpoint: Endpoint | None = None
         self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
         self._catalog_turn = threading.Lock()
+        files.read_errors_latch = False
+        if restart is None:
+            check_place(files, options.create)  # before LOCK is made
         files.lock()
         try:
             if through is not None:
@@ -679,8 +682,10 @@ def check_store(
     parsed = divided(options)[0]
     files = PosixFiles(path)
     if not any(files.exists(name) for name in NAMES):
-        files.close_all()
-        raise FileMissing(f"there is no store in {files.directory}; check the path")
+        try:
+            raise no_store(files)
+        finally:
+            files.close_all()
 
     def catalog_of(sysfile: Sysfile) -> Catalog:
         return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)

@@ -55,11 +55,13 @@ from tidemark.engine.memory.arena_layout import (
     X_LOCK,
     X_PAGE,
     X_ROWID,
+    X_UNDO_WORDS,
     X_UNIQUE,
     X_USED,
 )
 from tidemark.engine.table.table import TableAltered
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_int_key, touch_rows
+from tidemark.engine.txn.transaction import SLICE_UNDO_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
@@ -136,6 +138,14 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
             )
             _wait_for_local_checkpoint(txn, deadline, StorageFull(late, **full.evidence))
     else:
+        if int(txn.mem[txn.desc + X_UNDO_WORDS]) + SLICE_UNDO_WORDS > disk.undo.room_words:
+            # Not even an empty log has room for more.
+            alone = (
+                f"the transaction needs more room than the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) has;"
+                " split it, or make the store with a larger undo_log"
+            )
+            _wait_for_local_checkpoint(txn, deadline, TransactionTooLarge(alone))
+            return
         late = (
             f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
             " time; the transaction was rolled back; call checkpoint() twice and run it again, in smaller"
@@ -144,7 +154,7 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
         _wait_for_local_checkpoint(txn, deadline, StorageFull(late))
 
 
-def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull) -> None:
+def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull | TransactionTooLarge) -> None:
     """Request a local checkpoint, which frees both logs and the extents of dropped tables, and wait. Raises: `late`,
     past the deadline.
     """

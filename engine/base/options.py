@@ -81,7 +81,8 @@ class Options:
         epoch_interval_ms: An epoch that has commits is closed this long after its first commit.
         gcp_interval_ms: Life of a GCI; the sysfile is written with each.
         lock_timeout_ms: Longest wait for a row lock or for space in the log; 0 never waits.
-        transaction_memory: Bound on the changes of one transaction in memory; further changes are spooled to a file.
+        transaction_memory: Bound on the changes of one transaction in memory; further changes are spooled to a file, as
+            are those past half of `redo_log`.
         transaction_limit: Bound on the changes of one transaction, in memory and file together.
         create: Create the store if the directory has none.
         background: Close epochs and write local checkpoints by timer; if False, only calls do.

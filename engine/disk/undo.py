@@ -241,6 +241,11 @@ class UndoLog:
         self.set_mark(self.head)
 
     # --- space -----------------------------------------------------------------------------------
+    @property
+    def room_words(self) -> int:
+        """The most that transactions can reserve: in a log of which nothing is needed any more."""
+        return (self.geometry.capacity_bytes // 8 - self.private_words) // 2
+
     def update_free(self) -> None:
         waiting = self._word(U_USED)
         if waiting:

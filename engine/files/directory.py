@@ -24,13 +24,14 @@ import fcntl
 import functools
 import logging
 import os
+import re
 import shutil
 import stat
 import tempfile
 import threading
 from typing import Any
 
-from tidemark.engine.base.errors import FileMissing, ForkedHandle, Locked, Unsupported
+from tidemark.engine.base.errors import FileMissing, ForeignFile, ForkedHandle, Locked, Rejected, Unsupported
 from tidemark.engine.base.failure import Failure
 from tidemark.engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
 from tidemark.engine.files.protocol import File, Files, RawFiles
@@ -42,6 +43,8 @@ _log = logging.getLogger("tidemark.files")
 LOCK_NAME = "LOCK"
 # The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
 LOCK_LINE_BYTES = 64
+LOCK_SHOWN_BYTES = 12
+_LOCK_LINE = re.compile(rb"[0-9]+ (unknown|[0-9a-f\-]+) *\n")
 # The LOCK file may be removed and created anew between our open and our flock; each time costs one more attempt.
 LOCK_ATTEMPTS = 8
 
@@ -117,6 +120,8 @@ class PosixFiles(CheckedFiles):
 
         Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is not a directory.
         """
+        if not os.fspath(directory):
+            raise Rejected(f"the path is empty; give the directory of the {what}")
         failure = Failure()
         place = os.path.abspath(os.fspath(directory))
         try:
@@ -125,6 +130,12 @@ class PosixFiles(CheckedFiles):
             raw = _PosixRaw(place, failure)
         except FileNotFoundError as cause:
             raise FileMissing(_missing(place, create, what), file=place) from cause
+        except NotADirectoryError as cause:
+            while not os.path.exists(place):
+                place = os.path.dirname(place)
+            raise Rejected(
+                f"{place} is a file, not a directory; give the directory of the {what}", file=place
+            ) from cause
         except OSError as cause:
             if cause.errno not in ANSWERS_TO_OPENING:
                 raise FileMissing(f"{place} cannot be opened: {cause}; check the path", file=place) from cause
@@ -289,6 +300,10 @@ class _PosixRaw:
             return False
         return True
 
+    def free_bytes(self) -> int | None:
+        found = os.fstatvfs(self._directories[""])
+        return found.f_bavail * found.f_frsize if found.f_blocks else None
+
     def close(self, file: File) -> None:
         os.close(file)
 
@@ -309,6 +324,7 @@ class _PosixRaw:
                 raise Locked(f"this process (pid {os.getpid()}) has {self._place} open; close it", pid=os.getpid())
             descriptor = self._flocked()
             try:
+                _check_lock(descriptor, self._place)
                 _write_holder(descriptor)
                 if directory.st_mode & stat.S_IWOTH:
                     _log.warning("any user may replace files in %s; run chmod o-w on it", self._place)
@@ -508,6 +524,21 @@ def _check_regular(status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, "a directory")
     raise OSError(errno.ENXIO, "not a regular file")
+
+
+def _check_lock(descriptor: int, place: str) -> None:
+    """Check that LOCK is one before its line is written over. A crash leaves it empty, zeros, or with its line.
+
+    Raises: ForeignFile.
+    """
+    size, content = os.fstat(descriptor).st_size, os.pread(descriptor, LOCK_LINE_BYTES, 0)
+    is_lock = not content.strip(b"\0") or _LOCK_LINE.fullmatch(content) is not None
+    if size not in (0, LOCK_LINE_BYTES) or not is_lock:
+        start = content[:LOCK_SHOWN_BYTES].decode("ascii", "replace")
+        raise ForeignFile(
+            f"{LOCK_NAME} in {place} is no lock of Tidemark ({size} bytes, {start!r} …); give another directory",
+            file=LOCK_NAME,
+        )
 
 
 def _write_holder(descriptor: int) -> None:

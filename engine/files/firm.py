@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemark.engine.base.errors import StorageFull
+from tidemark.engine.base.options import format_size
+
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
 
 PIECE_BYTES = 256 << 10
+MIB = 1 << 20
 
 
 def make_folder(files: Files, path: str) -> None:
@@ -22,6 +26,18 @@ def make_folder(files: Files, path: str) -> None:
     if not files.exists(path):
         files.make_directory(path)
     files.sync_directory(path.rpartition("/")[0])
+
+
+def check_room(files: Files, size_bytes: int, what: str, advice: str) -> None:
+    """Check that the disk has room for `size_bytes` before they are written, as far as the system says.
+
+    what: the option or file that takes the room. Raises: StorageFull.
+    """
+    free_bytes = files.free_bytes()
+    if free_bytes is not None and free_bytes < size_bytes:
+        unit = MIB if free_bytes >= MIB else 1
+        text = f"{what} is {format_size(size_bytes)}, but the disk has {format_size(free_bytes // unit * unit)} free"
+        raise StorageFull(f"{text}; {advice}, or a larger disk", size_bytes=size_bytes, free_bytes=free_bytes)
 
 
 def write_again(files: Files, file: File, end: int | None = None) -> None:

@@ -248,6 +248,10 @@ class CheckedFiles:
         """See `Files.exists`."""
         return self._call("exists", check_name(name), ANSWERS_TO_OPENING, self.raw.exists, name)
 
+    def free_bytes(self) -> int | None:
+        """See `Files.free_bytes`."""
+        return self._call("free_bytes", "", frozenset(), self.raw.free_bytes)
+
     def lock(self) -> None:
         """See `Files.lock`."""
         self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileTruncated
-from tidemark.engine.files.firm import make_folder
+from tidemark.engine.files.firm import check_room, make_folder
 from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
@@ -88,7 +88,11 @@ def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
 
 
 def create_files(files: Files, geometry: Geometry) -> None:
-    """Create the zero-filled files of a new log. Durable on return: content and names."""
+    """Create the zero-filled files of a new log. Durable on return: content and names. Raises: StorageFull; if the disk
+    is known to be too small, before anything is written.
+    """
+    option = f"{geometry.folder}_log"
+    check_room(files, geometry.capacity_bytes, option, f"give a smaller {option}")
     make_folder(files, geometry.folder)
     for name in geometry.names():
         file = files.create(name, geometry.file_bytes)

@@ -189,6 +189,11 @@ class RedoLog:
             self.on_pressure()
 
     # --- space -----------------------------------------------------------------------------------
+    @property
+    def room_bytes(self) -> int:
+        """The most that transactions can reserve: in a log of which nothing is needed any more."""
+        return self.geometry.capacity_bytes - PRIVATE_BYTES - GROUP_WORDS * 8
+
     def _update_free(self) -> None:
         free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))

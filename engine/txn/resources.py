@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.epoch import EpochClock
 
 REDO_POLL_SECONDS = 0.05
+REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
 COPIES_POLL_SECONDS = 0.002
 # A slice that cannot get frames because the disk is full waits for space so many times.
 SPACE_ATTEMPTS = 20
@@ -126,6 +127,10 @@ class Resources(ABC):
         self.log = log
         self.epochs = epochs
         self.number_from(int(first_txid(incarnation)))
+        if self.spool_words > self.transaction_words:  # otherwise no transaction may spool
+            # One transaction leaves room in the log for others, and for itself: it spools before it waits for room.
+            share = log.geometry.capacity_bytes // 8 // REDO_SHARE
+            self.transaction_words = min(self.transaction_words, share)
 
     @property
     def space(self) -> Space:
@@ -163,10 +168,10 @@ class Resources(ABC):
         if self.has_redo(desc, words):
             return
         needed_bytes = (int(self.mem[desc + X_REDO_WORDS]) + words) * 8
-        if needed_bytes > self.log.geometry.capacity_bytes:
+        if needed_bytes > self.log.room_bytes:  # of an empty log: no wait and no other attempt helps
             raise TransactionTooLarge(
-                f"the transaction needs {needed_bytes} bytes of the REDO log, which has"
-                f" {self.log.geometry.capacity_bytes}; split it, or make the store with a larger redo_log, or open it"
+                f"the transaction needs {needed_bytes} bytes of the REDO log, which has room for"
+                f" {self.log.room_bytes}; split it, or make the store with a larger redo_log, or open it"
                 " with a transaction_limit above transaction_memory, past which changes go to a file"
             )
         self.wait_for_redo(lambda: self.has_redo(desc, words))

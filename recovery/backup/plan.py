@@ -10,6 +10,7 @@ from tidemark.recovery.backup.archive import SEGMENT_BYTES
 from tidemark.recovery.backup.later_changes import Standing
 from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
+from tidemark.recovery.system_restart.place import nothing_here
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -83,16 +84,21 @@ def make_plan(
     return plan
 
 
+def no_backup(files: Files) -> FileMissing:
+    """Return the error for a place without a backup; it says what the place has."""
+    return nothing_here(files, "backup", "finished backup", "check the place")
+
+
 def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
     """Return a plan with the suitable backup only."""
     found = find_backups(files)
     if number is not None and number in found.damaged:
         raise BackupDamaged(found.damaged[number])
-    if not found.manifests:
+    if not found.manifests and found.damaged:
         damaged = "; ".join(found.damaged.values())
-        raise FileMissing(
-            f"there is no backup here{f' that is intact ({damaged})' if damaged else ''}; check the place"
-        )
+        raise FileMissing(f"there is no backup here that is intact ({damaged}); check the place")
+    if not found.manifests:
+        raise no_backup(files)
     if len({each.store for each in found.manifests}) > 1:
         raise ForeignFile("the place holds backups of several stores; move those of each store to a place of its own")
     usable = [each for each in found.manifests if number in (None, each.number)]

@@ -218,6 +218,10 @@ class ArrowRaw:
     def check_place(self) -> None:
         """Do nothing: a place given by a URI cannot be moved away under an open descriptor."""
 
+    def free_bytes(self) -> int | None:
+        """Return None: the place does not say."""
+        return None
+
     def close(self, file: File) -> None:
         self._streams.pop(int(file)).close()
 

@@ -98,8 +98,8 @@ class Adopter:
         """Adopt a published load. Durable on return: all of it. place: the job's directory, for a `job` that is a name.
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
-        LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded, with nothing done; CommitOnFailedStore,
-        CommitInterrupted.
+        LockTimeout, MemoryExhausted, LimitExceeded, StorageFull, RedoOverloaded, with nothing done;
+        CommitOnFailedStore, CommitInterrupted.
         """
         own = own_directory(self._files)
         if place is None and (isinstance(job, str) or job.is_own):

@@ -8,17 +8,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Damaged, ForeignFile, ValueOutOfRange
-from tidemark.engine.disk.data_file import FOLDER as SPACE_FOLDER
 from tidemark.engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
-from tidemark.engine.disk.undo_ring import FOLDER as UNDO_FOLDER
-from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
-from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
-from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from tidemark.engine.sealed.version import check_format
 from tidemark.recovery.local_checkpoint.control import read_controls
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import ROWID_SYNC
+from tidemark.recovery.system_restart.place import FOLDERS, own_leaves
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.node")
-FOLDERS = (REDO_FOLDER, LCP_FOLDER, UNDO_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER)
 
 
 def bring_back(
@@ -91,8 +86,8 @@ def _check_ours(files: Files, store: bytes) -> None:
 
 
 def forget(files: Files) -> None:
-    """Remove the files of a store. The sysfile goes first, so after a crash in the middle no restart takes the rest for
-    a store.
+    """Remove the files of a store, and nothing else. The sysfile goes first, so after a crash in the middle no restart
+    takes the rest for a store.
     """
     for name in NAMES:
         if files.exists(name):
@@ -100,8 +95,8 @@ def forget(files: Files) -> None:
     files.sync_directory("")
     for folder in FOLDERS:
         if files.exists(folder):
-            for leaf in files.list(folder):
-                files.unlink(f"{folder}/{leaf.rpartition('/')[2]}")
+            for leaf in own_leaves(files, folder):
+                files.unlink(f"{folder}/{leaf}")
             files.sync_directory(folder)
     if files.exists(DOUBLE_WRITE_NAME):
         files.unlink(DOUBLE_WRITE_NAME)

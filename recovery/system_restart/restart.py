@@ -8,7 +8,7 @@ can be repeated, and no other byte changes, so a restart that raises an error ca
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|
 | one intact | any | intact from the needed start | opens |
-| none | none | no group | no store: created if allowed |
+| none | none | no group | no store: created if allowed, and if the directory has nothing else (`place`) |
 | none | some, or some group | - | SysfileDamaged |
 | intact | none intact, some exist, log cut | - | LcpDamaged |
 | intact | any | bad group before a valid one of a later batch, or an end before the sysfile's floor | RedoDamaged |
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.access.snapshot import Snapshots, version_words
 from tidemark.engine.base.errors import (
-    FileMissing,
     ForeignFile,
     LcpDamaged,
     MemoryExhausted,
@@ -36,7 +35,7 @@ from tidemark.engine.disk.columns import region_words
 from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
 from tidemark.engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from tidemark.engine.log.group import Position
-from tidemark.engine.log.reader import GroupRead, LogReader, holds_groups
+from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.log.spool_files import SpoolFiles
 from tidemark.engine.memory.arena import Arena
@@ -68,6 +67,7 @@ from tidemark.recovery.system_restart.load import (
     Progress,
     out_of_memory,
 )
+from tidemark.recovery.system_restart.place import check_place, holds_rows
 from tidemark.recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
 from tidemark.recovery.system_restart.report import Phase, RestartReport
 from tidemark.recovery.system_restart.spool import Spooled, sweep_unreferred
@@ -232,9 +232,12 @@ class Restart:
         (F30).
         """
         files = self._files
-        self._check_nothing_here()
-        if not self._options.create:
-            raise FileMissing("there is no store here; check the path, or open with create=True to make a store")
+        if holds_rows(files):
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
+        # Again, now under the lock: another process may have changed the directory since. A restore and a node that
+        # joins made room before.
+        if self._catch_up is None and not self.is_restoring:
+            check_place(files, self._options.create)
         if files.exists(REDO_FOLDER):
             for name in files.list(REDO_FOLDER):
                 if is_log_name(name):
@@ -257,16 +260,6 @@ class Restart:
             files.close(copy)
         self._phase("create", 0, geometry.capacity_bytes)
         return made
-
-    def _check_nothing_here(self) -> None:
-        """Check that a directory without an intact sysfile has neither a local checkpoint nor a group of a log: then
-        at most a creation was interrupted here. Raises: SysfileDamaged.
-        """
-        files = self._files
-        if files.exists(LCP_FOLDER) and used_ids(files):
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
-        if files.exists(REDO_FOLDER) and holds_groups(files):
-            raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
 
     # --- rebuilding in memory --------------------------------------------------------------------
     def _controls(self, sysfile: Sysfile) -> list[Control]:

@@ -17,7 +17,6 @@ from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
     Error,
-    FileMissing,
     ForeignFile,
     Incompatible,
     IoFailed,
@@ -55,6 +54,7 @@ from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.local_checkpoint.extents_file import read_extents
 from tidemark.recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
+from tidemark.recovery.system_restart.place import no_store
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
 from tidemark.recovery.verification.disk_check import FragmentCheck
@@ -336,7 +336,7 @@ def check_closed(
     report = CheckReport()
     check = FileCheck(files, report)
     if not any(files.exists(name) for name in NAMES):
-        raise FileMissing("there is no store here; check the path")
+        raise no_store(files)
     sysfile = check.sysfile()
     if sysfile is None:
         report.add("no copy of the sysfile is intact: the store cannot be opened; restore it from a backup")

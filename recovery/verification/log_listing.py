@@ -58,6 +58,7 @@ from tidemark.recovery.local_checkpoint.control import (
 )
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from tidemark.recovery.system_restart.place import FOLDERS, no_store
 from tidemark.recovery.system_restart.replay import definition_in, schema_changes
 from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 
-_FOLDERS = (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER, "catalog")
 ATTEMPTS = 5
 
 
@@ -80,7 +80,7 @@ class StoreListing:
         found = read_sysfile(files)
         if found is None:
             if not files.exists(NAMES[0]) and not files.exists(NAMES[1]):
-                raise FileMissing("there is no store here; check the path")
+                raise no_store(files)
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         self.sysfile = found
         self.controls = self._read_controls()
@@ -183,7 +183,7 @@ class StoreListing:
         ):
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
                 path = f"{folder}/{name}" if folder else name
-                if not folder and name in _FOLDERS:
+                if not folder and (name in FOLDERS or name == "catalog"):
                     continue
                 of_lcp = "data" if name.endswith(".data") else "control"
                 target = kind or f"local checkpoint {of_lcp}"

@@ -21,7 +21,7 @@ import numpy as np
 
 from tidemark.engine.access import applied_rows
 from tidemark.engine.access.noted_rows import tag
-from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
+from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable, TransactionTooLarge
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.applier.held_rows import HeldRows
 from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows, located
@@ -85,7 +85,7 @@ class EpochReplay:
             try:
                 self._apply(items, authors, ROWS_MAX[failures])
                 break
-            except Retryable as error:
+            except (Retryable, TransactionTooLarge) as error:
                 if isinstance(error, MemoryExhausted):
                     raise MemoryExhausted(
                         "the rows of the backup and the binlog do not fit into data_memory; restore with a larger"

@@ -152,6 +152,23 @@ def test_directory_without_a_store_is_an_error_and_stays_empty(command: str, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("files", [[], ["notes.txt"]])
+@pytest.mark.parametrize("command", [("backup", "list"), ("backup", "verify"), ("restore",), ("diff",), ("check",)])
+def test_directory_without_store_and_backup_says_so(command: tuple[str, ...], files: list[str], tmp_path: Path) -> None:
+    """Story: `backup list` printed an empty table for a mistyped path, and `backup verify` called it sound."""
+    place = tmp_path / "place"
+    place.mkdir()
+    for name in files:
+        (place / name).write_text("mine")
+    more = {"restore": [tmp_path / "new"], "diff": [place]}.get(command[0], [])
+    what = {"check": "store", "diff": "store or backup"}.get(command[0], "backup")
+    held = "it has notes.txt, but no " if files else "it is empty; check the "
+    result = run(*command, place, *more)
+    assert result.exit_code in (1, 2)
+    assert f"FileMissing: there is no {what} in {place}: {held}" in " ".join(result.stderr.split())
+    assert [each.name for each in place.iterdir()] == files
+
+
 def test_mistyped_path_is_told_as_one_and_advises_no_restore(tmp_path: Path) -> None:
     """Story: "ENOENT …; restore it from a backup" was the answer to a mistyped path."""
     none, place = tmp_path / "none", (arrow_fs.LocalFileSystem(), str(tmp_path / "none"))
@@ -160,7 +177,7 @@ def test_mistyped_path_is_told_as_one_and_advises_no_restore(tmp_path: Path) -> 
         (lambda: tm.open(none, read_only=True), f"there is no store in {none}: "),
         (lambda: tm.open(none / "b"), f"{none / 'b'} cannot be made: there is no directory {none}; "),
         (lambda: backups(none), f"there is no backup in {none}: "),
-        (lambda: restore(place, tmp_path / "new"), "there is no backup here; check the place"),
+        (lambda: restore(place, tmp_path / "new"), "there is no backup here: it is empty; check the place"),
         (lambda: restore(none, tmp_path / "new"), f"there is no backup in {none}: "),
         (lambda: restore(f"file://{none}", tmp_path / "new"), f"there is no backup in {none}: "),
     ]

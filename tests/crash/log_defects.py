@@ -102,6 +102,21 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "    return read_manifest",
         "shown-load",
     ),
+    # --- files of others ---------------------------------------------------------------------------------
+    Defect(
+        "directory-not-looked-at-under-the-lock",
+        "tidemark.recovery.system_restart.restart",
+        "            check_place(files, self._options.create)",
+        "            pass",
+        "directory",
+    ),
+    Defect(
+        "forget-removes-every-file",
+        "tidemark.recovery.system_restart.place",
+        "for leaf in files.list(folder) if FOLDERS[folder].fullmatch(leaf)]",
+        "for leaf in files.list(folder)]",
+        "directory",
+    ),
     # --- the floor -----------------------------------------------------------------------------------
     Defect(
         "floor-not-raised-by-sync",

@@ -300,6 +300,14 @@ def tail() -> None:
     tests.test_store_that_was_opened_too_often_says_so_before_ids_overflow()
 
 
+def directory() -> None:
+    """Files of others in the directory of a new store, or in its folders."""
+    from tests.recovery import test_directory as tests
+
+    tests.test_the_directory_is_looked_at_again_under_the_lock()
+    tests.test_forget_removes_files_of_a_store_only()
+
+
 def double_write() -> None:
     """Pages that are whole in the page cache and torn on the disk."""
     from tests.disk import test_double_write as tests
@@ -356,6 +364,7 @@ LOG_PARTS: dict[str, Callable[[], object]] = {
     "floor": floor,
     "tail": tail,
     "double-write": double_write,
+    "directory": directory,
     "archive": archive,
     "follower-drops": follower_drops,
     "shown-names": shown_names,

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED
 from tidemark.recovery import load
+from tidemark.recovery.load import adopt
 from tidemark.recovery.load.adopt import Adopter, mark_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -274,6 +275,19 @@ def test_memory_exhausted_in_the_middle_leaves_the_store_as_it_was() -> None:
     assert content(db) == want
     sound(db)
     db[NAME].insert(row(60_000))
+
+
+def test_page_numbers_used_up_are_a_limit_which_no_retry_cures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: it was MemoryExhausted, which is retryable, though page numbers are never used again."""
+    db = new_store()
+    want = content(db)
+    job = published(db, rows(100, 200))
+    monkeypatch.setattr(adopt, "reserve_pages", lambda *arguments: -1)
+    with pytest.raises(tm.LimitExceeded, match="make a new table with more fragments") as refused:
+        db.adopt(job)
+    assert not refused.value.retryable
+    assert content(db) == want
+    sound(db)
 
 
 def test_empty_load_changes_nothing() -> None:

@@ -204,7 +204,8 @@ def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: s
 
 
 def test_making_a_store_leaves_files_of_others_alone() -> None:
-    # Story: making a store removed every file in folders named redo and lcp, even files that were not the store's.
+    # Story: making a store removed every file in folders named redo and lcp, even files that were not the store's. No
+    # store is made next to such files; in a store's folders they stay.
     theirs = {
         "redo/notes.txt": b"do it again",
         "redo/my own.redo": b"undo",
@@ -213,7 +214,10 @@ def test_making_a_store_leaves_files_of_others_alone() -> None:
         "lcp/more/deep": b"x",
         "readme": b"mine",
     }
-    db, files = reopened(theirs)
+    refused(theirs, tm.ForeignFile)
+    made = MemoryFiles()
+    open_memory(made).close()
+    db, files = reopened({**theirs, **made.snapshot()})
     db.create_table("test.account", ACCOUNT, "id")
     put(db, 0, 5, 1.0)
     db.checkpoint()

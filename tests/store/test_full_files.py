@@ -11,6 +11,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
+from tidemark.engine.memory.arena_layout import S_REDO_RESERVED, X_REDO_WORDS
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME, OTHER = "test.full", "test.other"
@@ -74,6 +75,60 @@ def test_a_transaction_larger_than_the_whole_redo_log_is_told_so_and_goes_in_par
         db.checkpoint()
         db.checkpoint()
     assert len(list(db[NAME].scan(["id"]))) == 20_000
+    db.close()
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_large_transaction_spools_before_it_fills_the_log(one_by_one: bool) -> None:
+    """Story: a transaction reserved the whole REDO log before it spooled, and others waited for it in vain."""
+    db = open_memory(data_memory="64 MiB", redo_log="4 MiB", lock_timeout_ms=0)
+    _create(db)
+    _create(db, OTHER)
+    rows = _rows(0, 40_000)
+    with db.transaction() as txn:
+        for at in range(0, len(rows), 1 if one_by_one else 5_000):
+            if one_by_one:
+                txn.insert(NAME, rows[at])
+            else:
+                txn.insert_many(NAME, rows[at : at + 5_000])
+            if at % 5_000 == 0:
+                db[OTHER].insert_many(_rows(at, 10))
+        assert db.parts.store.mem[S_REDO_RESERVED] * 8 < 4 << 19
+    assert len(list(db[NAME].scan(["id"]))) == 40_000
+    assert db.status()["spool"]["committed"] == 1
+    db.close()
+
+
+def test_a_transaction_between_the_log_and_its_usable_part_can_never_fit() -> None:
+    """Story: a transaction a little smaller than the REDO log, which keeps a part for itself, was RedoOverloaded each
+    time it was run again.
+    """
+    db = open_memory(data_memory="32 MiB", redo_log="1 MiB", transaction_memory="8 MiB", transaction_limit="8 MiB")
+    log = db.parts.store.log
+    with db.transaction() as txn:
+        own = txn.desc
+        words = log.room_bytes // 8 - int(db.parts.store.mem[own + X_REDO_WORDS])
+        with pytest.raises(tm.TransactionTooLarge, match=r"larger redo_log, or open it with a transaction_limit above"):
+            db.parts.store.promise_redo(own, words + 1)
+        assert log.room_bytes < log.geometry.capacity_bytes
+    db.close()
+
+
+def test_a_transaction_larger_than_the_undo_log_is_told_so() -> None:
+    """Story: one that needs more than the whole UNDO log was StorageFull, which is retryable, each time."""
+    db = open_memory(
+        data_memory="32 MiB", redo_log="32 MiB", undo_log="1 MiB", undo_filter=False, transaction_memory="4 MiB"
+    )
+    db.create_tablespace("main", "16 MiB", **SIZES)
+    _create(db, storage="disk")
+    for number in range(10):
+        db[NAME].insert_many(_rows(number, 1_000))
+        db.checkpoint()
+        db.checkpoint()
+    with pytest.raises(tm.TransactionTooLarge, match="split it, or make the store with a larger undo_log"):
+        db[NAME].update_where({"c": b"d" * 120})
+    assert db[NAME].update_where({"c": b"d" * 120}, tm.col("id") < 200) == 200
+    assert db.check()["problems"] == []
     db.close()
 
 

@@ -454,7 +454,7 @@ def test_option_read_only_of_nonsense_and_misspelt_options_are_refused(tmp_path:
 def test_nothing_to_show_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(tm.FileMissing, match="none"):
         tm.open(tmp_path / "none", read_only=True)
-    with pytest.raises(tm.FileMissing, match="there is no store here"):
+    with pytest.raises(tm.FileMissing, match="there is no store in .*: it is empty; check the path"):
         tm.open(tmp_path, read_only=True)
     with tm.open(tmp_path / "shop", **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id")

@@ -115,8 +115,13 @@ def _made_lines(report: dict[str, Any]) -> Iterator[str]:
 def list_backups(place: str, as_json: bool) -> None:
     """List the backups of a place, newest first, with damaged and unfinished ones."""
     from tidemark.backup import backups
+    from tidemark.recovery.backup.plan import no_backup
+    from tidemark.recovery.backup.storage import at_place
 
     found = backups(place)
+    if not any(found.values()):
+        with at_place(place) as files:
+            raise no_backup(files)
     say(found, as_json, lambda: _list_lines(found))
 
 

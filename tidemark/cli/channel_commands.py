@@ -18,6 +18,7 @@ from tidemark.cli.output import bar, json_option, memory_option, one_line, repor
 from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_told
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.system_restart.place import no_store
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.replication.ingest.ingest import COPY
 from tidemark.replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
@@ -55,7 +56,7 @@ def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: boo
         files = PosixFiles(store)
         try:
             if not any(files.exists(name) for name in NAMES):
-                raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
+                raise no_store(files)
         finally:
             files.close_all()
     with reported("restart") as progress:

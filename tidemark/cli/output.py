@@ -17,6 +17,7 @@ import click
 import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.system_restart.place import no_store
 from tidemark.recovery.system_restart.sysfile import NAMES
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
@@ -48,7 +49,7 @@ def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Da
     try:
         # Opening would leave a LOCK file in a directory without a store.
         if not any(files.exists(name) for name in NAMES):
-            raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
+            raise no_store(files)
     finally:
         files.close_all()
     with reported("restart") as progress:

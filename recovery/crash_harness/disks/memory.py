@@ -358,6 +358,9 @@ class _MemoryRaw:
     def check_place(self) -> None:
         pass
 
+    def free_bytes(self) -> int | None:
+        return None
+
     def close(self, file: File) -> None:
         del self._inodes[file]
 

@@ -76,6 +76,9 @@ class RawWrapper:
     def check_place(self) -> None:
         self.inner.check_place()
 
+    def free_bytes(self) -> int | None:
+        return self.inner.free_bytes()
+
     def close(self, file: File) -> None:
         self.inner.close(file)
 
