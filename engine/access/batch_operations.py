@@ -47,7 +47,6 @@ from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
 from tidemark.engine.table.table import TableAltered
-from tidemark.engine.txn.disk_changes_kernels import delete_disk_rows, put_disk_rows
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
 from tidemark.engine.txn.transaction import PAD_WORDS
 

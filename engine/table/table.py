@@ -29,7 +29,7 @@ from tidemark.engine.rows.side_pages_kernels import change_format
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.partition_words import fragments_of_keys, hash_header
-from tidemark.engine.schema.partitions_kernels import drop_partition_words, fragments_of_keys
+from tidemark.engine.schema.partitions_kernels import drop_partition_words
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.schema.row_shape import disk_part_words
 from tidemark.engine.table import fragments

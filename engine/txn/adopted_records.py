@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.errors import InvariantBroken, LimitExceeded
 from tidemark.engine.log.load_arena_layout import (
     LP_COUNT,
     LP_FIRST,
@@ -78,13 +78,13 @@ class Part:
 
     def reserve(self, table: Table, fragment: int, format_version: int) -> None:
         """Reserve page numbers in the file's fragment. format_version: for which the images were written. Raises:
-        MemoryExhausted.
+        LimitExceeded.
         """
         self._place[LP_NUMBER] = self.file.fragment
         self._place[LP_FORMAT] = format_version
         first = int(reserve_pages(table.mem, fragment, self.file.pages))
         if first < 0:
-            raise MemoryExhausted(
+            raise LimitExceeded(
                 f"fragment {self.file.fragment} of {table.name} has no {self.file.pages} page numbers left; make a new"
                 " table with more fragments",
                 table=table.name,

@@ -293,7 +293,7 @@ def test_partitions_left_out_have_no_row_a_condition_accepts(db: tm.Database, pa
         return ~node if r.random() < 0.15 else node
 
     left_out = 0
-    for _ in range(150):
+    for _ in range(250):
         where = tree(3)
         condition = Condition(table.definition, where)
         pruned = keys_of(table, condition)

@@ -64,7 +64,9 @@ def test_endless_programs_end_with_an_error(depth: str, expected: int) -> None:
 
 
 def test_a_comparison_with_none_is_refused() -> None:
-    """`col("v") == None` found nothing, without a word: in SQL NULL equals nothing. A user of Python means is_null()."""
+    """`col("v") == None` found nothing, without a word: in SQL NULL equals nothing. A user of Python means
+    is_null().
+    """
     column = tm.col("v")
     for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
         with pytest.raises(tm.TypeMismatch, match=r"use is_null\(\) or is_not_null\(\)"):

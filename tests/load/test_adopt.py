@@ -16,8 +16,8 @@ from tests.store.support import open_memory
 from tests.waiting import wait_until
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED
+from tidemark.engine.txn import adopted_records
 from tidemark.recovery import load
-from tidemark.recovery.load import adopt
 from tidemark.recovery.load.adopt import Adopter, mark_of
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -282,7 +282,7 @@ def test_page_numbers_used_up_are_a_limit_which_no_retry_cures(monkeypatch: pyte
     db = new_store()
     want = content(db)
     job = published(db, rows(100, 200))
-    monkeypatch.setattr(adopt, "reserve_pages", lambda *arguments: -1)
+    monkeypatch.setattr(adopted_records, "reserve_pages", lambda *arguments: -1)
     with pytest.raises(tm.LimitExceeded, match="make a new table with more fragments") as refused:
         db.adopt(job)
     assert not refused.value.retryable
