@@ -69,7 +69,7 @@ def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
         changes = scan.next(table.by_number[number], at, ALL, False, SLOTS)
         at, words = changes.stop, changes.words
         starts = items_of(words, table).images - ENTRY_WORDS
-        for start, stop in zip(starts, np.append(starts[1:], words.size), strict=True):
+        for start, stop in zip(starts, np.append(starts, words.size)[1:], strict=True):
             if table.format.has_disk:
                 words[start + ENTRY_WORDS + last] = 0
             found[int(words[start])] = words[start + 1 : stop].tobytes()
