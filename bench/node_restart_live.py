@@ -20,9 +20,8 @@ import tidemark as tm
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.reader import described
-from tidemark.engine.memory.arena_layout import OK
-from tidemark.engine.store.node_copy_kernels import scan_changed
-from tidemark.engine.store.node_copy_layout import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS
+from tidemark.engine.store.node_copy import ChangeScan
+from tidemark.engine.store.node_copy_layout import ROWID_END
 from tidemark.recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
 from tidemark.recovery.node_restart.source import Source
 from tidemark.replication.node_group.codec import decode, encode
@@ -205,16 +204,14 @@ def change(db: Any, setting: Setting) -> tuple[Any, int]:
 def changed_behind(db: Any, through: int) -> tuple[int, int]:
     """Return the number of rows with an epoch after `through`, and their bytes in slices."""
     rows = size_bytes = 0
-    out = np.empty(1 << 20, dtype=np.int64)
+    scan = ChangeScan(db.parts.store.mem, 1 << 20)
     for fragment in db.parts.store.tables[NAME].fragments:
-        state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-        status = None
-        while status != OK:
-            state[N_USED] = state[N_ROWS] = 0
-            status = int(scan_changed(db.parts.store.mem, fragment, through, 0, 1 << 20, out, state))
-            rows += int(state[N_ROWS])
-            size_bytes += int(state[N_USED]) * 8
-        assert state[N_POSITION]
+        at = 0
+        while at < ROWID_END:
+            found = scan.next(fragment, at, through, False, 1 << 20)
+            at = found.stop
+            rows += found.rows
+            size_bytes += found.words.nbytes
     return rows, size_bytes
 
 

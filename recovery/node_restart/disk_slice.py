@@ -6,49 +6,21 @@ is released, as the snapshot shows them. So no writer waits for pages, and no ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.base.errors import InvariantBroken
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, ST_SPACE
 from tidemark.engine.store.backup_kernels import append_entries
 from tidemark.engine.store.entries_layout import B_USED, BACKUP_STATE_WORDS
-from tidemark.engine.store.node_copy_kernels import list_items
-from tidemark.engine.store.node_copy_layout import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS
+from tidemark.engine.store.node_copy import items_of
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.node_copy import Items
     from tidemark.engine.table.table import Table
-
-
-@dataclass(frozen=True)
-class Items:
-    """Items that a scan found: rows without disk parts, and ranges without a row."""
-
-    entries: Words
-    images: Words  # offsets
-    ranges: Words  # pairs
-
-
-def items_of(words: Words, table: Table) -> Items:
-    """Return the items of a scanned slice."""
-    return _listed(words, table, False)
-
-
-def _listed(words: Words, table: Table, with_disk: bool) -> Items:
-    layout = table.format.layout
-    state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-    images: Words = np.empty(words.size, dtype=np.int64)
-    ranges: Words = np.empty(words.size, dtype=np.int64)
-    shape = (layout.fixed_words, int(layout.has_var), int(with_disk))
-    status = list_items(words, words.size, *shape, images, ranges, state)
-    if status != OK:
-        raise InvariantBroken(f"a scan of {table.name} gave an invalid row (status {status}); join again")
-    return Items(words, images[: int(state[N_ROWS])].copy(), ranges[: 2 * int(state[N_RANGES])].copy())
 
 
 def with_disk_parts(snapshot: Snapshot, table: Table, items: Items) -> Words:
@@ -79,4 +51,4 @@ def _joined(table: Table, words: Words, offsets: Words) -> tuple[Words, Words]:
     while (status := int(append_entries(words, offsets, *shape, out, state))) <= ST_SPACE:
         out = np.concatenate([out, np.empty(out.size + ST_SPACE - status, dtype=np.int64)])
     joined = out[: int(state[B_USED])].copy()
-    return joined, np.append(_listed(joined, table, True).images - ENTRY_WORDS, joined.size)
+    return joined, np.append(items_of(joined, table, True).images - ENTRY_WORDS, joined.size)

@@ -14,26 +14,16 @@ from bisect import insort_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tidemark.engine.access.snapshot import Snapshot
-from tidemark.engine.base.errors import InvariantBroken, SnapshotTooOld
+from tidemark.engine.base.errors import SnapshotTooOld
 from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.log.spool_reader import SpoolReader, referred
-from tidemark.engine.memory.arena_layout import F_PAGES, OK, ST_MORE, ST_SPACE
+from tidemark.engine.memory.arena_layout import F_PAGES
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-from tidemark.engine.store.node_copy_kernels import scan_changed
-from tidemark.engine.store.node_copy_layout import (
-    DELETED_WORDS,
-    N_LOOKED,
-    N_POSITION,
-    N_ROWS,
-    N_USED,
-    NODE_COPY_STATE_WORDS,
-    ROWID_END,
-)
+from tidemark.engine.store.node_copy import ChangeScan, items_of
+from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.recovery.node_restart.delete_tail import DeleteTail, why_not
-from tidemark.recovery.node_restart.disk_slice import items_of, with_disk_parts
+from tidemark.recovery.node_restart.disk_slice import with_disk_parts
 from tidemark.recovery.node_restart.log_tail import LogTail
 from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
@@ -55,7 +45,6 @@ if TYPE_CHECKING:
 
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.reader import GroupRead
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.recovery.node_restart.messages import FragmentPlace, FromLive, Plan, Ready, Taken
 
@@ -93,8 +82,8 @@ class Source:
         self._files = files
         self._identity = identity
         self._slice_slots = slice_slots
-        self._out: Words = np.empty(slice_words, dtype=np.int64)
-        self._state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+        self._changes = ChangeScan(store.mem, slice_words)
+        self._position = 0  # ROWID from which the first fragment to copy is still to be scanned
         self.registered: int | None = None  # groups after this one come from the stream
         self._sent = 0  # newest group that went out whole
         self._queue: list[FromLive] = []  # in the order in which they go out
@@ -193,7 +182,7 @@ class Source:
         self.to_copy = deque(sorted(since.items()))
         if self._deletes is not None:
             self._deletes.keep(place for place, epoch in since.items() if epoch)
-        self._state[N_POSITION] = 0
+        self._position = 0
         self.progress.fragments = len(self.to_copy)
         self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
 
@@ -334,43 +323,29 @@ class Source:
         assert self.to_copy is not None
         store = self._store
         place, since = self.to_copy[0]
-        while True:
-            with store.latch:
-                store.epochs.settle()
-                fragment = self._fragment(place)
-                if not fragment:  # the stream has the change that dropped it
-                    self._go_on()
-                    return None
-                if store.by_id[place[0]].format.has_disk:
-                    self.wants_read = True
-                    return None
-                sequence = store.log.divide()
-                found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
-            if found is not None:
-                return self._counted(found)
+        with store.latch:
+            store.epochs.settle()
+            fragment = self._fragment(place)
+            if not fragment:  # the stream has the change that dropped it
+                self._go_on()
+                return None
+            if store.by_id[place[0]].format.has_disk:
+                self.wants_read = True
+                return None
+            sequence = store.log.divide()
+            found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
+        return self._counted(found)
 
-    def _scan(
-        self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
-    ) -> Slice | None:
-        """Return the slots from the scan's position on; None if the buffer was too small for the first row: it is
-        larger now. The latch must be held.
-        """
-        state = self._state
-        start = int(state[N_POSITION])
-        state[N_USED] = state[N_ROWS] = 0
-        with_empty = int(self.progress.variant != DELETE_LOG)  # the delete log has reported the empty slots
-        status = int(scan_changed(self._store.mem, fragment, since, with_empty, slots, self._out, state))
-        self.progress.slots += int(state[N_LOOKED])
-        if status <= ST_SPACE and int(state[N_POSITION]) == start:
-            self._out = np.empty(ST_SPACE - status, dtype=np.int64)
-            return None
-        if status > ST_SPACE and status not in (OK, ST_MORE):
-            raise InvariantBroken(f"the scan of table {place[0]} ended with status {status}; join again")
+    def _scan(self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int) -> Slice:
+        """Return the slots from the position on. The latch must be held."""
+        with_empty = self.progress.variant != DELETE_LOG  # the delete log has reported the empty slots
+        found = self._changes.next(fragment, self._position, since, with_empty, slots)
+        self.progress.slots += found.slots
         version = self._store.by_id[place[0]].definition.version
-        words = self._out[: int(state[N_USED])].copy()
-        return Slice(place, version, start, int(state[N_POSITION]), epoch, sequence, words, int(state[N_ROWS]))
+        return Slice(place, version, found.start, found.stop, epoch, sequence, found.words, found.rows)
 
     def _counted(self, made: Slice) -> Slice:
+        self._position = made.stop
         self._unanswered_words += made.size_words
         self.progress.rows += made.rows
         self.progress.bytes += made.words.nbytes
@@ -383,7 +358,7 @@ class Source:
     def _go_on(self) -> None:
         assert self.to_copy is not None
         self.to_copy.popleft()
-        self._state[N_POSITION] = 0
+        self._position = 0
         self.progress.fragments_done += 1
 
     def read(self) -> None:
@@ -405,27 +380,20 @@ class Source:
         assert self.to_copy is not None
         place, since = self.to_copy[0]
         slots = min(self._slice_slots, DISK_SLICE_SLOTS)
-        start = int(self._state[N_POSITION])
         while True:
             try:
-                found = self._read_slice(place, since, slots)
+                self._read = self._read_slice(place, since, slots)
+                break
             except SnapshotTooOld:
                 if slots == 1:
                     raise
                 slots = max(1, slots // 8)
-                self._state[N_POSITION] = start
-                continue
-            if found is not None:
-                self._read = found
-            elif not self._fragment(place):
-                self._go_on()
-            else:
-                continue  # with a larger buffer
-            self.wants_read = False
-            return
+        if self._read is None:
+            self._go_on()
+        self.wants_read = False
 
     def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:
-        """Return a slice with disk parts; None if its fragment was dropped, or its rows need a larger buffer."""
+        """Return a slice with disk parts; None if its fragment was dropped."""
         store = self._store
         scanned: list[Slice] = []
 
@@ -433,9 +401,7 @@ class Source:
             fragment = self._fragment(place)
             if fragment:
                 sequence, epoch = snapshot.log_start[1] - 1, store.epochs.current
-                found = self._scan(place, fragment, since, sequence, epoch, slots)
-                if found is not None:
-                    scanned.append(found)
+                scanned.append(self._scan(place, fragment, since, sequence, epoch, slots))
 
         snapshot = store.snapshots.begin(store, Snapshot, look)
         try:

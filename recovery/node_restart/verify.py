@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
-from tidemark.engine.store.node_copy_kernels import scan_changed
-from tidemark.engine.store.node_copy_layout import N_POSITION, N_USED, NODE_COPY_STATE_WORDS
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.store.node_copy import ChangeScan, items_of
+from tidemark.engine.store.node_copy_layout import ROWID_END
 
 if TYPE_CHECKING:
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
 
@@ -62,26 +61,16 @@ def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
     """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which is each
     copy's own, is left out.
     """
-    fragment = table.by_number[number]
-    state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-    out: Words = np.empty(OUT_WORDS, dtype=np.int64)
+    scan = ChangeScan(table.mem, OUT_WORDS)
+    last = table.format.layout.fixed_words - 1
     found: dict[int, bytes] = {}
-    status = ST_SPACE
-    while status != OK:
-        state[N_USED] = 0
-        before = int(state[N_POSITION])
-        status = int(scan_changed(table.mem, fragment, ALL, 0, SLOTS, out, state))
-        if status <= ST_SPACE and int(state[N_POSITION]) == before:
-            out = np.empty(ST_SPACE - status, dtype=np.int64)
-            continue
-        at = 0
-        while at < int(state[N_USED]):
-            words = table.format.layout.fixed_words
-            size = ENTRY_WORDS + words
-            if table.format.has_var:
-                size += int(out[at + size]) & 0xFFFFFFFF
+    at = 0
+    while at < ROWID_END:
+        changes = scan.next(table.by_number[number], at, ALL, False, SLOTS)
+        at, words = changes.stop, changes.words
+        starts = items_of(words, table).images - ENTRY_WORDS
+        for start, stop in zip(starts, np.append(starts, words.size)[1:], strict=True):
             if table.format.has_disk:
-                out[at + ENTRY_WORDS + words - 1] = 0
-            found[int(out[at])] = out[at + 1 : at + size].tobytes()
-            at += size
+                words[start + ENTRY_WORDS + last] = 0
+            found[int(words[start])] = words[start + 1 : stop].tobytes()
     return found

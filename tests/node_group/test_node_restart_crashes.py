@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-import tidemark.recovery.node_restart.joiner as joiner_module
+import tidemark.engine.store.node_copy as node_copy_module
+import tidemark.engine.store.node_join as node_join_module
 import tidemark.recovery.node_restart.source as source_module
 from tests.node_group.support import (
     COPYING,
@@ -216,25 +217,25 @@ def test_slices_that_overtake_groups_are_found(monkeypatch: Any) -> None:
     ],
 )
 def test_defects_of_the_joiner_are_found(monkeypatch: Any, name: str, defect: Any) -> None:
-    monkeypatch.setattr(joiner_module, name, defect(getattr(joiner_module, name)))
+    monkeypatch.setattr(node_join_module, name, defect(getattr(node_join_module, name)))
     assert is_found()
 
 
 def test_empty_slots_that_are_not_sent_are_found(monkeypatch: Any) -> None:
-    real = source_module.scan_changed
+    real = node_copy_module.scan_changed
 
     def without_empty(mem: Any, fragment: int, since: int, with_empty: int, *rest: Any) -> int:
         return int(real(mem, fragment, since, 0, *rest))
 
-    monkeypatch.setattr(source_module, "scan_changed", without_empty)
+    monkeypatch.setattr(node_copy_module, "scan_changed", without_empty)
     assert is_found()
 
 
 def test_scan_that_takes_the_wrong_epoch_is_found(monkeypatch: Any) -> None:
-    real = source_module.scan_changed
+    real = node_copy_module.scan_changed
 
     def later(mem: Any, fragment: int, since: int, *rest: Any) -> int:
         return int(real(mem, fragment, since + 1, *rest))
 
-    monkeypatch.setattr(source_module, "scan_changed", later)
+    monkeypatch.setattr(node_copy_module, "scan_changed", later)
     assert is_found()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+import tidemark.engine.store.node_join as node_join_module
 import tidemark.recovery.node_restart.delete_tail as tail_module
-import tidemark.recovery.node_restart.joiner as joiner_module
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
@@ -251,7 +251,7 @@ def test_without_defects_the_same_histories_are_right() -> None:
 
 
 def test_deletes_that_are_not_executed_are_found(monkeypatch: Any) -> None:
-    monkeypatch.setattr(joiner_module, "find_deleted", lambda mem, tables, words, stop, out, state: 0)
+    monkeypatch.setattr(node_join_module, "find_deleted", lambda mem, tables, words, stop, out, state: 0)
     assert is_found()
 
 

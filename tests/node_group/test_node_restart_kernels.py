@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-import tidemark.recovery.node_restart.disk_slice as disk_slice
-import tidemark.recovery.node_restart.joiner as joiner
-import tidemark.recovery.node_restart.source as source
+import tidemark.engine.store.node_copy as node_copy
+import tidemark.engine.store.node_join as joined
 from tests.naive import node_copy as naive
 from tests.node_group.support import COPYING, Wire, away, open_node, restarted
 from tests.seeds import fresh_seeds
@@ -29,10 +28,9 @@ class Checked:
     def __init__(self, monkeypatch: Any) -> None:
         self.calls: dict[str, int] = {}
         for module, names in (
-            (source, ["scan_changed"]),
-            (disk_slice, ["list_items"]),
+            (node_copy, ["scan_changed", "list_items"]),
             (
-                joiner,
+                joined,
                 [
                     "find_in_the_way",
                     "records_of_slice",
@@ -186,6 +184,21 @@ class Checked:
                 wanted += [(kind, identity, first, kept)] if kept else []
         assert [each[1:] for each in naive.operations(out, 0, int(state[n.N_USED]))] == wanted
         return status
+
+
+def test_record_that_does_not_fit_a_table_with_disk_columns_says_that_the_copies_differ() -> None:
+    """A group of the live node deletes a row that the joiner lacks, in a table with disk columns. The joiner raised
+    RedoDamaged and advised to restore a backup; the remedy is a full copy, as for tables in memory. The ROWID in the
+    message of those contained the count of rows.
+    """
+    db = open_node()
+    db.create_table("test.d", [tm.Column("id", tm.Int64), tm.Column("text", tm.Text, storage="disk")], "id")
+    table = db.parts.store.tables["test.d"]
+    identity = r.pack_identity(table.table_id, 0, table.definition.version)
+    words = np.array([r.pack_kind(r.KIND_DELETE, 0, 4), identity, 60_000 | 1 << a.COUNT_SHIFT, 0], dtype=np.int64)
+    with pytest.raises(tm.InvariantBroken, match="ROWID 60000 does not fit .*: the copies differ"):
+        joined.JoinedRows(db.parts.store).take_records(words, 0, words.size, 1)
+    db.close()
 
 
 @pytest.mark.parametrize("variant", COPYING)
