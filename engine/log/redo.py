@@ -215,10 +215,6 @@ class RedoLog:
         """Return the bytes between tail and head."""
         return self.head_lsn - self.tail_lsn
 
-    def pending_bytes(self) -> int:
-        """Return the bytes queued and not yet durable."""
-        return self.head_lsn - self.durable_lsn
-
     # --- durability ------------------------------------------------------------------------------
     def make_durable(self, sequence: int) -> None:
         """Return when the group is durable; lead the writing if no other thread does.

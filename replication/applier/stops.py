@@ -18,13 +18,6 @@ class Stop(Enum):
     OTHER = "OTHER"
 
 
-def stop_of(error: BaseException) -> Stop:
-    """Return the class of an error that has stopped the applier."""
-    evidence = getattr(error, "evidence", {})
-    found = evidence.get("stop", Stop.OTHER)
-    return found if isinstance(found, Stop) else Stop.OTHER
-
-
 def _evidence(origin: Origin | None, stop: Stop) -> dict[str, object]:
     at: dict[str, object] = {} if origin is None else {"file": origin.file, "position": origin.position}
     return {**at, "stop": stop}

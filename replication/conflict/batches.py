@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tidemark.replication.conflict.functions import Check, Decision, Failure, Operation
-from tidemark.replication.settings.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tidemark.replication.settings.conflict_function import FunctionDefinition
 
     Mask = NDArray[np.bool_]
     Codes = NDArray[np.int8]
@@ -51,15 +48,3 @@ def unhandled(decision: Decision, codes: Codes) -> Mask:
     """Return the rows that fail in a way that the decision does not handle: the applier stops."""
     known = [APPLIED, *(CODES[failure] for failure in decision.failures)]
     return ~np.isin(codes, np.array(known, dtype=np.int8))
-
-
-def tally(function: FunctionDefinition, decision: Decision, codes: Codes) -> dict[str, int]:
-    """Return what a batch adds to the counters, by their names; zeros are left out."""
-    counted = {
-        function.counter: "is_counted",
-        DELETE_DELETE: "is_delete_delete",
-        REFLECTED_DISCARDED: "is_discard",
-        ROW_CONFLICTS: "marks",
-    }
-    found = {name: int(rows_with(decision, codes, what).sum()) for name, what in counted.items()}
-    return {name: count for name, count in found.items() if count}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 
 REFUSED_CODE = 9999  # a program of a conflict function refused the row
-REFRESHED_CODE = 920  # the row was refreshed earlier in the same epoch transaction
 INVALID_TRANSACTION = 0xFFFF_FFFF_FFFF_FFFF
 
 

@@ -118,40 +118,15 @@ NATURAL: Final = {
     Kind.DELETE: Operation.DELETE,
     Kind.READ: Operation.UPDATE,
 }
-# The handling of operations of a rejected transaction, on any table.
-IMPLICATED: Final = Handling(Cause.TRANS_IN_CONFLICT, is_refreshed=True, is_logged=True)
 
-_VALUE_CHECKS: Final[dict[str, dict[Kind, tuple[Operation, Check]]]] = {
-    "NDB$OLD": {
-        Kind.WRITE: (Operation.INSERT, Check.NONE),
-        Kind.UPDATE: (Operation.UPDATE, Check.EQUAL),
-        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
-    },
-    "NDB$MAX": {
-        Kind.WRITE: (Operation.INSERT, Check.NONE),
-        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
-        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
-    },
-    "NDB$MAX_DELETE_WIN": {
-        Kind.WRITE: (Operation.INSERT, Check.NONE),
-        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
-        Kind.DELETE: (Operation.DELETE, Check.NONE),
-    },
-    "NDB$MAX_INS": {
-        Kind.WRITE: (Operation.UPSERT, Check.GREATER),
-        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
-        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
-    },
-    "NDB$MAX_DEL_WIN_INS": {
-        Kind.WRITE: (Operation.UPSERT, Check.GREATER),
-        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
-        Kind.DELETE: (Operation.DELETE, Check.NONE),
-    },
-    "TM$GREATEST": {
-        Kind.WRITE: (Operation.UPSERT, Check.GREATEST),
-        Kind.UPDATE: (Operation.UPDATE, Check.GREATEST),
-        Kind.DELETE: (Operation.DELETE, Check.NONE),
-    },
+# The checks of a write, an update and a delete. A write with a check replaces the row that it wins over.
+_VALUE_CHECKS: Final = {
+    "NDB$OLD": (Check.NONE, Check.EQUAL, Check.EQUAL),
+    "NDB$MAX": (Check.NONE, Check.GREATER, Check.EQUAL),
+    "NDB$MAX_DELETE_WIN": (Check.NONE, Check.GREATER, Check.NONE),
+    "NDB$MAX_INS": (Check.GREATER, Check.GREATER, Check.EQUAL),
+    "NDB$MAX_DEL_WIN_INS": (Check.GREATER, Check.GREATER, Check.NONE),
+    "TM$GREATEST": (Check.GREATEST, Check.GREATEST, Check.NONE),
 }
 
 
@@ -170,7 +145,8 @@ def _by_value(definition: FunctionDefinition, kind: Kind) -> Decision:
     # A tracked read changes no column, so there is no value to compare; it is applied as without a function.
     if kind is Kind.READ:
         return plain(kind)
-    operation, check = _VALUE_CHECKS[definition.name][kind]
+    check = _VALUE_CHECKS[definition.name][(Kind.WRITE, Kind.UPDATE, Kind.DELETE).index(kind)]
+    operation = Operation.UPSERT if kind is Kind.WRITE and check is not Check.NONE else NATURAL[kind]
     return Decision(operation, check, _failures(operation, check, Handling(is_counted=True, is_logged=True)))
 
 

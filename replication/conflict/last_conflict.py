@@ -26,7 +26,3 @@ class LastConflict:
             self.last_conflict = epoch
         elif max_replicated_epoch >= self.last_conflict:
             self.last_stable = max_replicated_epoch
-
-    def is_realigned(self, max_replicated_epoch: int) -> bool:
-        """Whether the peer has confirmed the last conflict's epoch."""
-        return max_replicated_epoch >= self.last_conflict

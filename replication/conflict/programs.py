@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.programs.instruction_set import INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler
@@ -20,11 +18,6 @@ from tidemark.replication.conflict.functions import Check
 from tidemark.replication.settings.epoch_bits import LOW_MASK, saturated_from
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from numpy.typing import NDArray
-
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
 
@@ -32,16 +25,10 @@ if TYPE_CHECKING:
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch
 IMAGE_ORDER = 1  # GREATEST: event's after-image compared with the row, -1, 0 or 1
 SITE_ORDER = 2  # GREATEST: the event's site compared with the row's author, -1, 0 or 1
-PARAMETERS = {Check.EQUAL: 1, Check.GREATER: 1, Check.EPOCH: 1, Check.AUTHOR: 0, Check.GREATEST: 3}
 
 _SIGN = -(1 << 63)
 _WORD = 1 << 64
 _EVENT, _ROW, _SPARE = 1, 2, 3
-
-
-def parameter_words(values: Sequence[Any]) -> NDArray[np.int64]:
-    """Return words of unsigned values; None counts as 0."""
-    return np.array([each or 0 for each in values], dtype=np.uint64).view(np.int64)
 
 
 def _exits(assembler: Assembler) -> Program:
@@ -142,34 +129,3 @@ def program_of(check: Check, table: TableDefinition, column: str | None = None, 
     if column is None:
         raise SchemaInvalid("a check of values needs the resolve column")
     return value_program(table, column, check)
-
-
-def order(first: Any, second: Any) -> int:
-    """Compare two values; return -1, 0 or 1."""
-    return int(first > second) - int(first < second)
-
-
-def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
-    """Return the order of two rows of one table by stored values, column by column, None first. It is the same at every
-    site.
-    """
-    for one, other in zip(image, row, strict=True):
-        if one is None or other is None:
-            if (one is None) != (other is None):
-                return -1 if one is None else 1
-        elif result := order(one, other):
-            return result
-    return 0
-
-
-def image_orders(images: Sequence[NDArray[Any]], rows: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return `image_order` of many rows, given by column; None stands for NULL in arrays of objects."""
-    none = np.array(None, dtype=object)
-    result = np.zeros(len(images[0]), dtype=np.int64)
-    for one, other in zip(images, rows, strict=True):
-        has_one, has_other = np.not_equal(one, none), np.not_equal(other, none)
-        part = has_one.astype(np.int64) - has_other
-        both = has_one & has_other
-        part[both] = np.greater(one[both], other[both]).astype(np.int64) - np.less(one[both], other[both])
-        result = np.where(result == 0, part, result)
-    return result

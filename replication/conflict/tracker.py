@@ -38,8 +38,6 @@ from tidemark.replication.conflict.dependencies_layout import (
 from tidemark.replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Words = NDArray[np.int64]
@@ -48,28 +46,6 @@ WORD_BYTES = 8
 TRACKED_ROWS = 512  # rows, or words of keys, tracked in one call; room is reserved as if all were new
 TRACKED_WORDS = 1 << 10
 PARTS_MAX = 1 << 8
-
-
-def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, Words]:
-    """Pack keys of several columns into words, so that different keys have different words: each column is its length
-    and its bytes.
-
-    `parts` has for each key column the bytes of all rows and the offsets of the rows' bytes. Return (words, offsets in
-    words). Shapes: offsets have one entry more than rows.
-    """
-    lengths = np.stack([np.diff(offsets) for _, offsets in parts], axis=1)
-    words = 1 + -(-lengths // WORD_BYTES)
-    ends = np.cumsum(words.reshape(-1))
-    starts = (ends - words.reshape(-1)).reshape(words.shape)
-    packed = np.zeros(int(ends[-1]) if ends.size else 0, dtype=np.int64)
-    packed[starts] = lengths
-    octets = packed.view(np.uint8)
-    for number, (data, offsets) in enumerate(parts):
-        rows = lengths[:, number]
-        target = (starts[:, number] + 1) * WORD_BYTES - offsets[:-1]
-        source = np.arange(offsets[0], offsets[-1], dtype=np.int64)
-        octets[np.repeat(target, rows) + source] = data[source]
-    return packed, np.concatenate([np.zeros(1, dtype=np.int64), starts[1:, 0], ends[-1:]]).astype(np.int64)
 
 
 def _grown_size(array: Words, words: int) -> int:

@@ -29,10 +29,6 @@ class Placement:
         numbers = sorted(self.groups)
         return numbers[(table_id + fragment) % len(numbers)]
 
-    def nodes_of(self, table_id: int, fragment: int) -> frozenset[int]:
-        """Return the nodes that hold a fragment while they are alive."""
-        return self.groups[self.group_of(table_id, fragment)]
-
     def to_dict(self, fragments: Iterable[tuple[int, int]]) -> dict[int, dict[str, object]]:
         """Return the nodes of each group, and how many of these fragments (table, number) it holds, for `status()`."""
         held = [self.group_of(*each) for each in fragments]

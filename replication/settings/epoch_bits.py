@@ -7,19 +7,11 @@ and so towards a conflict.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from tidemark.engine.base.errors import ValueOutOfRange
 from tidemark.replication.settings.finding import Finding
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 BITS_DEFAULT = 6
 BITS_MAX = 31
-LOW_BITS = 32
 LOW_MASK = 0xFFFF_FFFF
 
 
@@ -33,18 +25,6 @@ def saturated_from(bits: int) -> int:
 def read_epoch(epoch: int, bits: int) -> int:
     """Return the epoch as NDB would read it back."""
     return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
-
-
-def read_epochs(epochs: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    """Return `read_epoch` of many epochs, in the shape given."""
-    return np.where((epochs & LOW_MASK) >= saturated_from(bits), epochs | LOW_MASK, epochs)
-
-
-def is_in_conflict(author: int, epoch: int, max_replicated_epoch: int, bits: int) -> bool:
-    """Return whether a row is in conflict by the test of the EPOCH family on a primary: it was written here, in an
-    epoch after the newest that the peer has confirmed.
-    """
-    return author == 0 and read_epoch(epoch, bits) > max_replicated_epoch
 
 
 def bits_needed(gcp_interval_ms: int, epoch_interval_ms: int) -> int:

@@ -1,5 +1,4 @@
-"""Rows of an exceptions table for a batch of conflicts, as columns: the same rows as of `exceptions_row`, without
-Python code for each row.
+"""Rows of an exceptions table for a batch of conflicts, as columns, without Python code for each row.
 
 The changes of a batch have one table and one kind, and the same columns in their images, as in a row event.
 """

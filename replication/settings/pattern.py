@@ -25,11 +25,6 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
     return tokens
 
 
-def has_wildcard(pattern: str) -> bool:
-    """Return whether a pattern can match more than one name."""
-    return any(is_wildcard for is_wildcard, _ in _tokens(pattern))
-
-
 def matches(pattern: str, name: str) -> bool:
     """Return whether the whole name matches, ignoring case. The time is at most proportional to length of pattern times
     length of name.

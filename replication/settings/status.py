@@ -30,21 +30,16 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Variable:
-    """One status variable; `is_counter` distinguishes a count from a value that is set."""
+    """One status variable."""
 
     name: str
     meaning: str
     source: Source
-    is_counter: bool = True
     aliases: tuple[str, ...] = ()
 
 
 def _applier(name: str, meaning: str, *aliases: str) -> Variable:
-    return Variable(name, meaning, Source.APPLIER, True, aliases)
-
-
-def _value(name: str, meaning: str, source: Source, *aliases: str) -> Variable:
-    return Variable(name, meaning, source, False, aliases)
+    return Variable(name, meaning, Source.APPLIER, aliases)
 
 
 DELETE_DELETE: Final = "epoch_delete_delete_count"
@@ -99,21 +94,21 @@ VARIABLES: Final = (
     ),
     _applier(REFLECTED_DISCARDED, "reflected operations not applied", "conflict_" + REFLECTED_DISCARDED),
     Variable(REFRESHED, "refresh operations received", Source.RECEIVED, aliases=("conflict_" + REFRESHED,)),
-    _value("conflict_last_conflict_epoch", "own epoch of the last conflict", Source.LAST_CONFLICT),
-    _value("conflict_last_stable_epoch", "own epoch up to which the peer is realigned", Source.LAST_CONFLICT),
-    _value(
+    Variable("conflict_last_conflict_epoch", "own epoch of the last conflict", Source.LAST_CONFLICT),
+    Variable("conflict_last_stable_epoch", "own epoch up to which the peer is realigned", Source.LAST_CONFLICT),
+    Variable(
         "replica_max_replicated_epoch",
         "highest own epoch known to be applied at the peer",
         Source.MRE,
-        "slave_max_replicated_epoch",
+        ("slave_max_replicated_epoch",),
     ),
-    _value("epoch", "newest epoch of the store", Source.STORE),
-    _value("latest_epoch", "newest epoch of the store, as the binlog writer knows it", Source.BINLOG),
-    _value("latest_trans_epoch", "newest epoch with transactions", Source.BINLOG),
-    _value("latest_received_binlog_epoch", "newest epoch taken from the event ring", Source.BINLOG),
-    _value("latest_handled_binlog_epoch", "newest epoch written", Source.BINLOG),
-    _value("latest_applied_binlog_epoch", "newest epoch applied from a source", Source.BINLOG),
-    *(Variable(f"api_{name}_replica", text, Source.API, True, (f"api_{name}_slave",)) for name, text in _API),
+    Variable("epoch", "newest epoch of the store", Source.STORE),
+    Variable("latest_epoch", "newest epoch of the store, as the binlog writer knows it", Source.BINLOG),
+    Variable("latest_trans_epoch", "newest epoch with transactions", Source.BINLOG),
+    Variable("latest_received_binlog_epoch", "newest epoch taken from the event ring", Source.BINLOG),
+    Variable("latest_handled_binlog_epoch", "newest epoch written", Source.BINLOG),
+    Variable("latest_applied_binlog_epoch", "newest epoch applied from a source", Source.BINLOG),
+    *(Variable(f"api_{name}_replica", text, Source.API, (f"api_{name}_slave",)) for name, text in _API),
 )
 PREFIX: Final = "Ndb_"
 BY_NAME: Final = {name: each for each in VARIABLES for name in (each.name, *each.aliases)}

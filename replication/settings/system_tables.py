@@ -174,17 +174,6 @@ def make(store: Store, name: str) -> Table | None:
     return found
 
 
-def make_missing(store: Store) -> list[str]:
-    """Create the tables that belong to every store and are missing; return their names. Durable on return.
-
-    Raises: as `make`.
-    """
-    missing = [name for name in MADE_BY_NAME if name not in store.tables]
-    for name in missing:
-        make(store, name)
-    return missing
-
-
 def refuse_change(name: object) -> None:
     """Refuse to drop or alter a table that belongs to every store. Raises: SchemaInvalid for the name of one."""
     if isinstance(name, str) and name in MADE_BY_NAME:

@@ -21,6 +21,7 @@ from tests.applier.logs import (
     positions_in,
     rows_in,
 )
+from tests.conformance.judgements import stop_of
 from tidemark.engine.base.errors import (
     DuplicateKey,
     NoSuchColumn,
@@ -31,7 +32,7 @@ from tidemark.engine.base.errors import (
     Unsupported,
     ValueOutOfRange,
 )
-from tidemark.replication.applier.stops import Stop, stop_of
+from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, Loss, Statement
 from tidemark.replication.conflict.roles import Role
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH

@@ -16,9 +16,10 @@ import pytest
 
 import tidemark as tm
 from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tests.conformance.judgements import stop_of
 from tidemark.engine.base.errors import Error, NotNullViolation, PeerError, Retryable
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.applier.stops import Stop, stop_of
+from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.index import Position

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.conformance.exceptions_row import Conflict, exceptions_row
+from tests.conformance.judgements import IMPLICATED, image_order, is_in_conflict, order, pack_keys
 from tidemark.engine.base.errors import PeerError, Rejected
 from tidemark.replication.conflict.batches import APPLIED, FAILURES, outcomes
 from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from tidemark.replication.conflict.functions import (
-    IMPLICATED,
     Check,
     Decision,
     Failure,
@@ -24,11 +25,8 @@ from tidemark.replication.conflict.functions import (
 from tidemark.replication.conflict.last_conflict import LastConflict
 from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch
 from tidemark.replication.conflict.passes import Ending, Pass, Passes
-from tidemark.replication.conflict.programs import image_order, order
-from tidemark.replication.conflict.tracker import DependencyTracker, pack_keys
+from tidemark.replication.conflict.tracker import DependencyTracker
 from tidemark.replication.conflict.verify import EpochVerifier
-from tidemark.replication.settings.epoch_bits import is_in_conflict
-from tidemark.replication.settings.exceptions_row import Conflict, exceptions_row
 from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DELETE_DELETE,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.conformance.judgements import parameter_words
 from tests.conformance.model import ModelSite, model_sites
 from tests.conformance.model_applier import orders
 from tests.conformance.scenario import SiteCase
@@ -15,7 +16,7 @@ from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.conflict.functions import Check
-from tidemark.replication.conflict.programs import parameter_words, program_of
+from tidemark.replication.conflict.programs import program_of
 
 if TYPE_CHECKING:
     from tests.conformance.model import Event, ModelRow

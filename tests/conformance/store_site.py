@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tests.conformance.judgements import stop_of
 from tests.conformance.scenario import SiteCase
 from tests.store.support import SMALL
 from tidemark.database import Database
@@ -19,7 +20,6 @@ from tidemark.engine.base.errors import Error
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.applier import Applier, ApplierOptions
-from tidemark.replication.applier.stops import stop_of
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog.index import Position
 from tidemark.replication.settings.options import divided

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.conformance.case_types import CaseInvalid, column_of, table_of
+from tests.conformance.exceptions_row import Conflict, exceptions_row
+from tests.conformance.judgements import is_in_conflict
 from tests.naive.extra_row_info import variable_header
 from tidemark.engine.base.errors import PeerError, Rejected, SchemaInvalid
 from tidemark.engine.schema.column import ABSENT, Column
@@ -20,8 +22,7 @@ from tidemark.replication.conflict.verify import EpochVerifier
 from tidemark.replication.settings.any_value import meaning_of
 from tidemark.replication.settings.binlog_type import binlog_type
 from tidemark.replication.settings.conflict_function import parse
-from tidemark.replication.settings.epoch_bits import is_in_conflict, read_epoch
-from tidemark.replication.settings.exceptions_row import Conflict, exceptions_row
+from tidemark.replication.settings.epoch_bits import read_epoch
 from tidemark.replication.settings.exceptions_table import plan_exceptions
 from tidemark.replication.settings.match import ReplicationRow, find_row
 from tidemark.replication.settings.setup import SiteSettings, set_up

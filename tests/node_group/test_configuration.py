@@ -52,7 +52,7 @@ def test_text_that_is_no_group_is_refused_in_one_line(text: str, said: str) -> N
 
 
 def test_fragments_go_round_the_node_groups_and_stay_where_they_are() -> None:
-    assert GroupConfiguration.parse("1=a:1,2=b:1").placement.nodes_of(7, 3) == {1, 2}
+    assert GroupConfiguration.parse("1=a:1,2=b:1").placement.groups == {1: frozenset({1, 2})}
     placement = Placement({1: frozenset({1, 2}), 2: frozenset({3, 4}), 5: frozenset({5})})
     for table in range(1, 7):
         found = [placement.group_of(table, fragment) for fragment in range(9)]

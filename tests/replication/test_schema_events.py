@@ -36,7 +36,7 @@ from tidemark.replication.injector.schema_events import (
     statements_of,
     write_schema_row,
 )
-from tidemark.replication.settings.system_tables import make_missing
+from tidemark.replication.settings.system_tables import MADE_BY_NAME, make
 from tidemark.replication.sql.parse import parse
 
 # NaN, and a value of each type that text must not lose.
@@ -261,7 +261,8 @@ def test_random_history_arrives_the_same_also_when_every_statement_comes_twice()
 # --- what is sent -----------------------------------------------------------------------------------
 def test_what_is_a_sites_own_does_not_travel() -> None:
     with two_sites() as (source, recorder, _):
-        make_missing(source.parts.store)
+        for name in MADE_BY_NAME:
+            make(source.parts.store, name)
         source.create_replication_table()
         source.create_table("mysql.own", base_columns(), "id")
         source.create_tablespace("ts", size="256 KiB", page_size="4 KiB", extent="64 KiB")

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conformance.judgements import pack_keys
 from tests.naive import dependencies as naive
 from tidemark.engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
-from tidemark.replication.conflict.tracker import DependencyTracker, pack_keys
+from tidemark.replication.conflict.tracker import DependencyTracker
 
 SEED = 20_261_124
 
