@@ -279,6 +279,9 @@ def test_call_with_too_many_arguments_raises_a_type_error(remote: tm.RemoteDatab
         remote["test.account"].get(1, 2, 3)  # type: ignore[call-arg]
     assert inspect.getdoc(remote["test.account"].get) == inspect.getdoc(tm.TableHandle.get)
     assert list(inspect.signature(remote["test.account"].get).parameters) == ["key", "index"]
+    with pytest.raises(TypeError, match="progress"):
+        remote.check(progress=print)
+    assert "progress" not in inspect.signature(remote.check).parameters
 
 
 def test_strangers_are_refused(serving: tm.CallServing) -> None:
