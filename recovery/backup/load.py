@@ -28,8 +28,9 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
-from tidemark.engine.store.backup_kernels import load_chosen, records_of_entries, stamp_rows
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.engine.store.load_chosen_kernels import load_chosen, stamp_rows
+from tidemark.recovery.backup.entries_kernels import records_of_entries
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.system_restart.load import PartsOutOfMemory
 from tidemark.recovery.system_restart.spool import Records
@@ -138,11 +139,11 @@ class BackupLoader:
     def _place_memory(
         self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
     ) -> None:
-        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        state = np.zeros(2, dtype=np.int64)
         place = (block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, int(is_newest), state)
         status = int(load_chosen(self._store.mem, fragment, *place))
-        self._settled(status, level, int(state[B_NEXT]))
-        self._advance(int(state[B_ENTRIES]))
+        self._settled(status, level, int(state[0]))
+        self._advance(int(state[1]))
 
     def _place_disk(
         self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool

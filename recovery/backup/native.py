@@ -17,9 +17,9 @@ from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_MEMORY
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.store.replay_kernels import replay_group
-from tidemark.engine.store.restore_kernels import take_epoch
-from tidemark.engine.store.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.load import BackupLoader
+from tidemark.recovery.backup.restore_kernels import take_epoch
+from tidemark.recovery.backup.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.system_restart.load import PartsOutOfMemory
 from tidemark.recovery.system_restart.spool import Records, does_not_fit

@@ -29,12 +29,8 @@ ROOMS = (
 # Modules that still call kernels of other rooms. The list must be exact, so it can only shrink.
 KERNEL_CALLERS_LEFT: frozenset[str] = frozenset(
     {
-        "tidemark.recovery.backup.fragment",
         "tidemark.recovery.backup.load",
         "tidemark.recovery.backup.native",
-        "tidemark.recovery.backup.rows_file",
-        "tidemark.recovery.backup.split",
-        "tidemark.recovery.backup.writer",
         "tidemark.recovery.load.adopt",
         "tidemark.recovery.load.file_writer",
         "tidemark.recovery.load.tasks",
@@ -49,9 +45,6 @@ KERNEL_CALLERS_LEFT: frozenset[str] = frozenset(
         "tidemark.recovery.system_restart.load",
         "tidemark.recovery.system_restart.replay",
         "tidemark.recovery.verification.check",
-        "tidemark.recovery.verification.digest_files",
-        "tidemark.recovery.verification.digest_ranges",
-        "tidemark.recovery.verification.digest_rows",
         "tidemark.recovery.verification.disk_check",
         "tidemark.replication.ingest.text_rows",
         "tidemark.replication.injector.images",
@@ -84,8 +77,8 @@ LETTERS = {
     "tidemark.engine.index.index_layout": "X",
     "tidemark.engine.txn.delete_log_layout": "Y",
     "tidemark.engine.disk.matrix_layout": "Z",
-    "tidemark.engine.store.entries_layout": "I",
-    "tidemark.engine.store.restore_layout": "J",
+    "tidemark.recovery.backup.entries_layout": "I",
+    "tidemark.recovery.backup.restore_layout": "J",
     "tidemark.engine.store.disk_replay_layout": "W",
     "tidemark.engine.access.disk_check_layout": "W",
     "tidemark.engine.rows.check_layout": "W",
