@@ -38,8 +38,8 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.lcp_kernels import start_lcp
 from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.store.fragment_scan import SCAN_SLOTS
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
-from tidemark.recovery.local_checkpoint.writer import SCAN_SLOTS
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")

@@ -13,8 +13,8 @@ from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.memory.arena_layout import OK, ST_SPACE
 from tidemark.engine.rows.lcp_kernels import scan_lcp, start_lcp
 from tidemark.engine.sealed.checksums_kernels import xxh3_signed, xxh64_words
+from tidemark.engine.store.fragment_scan import SCAN_SLOTS
 from tidemark.engine.store.replay_kernels import replay_group
-from tidemark.recovery.local_checkpoint.writer import SCAN_SLOTS
 
 MEBIBYTE_WORDS = 1 << 17
 OPERATIONS = 20_000

@@ -184,6 +184,47 @@ def checked_entry_words(fixed, has_var, words, at, stop):
 
 
 @helper
+def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
+    """Return (words of the entry at words[at:stop], -1 if it is invalid; words of its image without disk part)."""
+    if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
+        return -1, 0
+    part = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
+    if part < 0:
+        return -1, 0
+    disk = 0
+    if has_disk:
+        disk = checked_disk_words(words, at + A.ENTRY_WORDS + part, stop)
+        if disk < 0:
+            return -1, 0
+    return A.ENTRY_WORDS + part + disk, part
+
+
+@helper
+def live_bit(rowid, slots):
+    """Return the number of a ROWID's bit in the live map, -1 if there is no such slot."""
+    slot = rowid & 0xFFFF
+    if rowid < 0 or rowid > A.ROWID_MASK or slot >= slots:
+        return -1
+    return (rowid >> 16) * slots + slot
+
+
+@helper
+def take_bit(live, rowid, slots):
+    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such bit. In an empty map, every
+    bit counts as set.
+    """
+    if live.size == 0:
+        return 1
+    bit = live_bit(rowid, slots)
+    if bit < 0 or bit >> 6 >= live.size:
+        return -1
+    if (live[bit >> 6] >> (bit & 63)) & 1 == 0:
+        return 0
+    live[bit >> 6] &= ~(1 << (bit & 63))
+    return 1
+
+
+@helper
 def place_entry(mem, fragment, words, at, size):
     """Put the row of an entry of `size` words into its fragment; OK or a status code."""
     image = at + A.ENTRY_WORDS

@@ -12,9 +12,9 @@ from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.lcp_kernels import whole_entry_words
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.store import node_copy_layout as M
-from tidemark.engine.store.backup_kernels import whole_entry_words
 
 
 # --- the live node --------------------------------------------------------------------------------

@@ -15,11 +15,10 @@ from tidemark.engine.log.records_kernels import fragment_of, is_operation, recor
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
+from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, whole_entry_words
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.store import node_copy_layout as M
-from tidemark.engine.store.backup_kernels import whole_entry_words
 from tidemark.engine.store.replay_kernels import live_row
 
 _entry_table = helper(E.entry_table)

@@ -18,8 +18,8 @@ from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from tidemark.engine.store.restore_kernels import fold_changes, list_changes, merge_level, put_new_rows
-from tidemark.engine.store.restore_layout import (
+from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_level, put_new_rows
+from tidemark.recovery.backup.restore_layout import (
     D_ROWID,
     FOLDED_WORDS,
     P_EPOCH,

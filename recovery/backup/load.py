@@ -7,7 +7,8 @@ REDO.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,14 @@ from tidemark.engine.memory.arena_layout import (
     F_ROWS,
     OK,
     ST_INVARIANT,
-    ST_MEMORY,
     ST_SPACE,
 )
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
-from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load
-from tidemark.engine.store.backup_kernels import load_chosen, records_of_entries, stamp_rows
 from tidemark.engine.store.disk_replay import DiskReplay
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.engine.store.fragment_load import EntryDoesNotFit, FragmentLoad, end_load
 from tidemark.engine.store.replay import PartsOutOfMemory
+from tidemark.recovery.backup.entries_kernels import records_of_entries
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.system_restart.spool import Records
 
@@ -75,20 +75,24 @@ class BackupLoader:
             if table_id not in tables or table is None or number not in table.by_number:
                 continue  # done elsewhere, or dropped later
             fragment = table.by_number[number]
-            place = self._place_disk if table.format.has_disk else self._place_memory
-            self._load(table, fragment, levels, partial(place, table, fragment))
+            load = FragmentLoad(self._store.mem, fragment)
+            place = (
+                partial(self._place_disk, table, load) if table.format.has_disk else partial(self._place_memory, load)
+            )
+            self._load(table, fragment, levels, load, place)
             # Records replayed from here on are later than the backup; the epochs of empty slots are lost (D1).
             self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
-            finish_load(self._store.mem, fragment, manifest.epoch)
+            end_load(self._store.mem, fragment, manifest.epoch)
 
     def _load(
         self,
         table: Table,
         fragment: int,
         levels: list[Level],
+        load: FragmentLoad,
         place_block: Callable[[Level, Block, Words, bool], None],
     ) -> None:
-        mem, newest = self._store.mem, levels[0]
+        newest = levels[0]
         live: Words = self._store.no_words
         if newest.place.since:
             live = self._reader(newest).live_map(newest.place, newest.sizes)
@@ -100,7 +104,8 @@ class BackupLoader:
                 if block.content == CONTENT_ROWS:
                     place_block(level, block, live, level is newest)
         if not table.format.has_disk:
-            self._settled(int(finish_entries(mem, fragment)), newest, 0)
+            with self._refused(newest):
+                load.finish()
         rows = self._store.arena.word(fragment, F_ROWS)
         if rows != newest.sizes.rows or live.any():
             raise BackupDamaged(
@@ -117,29 +122,33 @@ class BackupLoader:
         layout: RowLayout = table.format.layout
         return layout.has_var and level.place.table_version >= layout.var_since
 
-    def _settled(self, status: int, level: Level, at: int) -> None:
-        if status == OK:
-            return
-        if status == ST_MEMORY:
-            raise MemoryExhausted("the backup's rows do not fit into data_memory; restore with a larger data_memory")
-        raise BackupDamaged(
+    @contextmanager
+    def _refused(self, level: Level) -> Iterator[None]:
+        try:
+            yield
+        except PartsOutOfMemory as error:
+            raise MemoryExhausted(
+                "the backup's rows do not fit into data_memory; restore with a larger data_memory"
+            ) from error
+        except EntryDoesNotFit as error:
+            raise self._impossible(level, error.at, error.status) from error
+
+    @staticmethod
+    def _impossible(level: Level, at: int, status: int) -> BackupDamaged:
+        return BackupDamaged(
             f"{level.place.name} has an impossible row at word {at} of a block (status {status}); restore another"
             " backup",
             file=level.place.name,
         )
 
     # --- rows ------------------------------------------------------------------------------------
-    def _place_memory(
-        self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
-    ) -> None:
-        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
-        place = (block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, int(is_newest), state)
-        status = int(load_chosen(self._store.mem, fragment, *place))
-        self._settled(status, level, int(state[B_NEXT]))
-        self._advance(int(state[B_ENTRIES]))
+    def _place_memory(self, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool) -> None:
+        with self._refused(level):
+            chosen = load.take_chosen(block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, is_newest)
+        self._advance(chosen)
 
     def _place_disk(
-        self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
+        self, table: Table, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool
     ) -> None:
         """Place rows as INSERT records of an epoch after the backup's, which marks rows without an epoch of their
         own.
@@ -159,15 +168,15 @@ class BackupLoader:
             place_of = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest), records, state)
             status = int(records_of_entries(*place_of))
             if status == ST_INVARIANT:
-                self._settled(status, level, int(state[B_NEXT]))
+                raise self._impossible(level, int(state[B_NEXT]), status)
             if status <= ST_SPACE and not int(state[B_USED]):
                 records = np.empty(ST_SPACE - status, dtype=np.int64)
                 continue
             self._insert(table, records, int(state[B_USED]), level)
             self._relieve()
         shape[2] = self._manifest.epoch
-        status = int(stamp_rows(self._store.mem, fragment, block.words, BACKUP_BLOCK_WORDS, block.stop, shape))
-        self._settled(status, level, 0)
+        with self._refused(level):
+            load.stamp(block.words, BACKUP_BLOCK_WORDS, block.stop, shape)
         self._advance(int(state[B_ENTRIES]))
 
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:

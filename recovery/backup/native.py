@@ -17,9 +17,9 @@ from tidemark.engine.memory.arena_layout import ST_INVARIANT
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.replay import PartsOutOfMemory, Replay
-from tidemark.engine.store.restore_kernels import take_epoch
-from tidemark.engine.store.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.load import BackupLoader
+from tidemark.recovery.backup.restore_kernels import take_epoch
+from tidemark.recovery.backup.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.system_restart.spool import Records
 

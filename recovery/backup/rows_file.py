@@ -30,8 +30,8 @@ from tidemark.engine.sealed.sealed_layout import (
     write_seal,
 )
 from tidemark.engine.sealed.version import check_version
-from tidemark.engine.store.backup_kernels import check_entries
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.backup.entries_kernels import check_entries
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files

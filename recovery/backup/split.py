@@ -1,7 +1,7 @@
 """Archived log split by fragment, so that each fragment's task reads only its own changes.
 
 Some segments become one file of *sections*. A section has blocks as in data files of local checkpoints, all of one
-fragment, with its changes in the order of the log (`engine/store/restore_kernels.py`). Nothing is sorted, and only
+fragment, with its changes in the order of the log (`restore_kernels.py`). Nothing is sorted, and only
 records that change no row are dropped. A split file lives as long as the restore; after a crash it is swept when the
 directory is opened or cleared.
 """
@@ -20,8 +20,8 @@ from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
 from tidemark.engine.sealed.sealed_layout import header_of, store_of
 from tidemark.engine.sealed.version import check_version
-from tidemark.engine.store.restore_kernels import collect_changes, gather_changes
-from tidemark.engine.store.restore_layout import R_COUNT, R_NEXT, R_USED, RESTORE_STATE_WORDS
+from tidemark.recovery.backup.restore_kernels import collect_changes, gather_changes
+from tidemark.recovery.backup.restore_layout import R_COUNT, R_NEXT, R_USED, RESTORE_STATE_WORDS
 from tidemark.recovery.backup.segments import Segment, groups_of
 from tidemark.recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
 from tidemark.recovery.system_restart.replay import schema_changes

@@ -22,8 +22,8 @@ from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
 from tidemark.engine.schema.row_shape import RowLayout, compute_layout
-from tidemark.engine.store.backup_kernels import append_entries
-from tidemark.engine.store.entries_layout import B_NEXT, B_ROWS
+from tidemark.recovery.backup.entries_kernels import append_entries
+from tidemark.recovery.backup.entries_layout import B_NEXT, B_ROWS
 from tidemark.recovery.backup.manifest import (
     FULL,
     INCREMENTAL,

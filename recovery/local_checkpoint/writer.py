@@ -12,29 +12,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
-from tidemark.engine.memory.arena import address_of
-from tidemark.engine.memory.arena_layout import (
-    F_LCP_COPIED,
-    F_LCP_EPOCH,
-    F_LCP_POSITION,
-    F_MAP,
-    F_NUMBER,
-    F_ROW_WORDS,
-    F_ROWS,
-    F_TABLE,
-    LCP_BIT,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    ST_MORE,
-    ST_SPACE,
-)
-from tidemark.engine.rows.lcp_kernels import abandon_lcp, scan_lcp, start_lcp
+from tidemark.engine.memory.arena_layout import F_LCP_COPIED, F_ROWS
 from tidemark.engine.rows.lcp_layout import COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.store.fragment_scan import END, FragmentScan
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     UndoMark,
@@ -59,7 +40,6 @@ _log = logging.getLogger("tidemark.lcp")
 Progress = Callable[[int, int, str], None]
 # (table, fragment number) -> descriptor of the fragments in a local checkpoint.
 Parts = dict[tuple[int, int], int]
-SCAN_SLOTS = 4_096
 KEPT = 2
 
 
@@ -160,7 +140,7 @@ class LocalCheckpoint:
             for table in store.tables.values():
                 for number, fragment in table.by_number.items():
                     parts[table.table_id, number] = fragment
-                    start_lcp(store.mem, fragment, epoch)
+                    FragmentScan(store, fragment).start(epoch)
             space = store.space
             return Control(
                 lcp_id,
@@ -232,31 +212,14 @@ class LocalCheckpoint:
         self._extents = self._store.no_words
 
     def scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
-        status = ST_MORE
-        while status != OK:
+        found = FragmentScan(self._store, fragment)
+        room_words = 0
+        while room_words != END:
             self._store.failure.check()
-            status = scan_lcp(self._store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
-            if status <= ST_SPACE:
-                writer.make_room(ST_SPACE - status)
+            room_words = found.next(writer.block, writer.state)
+            if room_words > 0:
+                writer.make_room(room_words)
                 self.drain(copies, report, only_full=True)
-            elif status not in (OK, ST_MORE):
-                raise self._store.fail(self._disagrees(fragment))
-
-    def _disagrees(self, fragment: int) -> InvariantBroken:
-        """Return an error that describes the row at the scan's position."""
-        mem, fragment = self._store.mem, address_of(fragment)  # pinned
-        with self._store.latch:
-            position, epoch = int(mem[fragment + F_LCP_POSITION]), int(mem[fragment + F_LCP_EPOCH])
-            page = position >> 16
-            middle = mem[fragment + F_MAP + (page >> 18)]
-            page = int(mem[mem[middle + (page >> 9 & 511)] + (page & 511)])
-            row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + (position & 0xFFFF) * int(mem[fragment + F_ROW_WORDS])
-            bit, found = int(mem[row]) & LCP_BIT != 0, int(mem[row + 1])
-        table, number = int(mem[fragment + F_TABLE]), int(mem[fragment + F_NUMBER])
-        return InvariantBroken(
-            f"row {position >> 16}.{position & 0xFFFF} of table {table}, fragment {number}, has epoch {found} and"
-            f" checkpoint bit {int(bit)} in a local checkpoint of epoch {epoch}; the store stopped, reopen it"
-        )
 
     def drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():
@@ -268,17 +231,13 @@ class LocalCheckpoint:
     def _abandon(self, lcp_id: int, parts: Parts) -> None:
         """Run the scan to its end to clear the remaining bits, and remove the files. The previous checkpoint stays."""
         store = self._store
+        scans = [FragmentScan(store, fragment) for fragment in parts.values()]
         with store.latch:
-            for fragment in parts.values():
-                abandon_lcp(store.mem, fragment)
+            for each in scans:
+                each.abandon()
             self._sink.stop()
-        scrap: Words = store.no_words
-        state = np.zeros(2, dtype=np.int64)
-        for fragment in parts.values():
-            while (status := scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state)) == ST_MORE:
-                store.failure.check()
-            if status != OK:
-                raise store.fail(InvariantBroken("a row's checkpoint bit disagrees with its epoch; reopen the store"))
+        for each in scans:
+            each.finish_abandoned()
         self.abandoned += 1
         self._remove(lcp_id)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, ST_SPACE
-from tidemark.engine.store.backup_kernels import append_entries
-from tidemark.engine.store.entries_layout import B_USED, BACKUP_STATE_WORDS
 from tidemark.engine.store.node_copy import items_of
+from tidemark.recovery.backup.entries_kernels import append_entries
+from tidemark.recovery.backup.entries_layout import B_USED, BACKUP_STATE_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot

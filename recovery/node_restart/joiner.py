@@ -13,7 +13,7 @@ from tidemark.engine.base.errors import MemoryExhausted, RedoDamaged
 from tidemark.engine.log.reader import GroupRead
 from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import KIND_SCHEMA, TRANSACTION_WORDS
-from tidemark.engine.rows.lcp_kernels import finish_load
+from tidemark.engine.store.fragment_load import end_load
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.engine.store.node_join import JoinedRows, differ, no_memory
 from tidemark.recovery.node_restart.messages import (
@@ -212,7 +212,7 @@ class Joiner:
         self.progress.bytes += message.words.nbytes
         if message.stop == ROWID_END:
             # The live node did not send the epoch of each empty slot: none is higher than that of the slice.
-            finish_load(self._store.mem, fragment, message.epoch)
+            end_load(self._store.mem, fragment, message.epoch)
             self.progress.fragments_done += 1
 
     # --- groups ----------------------------------------------------------------------------------

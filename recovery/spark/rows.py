@@ -29,8 +29,8 @@ from tidemark.engine.rows.lcp_layout import (
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.row_layout import VAR_HEADER_WORDS, var_header
 from tidemark.engine.schema.types_base import shown
-from tidemark.engine.store.backup_kernels import find_entries
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.backup.entries_kernels import find_entries
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.backup.writer import layout_at

@@ -7,7 +7,8 @@ again without it. Memory is private until the load succeeds, so nothing has to b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,12 +21,9 @@ from tidemark.engine.memory.arena_layout import (
     F_LCP_HAS_VAR,
     F_POOL,
     F_REPLAY_EPOCH,
-    OK,
     S_POOL,
     S_POOL_TOP,
-    ST_MEMORY,
 )
-from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies, load_entries
 from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
@@ -34,7 +32,7 @@ from tidemark.engine.rows.lcp_layout import (
     EXTENTS_TABLE,
 )
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.store.replay import PartsOutOfMemory
+from tidemark.engine.store.fragment_load import CopiesLoad, EntryDoesNotFit, FragmentLoad, end_load
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
@@ -192,7 +190,7 @@ class Loader:
             fragment = self._store.by_id[place[0]].by_number[place[1]]
             epoch = 0 if held is None else held.epoch
             self._store.arena.set_word(fragment, F_REPLAY_EPOCH, epoch)
-            finish_load(self._store.mem, fragment, epoch)
+            end_load(self._store.mem, fragment, epoch)
 
     def _load_part(self, part: int, result: Loaded) -> None:
         for table in list(self._store.tables.values()):
@@ -231,21 +229,19 @@ class Loader:
         self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
         entries, blocks, size_bytes = control.fragments[place]
         self._store.by_id[place[0]].reserve_index(fragment, entries)
-        state = np.zeros(2, dtype=np.int64)
+        load = FragmentLoad(self._store.mem, fragment)
         seen = [0, 0]
-        loaded = 0
         for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
-            stop = BLOCK_HEADER_WORDS + used
-            check_load_status(
-                load_entries(self._store.mem, fragment, words, BLOCK_HEADER_WORDS, stop, state), name, state
-            )
-            self._advance(int(state[1]) - loaded)
-            loaded = int(state[1])
+            before = load.rows
+            with refused(name):
+                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
+            self._advance(load.rows - before)
             seen[0] += 1
             seen[1] += words.size * 8
-        check_load_status(finish_entries(self._store.mem, fragment), name, state)
-        check_counts(name, (int(state[1]), *seen), (entries, blocks, size_bytes))
-        return Loaded(int(state[1]), size_bytes)
+        with refused(name):
+            load.finish()
+        check_counts(name, (load.rows, *seen), (entries, blocks, size_bytes))
+        return Loaded(load.rows, size_bytes)
 
     @staticmethod
     def _has_var(control: Control, table_id: int) -> bool:
@@ -263,17 +259,15 @@ class Loader:
             is_wanted = self.chosen.get((definition.table_id, number)) is control
             return table.by_number[number] if is_wanted and table is not None else 0
 
-        shapes, targets = shapes_of(control.tables, target_of)
-        state = np.zeros(3, dtype=np.int64)
+        load = CopiesLoad(self._store.mem, *shapes_of(control.tables, target_of))
         seen = [0, 0]
         for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
-            stop = BLOCK_HEADER_WORDS + used
-            status = load_copies(self._store.mem, shapes, targets, words, BLOCK_HEADER_WORDS, stop, state)
-            check_load_status(status, name, state)
+            with refused(name):
+                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
             seen[0] += 1
             seen[1] += words.size * 8
-        check_counts(name, (int(state[2]), *seen), control.copies)
-        return Loaded(int(state[1]), seen[1])
+        check_counts(name, (load.entries, *seen), control.copies)
+        return Loaded(load.rows, seen[1])
 
 
 class OnePool:
@@ -306,14 +300,16 @@ def shapes_of(
     return shapes, np.array(targets, dtype=np.int64)
 
 
-def check_load_status(status: int, name: str, state: Words) -> None:
-    """Raise the error of a load kernel's status, if any."""
-    if status == OK:
-        return
-    if status == ST_MEMORY:
-        raise PartsOutOfMemory
-    at = int(state[0]) * 8
-    raise LcpDamaged(f"{name} has an impossible row at {at} of a block (status {status})", file=name, offset=at)
+@contextmanager
+def refused(name: str) -> Iterator[None]:
+    """Raise an entry that does not fit as LcpDamaged with the file's name."""
+    try:
+        yield
+    except EntryDoesNotFit as error:
+        at = error.at * 8
+        raise LcpDamaged(
+            f"{name} has an impossible row at {at} of a block (status {error.status})", file=name, offset=at
+        ) from error
 
 
 def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -> None:

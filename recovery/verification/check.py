@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
@@ -39,8 +37,8 @@ from tidemark.engine.rows.check_layout import (
     FAULT_STATE,
     FAULT_VAR,
 )
-from tidemark.engine.rows.lcp_kernels import load_copies
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.store.fragment_load import CopiesLoad
 from tidemark.engine.store.row_check import RowCheck
 from tidemark.recovery.local_checkpoint.control import (
     Control,
@@ -53,7 +51,7 @@ from tidemark.recovery.local_checkpoint.control import (
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.local_checkpoint.extents_file import read_extents
-from tidemark.recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
+from tidemark.recovery.system_restart.load import DataFileDamaged, check_counts, refused, shapes_of
 from tidemark.recovery.system_restart.place import no_store
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
@@ -183,17 +181,14 @@ class FileCheck:
         self, name: str, store: bytes, control: Control, place: tuple[int, int], of_tables: tuple[Words, Words]
     ) -> tuple[int, int, int]:
         """Return entries, blocks and bytes of a data file; every entry is checked, and none is loaded."""
-        shapes, targets = of_tables
-        state = np.zeros(3, dtype=np.int64)
+        load = CopiesLoad(NOTHING, *of_tables)
         blocks = size_bytes = 0
         for words, used in read_blocks(self._files, name, store, control.lcp_id, *place):
-            stop = BLOCK_HEADER_WORDS + used
-            check_load_status(
-                load_copies(NOTHING, shapes, targets, words, BLOCK_HEADER_WORDS, stop, state), name, state
-            )
+            with refused(name):
+                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
             blocks += 1
             size_bytes += words.size * 8
-        return int(state[2]), blocks, size_bytes
+        return load.entries, blocks, size_bytes
 
     def _leftovers(self) -> None:
         named = set(control_ids(self._files))

@@ -18,12 +18,12 @@ from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.store.digests_kernels import copy_chosen, copy_of_fragment
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
 from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.system_restart.load import check_counts, shapes_of
+from tidemark.recovery.verification.digests_kernels import copy_chosen, copy_of_fragment
 
 if TYPE_CHECKING:
     from tidemark.engine.base.errors import Damaged

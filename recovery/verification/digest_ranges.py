@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
-from tidemark.engine.store.digests_kernels import sum_digests
-from tidemark.engine.store.entries_layout import SUM_WORDS
+from tidemark.recovery.backup.entries_layout import SUM_WORDS
 from tidemark.recovery.verification.digest_rows import PLACE_BITS
+from tidemark.recovery.verification.digests_kernels import sum_digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

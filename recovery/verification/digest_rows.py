@@ -15,7 +15,7 @@ from tidemark.engine.base.errors import InvariantBroken, Unsupported
 from tidemark.engine.rows.column_buffers import NO_BYTES, primitive, validity, variable
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
-from tidemark.engine.store.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
+from tidemark.recovery.verification.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
 
 if TYPE_CHECKING:
     import pyarrow as pa

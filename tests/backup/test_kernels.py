@@ -14,8 +14,8 @@ from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.schema.row_layout import VAR_COUNT_SHIFT
-from tidemark.engine.store import backup_kernels as k
-from tidemark.engine.store import entries_layout as places
+from tidemark.recovery.backup import entries_kernels as k
+from tidemark.recovery.backup import entries_layout as places
 
 TABLE, FRAGMENT, SLOTS, FIXED = 5, 3, 40, 4
 EMPTY = np.zeros(0, dtype=np.int64)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.naive import restore as naive
 from tests.naive.backup import Row, live_map
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
-from tidemark.engine.store import restore_kernels as k
-from tidemark.engine.store import restore_layout as r
+from tidemark.recovery.backup import restore_kernels as k
+from tidemark.recovery.backup import restore_layout as r
 
 SLOTS = 20
 EMPTY = np.zeros(0, dtype=np.int64)

@@ -19,8 +19,8 @@ from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.store import digests_kernels as k
-from tidemark.engine.store.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.verification import digests_kernels as k
 from tidemark.recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
 from tidemark.recovery.verification.digest_rows import digests, key_places
 

@@ -1,4 +1,4 @@
-"""Naive twins of `engine/store/backup_kernels.py`: entries as lists of words, one by one."""
+"""Naive twins of `recovery/backup/entries_kernels.py`: entries as lists of words, one by one."""
 
 from __future__ import annotations
 

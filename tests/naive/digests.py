@@ -1,4 +1,6 @@
-"""Naive twins of `engine/store/digests_kernels.py`: digests of Python values, and entries chosen one by one."""
+"""Naive twins of `recovery/verification/digests_kernels.py`: digests of Python values, and entries
+chosen one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Naive twins of `engine/store/restore_kernels.py`: rows of a fragment in a dict, changed one by one."""
+"""Naive twins of `recovery/backup/restore_kernels.py`: rows of a fragment in a dict, changed one by one."""
 
 from __future__ import annotations
 

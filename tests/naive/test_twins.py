@@ -66,6 +66,8 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+BACKUP = "tidemark.recovery.backup"
+DIGEST = "tidemark.recovery.verification.digests"
 BACKED_UP = "tests.backup.test_kernels:test_entries_appended_checked_and_made_records_equal_twins"
 CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_restores_to_its_epoch"
 DIGESTS = "tests.digest.test_rows:test_digests_of_any_columns_equal_twin_wherever_arrays_begin"
@@ -240,20 +242,22 @@ TWINS = {
     **dict.fromkeys(
         ["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key", "access.reads.scan_rows"], WALK
     ),
-    **dict.fromkeys([f"store.backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
-    "store.backup.records_of_entries": BACKED_UP,
-    "store.backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
     **dict.fromkeys(
-        [f"store.digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
+        [f"{BACKUP}.entries.{name}" for name in ("append_entries", "check_entries", "records_of_entries")], BACKED_UP
     ),
-    "store.digests.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
-    "store.digests.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
-    "store.digests.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
-    **dict.fromkeys([f"store.restore.{name}_changes" for name in ("list", "fold")], MERGED),
-    **dict.fromkeys(["store.restore.merge_level", "store.restore.put_new_rows"], MERGED),
-    **dict.fromkeys([f"store.restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
-    "store.restore.take_epoch": EPOCHS_TAKEN,
-    **dict.fromkeys(["store.backup.load_chosen", "store.backup.stamp_rows"], CHAINS),
+    f"{BACKUP}.entries.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
+    **dict.fromkeys(
+        [f"{DIGEST}.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
+    ),
+    f"{DIGEST}.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
+    f"{DIGEST}.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
+    f"{DIGEST}.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
+    **dict.fromkeys(
+        [f"{BACKUP}.restore.{name}" for name in "list_changes fold_changes merge_level put_new_rows".split()], MERGED
+    ),
+    **dict.fromkeys([f"{BACKUP}.restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
+    f"{BACKUP}.restore.take_epoch": EPOCHS_TAKEN,
+    **dict.fromkeys(["store.load_chosen.load_chosen", "store.load_chosen.stamp_rows"], CHAINS),
     **dict.fromkeys(
         ["store.replay.replay_group", "rows.lcp.load_entries", "rows.lcp.finish_entries", "rows.lcp.finish_load"], WALK
     ),

@@ -16,11 +16,10 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import author_of, is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place
+from tidemark.engine.rows.lcp_kernels import checked_image_words, live_bit, packed_place, take_bit, whole_entry_words
 from tidemark.engine.rows.primary_kernels import image_key
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
-from tidemark.engine.store import restore_layout as J
-from tidemark.engine.store.backup_kernels import live_bit, take_bit, whole_entry_words
+from tidemark.recovery.backup import restore_layout as J
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)

@@ -12,26 +12,14 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words, place_image
-from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
-from tidemark.engine.rows.rows_kernels import row_address
+from tidemark.engine.rows.lcp_kernels import live_bit, take_bit, whole_entry_words
 from tidemark.engine.schema import row_layout as R
-from tidemark.engine.store import entries_layout as I
+from tidemark.recovery.backup import entries_layout as I
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
 _pack_kind = helper(L.pack_kind)
-
-
-@helper
-def live_bit(rowid, slots):
-    """Return the number of a ROWID's bit in the live map, -1 if there is no such slot."""
-    slot = rowid & 0xFFFF
-    if rowid < 0 or rowid > A.ROWID_MASK or slot >= slots:
-        return -1
-    return (rowid >> 16) * slots + slot
 
 
 @kernel(
@@ -81,22 +69,6 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
     return A.OK
 
 
-@helper
-def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
-    """Return (words of the entry at words[at:stop], -1 if it is invalid; words of its image without disk part)."""
-    if at + A.ENTRY_WORDS > stop or words[at] < 0 or words[at] > A.ROWID_MASK or words[at + 1] < 0:
-        return -1, 0
-    part = checked_image_words(fixed, has_var, words, at + A.ENTRY_WORDS, stop)
-    if part < 0:
-        return -1, 0
-    disk = 0
-    if has_disk:
-        disk = checked_disk_words(words, at + A.ENTRY_WORDS + part, stop)
-        if disk < 0:
-            return -1, 0
-    return A.ENTRY_WORDS + part + disk, part
-
-
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def check_entries(words, start, stop, shape, state):
     """Check that words[start:stop] are valid entries of a rows file: complete, of one fragment, in ROWID order, in
@@ -119,22 +91,6 @@ def check_entries(words, start, stop, shape, state):
         at += size
     state[I.B_NEXT] = stop
     return A.OK
-
-
-@helper
-def take_bit(live, rowid, slots):
-    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such bit. In an empty map, every
-    bit counts as set.
-    """
-    if live.size == 0:
-        return 1
-    bit = live_bit(rowid, slots)
-    if bit < 0 or bit >> 6 >= live.size:
-        return -1
-    if (live[bit >> 6] >> (bit & 63)) & 1 == 0:
-        return 0
-    live[bit >> 6] &= ~(1 << (bit & 63))
-    return 1
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -177,50 +133,6 @@ def find_entries(words, start, stop, shapes, wanted, live, out, state):
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)
-def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state):
-    """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
-    bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
-
-    is_newest: entries are of the newest level, where every bit must be set. Return OK, or a status for the invalid
-    entry at state[B_NEXT].
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    fixed = mem[fragment + A.F_FIXED_WORDS]
-    has_var = mem[fragment + A.F_LCP_HAS_VAR]
-    held = mem[fragment + A.F_KEY_WORDS]
-    seed = mem[fragment + A.F_INDEX_SEED]
-    at = start
-    while at < stop:
-        state[I.B_NEXT] = at
-        size, _ = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
-            return A.ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != mem[fragment + A.F_NUMBER]:
-            return A.ST_INVARIANT
-        chosen = take_bit(live, words[at], slots)
-        if chosen < 0 or (is_newest and not chosen):
-            return A.ST_INVARIANT
-        if chosen:
-            image = at + A.ENTRY_WORDS
-            first, key_words = image_key(words, image, fixed, held)
-            if first + key_words > at + size:
-                return A.ST_INVARIANT
-            status = place_image(
-                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS
-            )
-            if status == A.OK:
-                status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
-            if status != A.OK:
-                return status
-            state[I.B_ENTRIES] += 1
-        at += size
-    state[I.B_NEXT] = stop
-    return A.OK
-
-
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
     """Write REDO INSERT records of the entries words[state[B_NEXT]:stop] whose bit is set in `live`, and clear the
@@ -255,26 +167,4 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
-def stamp_rows(mem, fragment, words, start, stop, shape):
-    """Set the epochs of a fragment's rows to those of the entries words[start:stop]. Rows whose epoch is not above
-    shape[2] have theirs already. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    at = start
-    while at < stop:
-        size, _ = whole_entry_words(shape[0], shape[1], 1, words, at, stop)
-        if size < 0:
-            return A.ST_INVARIANT
-        row = row_address(mem, fragment, words[at])
-        if row != 0 and mem[row + 1] > shape[2]:
-            if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
-                return A.ST_MISSING
-            mem[row + 1] = words[at + 1]
-        at += size
-    return A.OK
-
-
-assert A.ROW_HEADER_WORDS >= 2 and A.AUTHOR_MASK == E.ENTRY_AUTHOR_MASK and A.AUTHOR_SHIFT == L.AUTHOR_SHIFT
+assert A.AUTHOR_MASK == E.ENTRY_AUTHOR_MASK and A.AUTHOR_SHIFT == L.AUTHOR_SHIFT

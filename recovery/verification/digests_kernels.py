@@ -14,11 +14,10 @@ from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.columns_kernels import bit
-from tidemark.engine.rows.lcp_kernels import checked_entry_words
+from tidemark.engine.rows.lcp_kernels import checked_entry_words, take_bit, whole_entry_words
 from tidemark.engine.schema import row_layout as R
 from tidemark.engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
-from tidemark.engine.store import entries_layout as I
-from tidemark.engine.store.backup_kernels import take_bit, whole_entry_words
+from tidemark.recovery.backup import entries_layout as I
 
 EMPTY_VAR = R.var_header(R.VAR_HEADER_WORDS, 0, 0)  # every column is absent
 

@@ -1,0 +1,87 @@
+"""Entries of several levels of a backup loaded into a fragment, and epochs given to rows that were replayed
+(docs/backup.md, 4). All content is checked.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.lcp_kernels import place_image, take_bit, whole_entry_words
+from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
+from tidemark.engine.rows.rows_kernels import row_address
+
+_entry_table = helper(E.entry_table)
+_entry_fragment = helper(E.entry_fragment)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state):
+    """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
+    bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
+
+    is_newest: entries are of the newest level, where every bit must be set. state: [offset reached, rows loaded].
+    Return OK, or a status for the invalid entry at state[0].
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return A.ST_DROPPED
+    fixed = mem[fragment + A.F_FIXED_WORDS]
+    has_var = mem[fragment + A.F_LCP_HAS_VAR]
+    held = mem[fragment + A.F_KEY_WORDS]
+    seed = mem[fragment + A.F_INDEX_SEED]
+    at = start
+    while at < stop:
+        state[0] = at
+        size, _ = whole_entry_words(fixed, has_var, 0, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
+            return A.ST_INVARIANT
+        if _entry_fragment(words[at + 2]) != mem[fragment + A.F_NUMBER]:
+            return A.ST_INVARIANT
+        chosen = take_bit(live, words[at], slots)
+        if chosen < 0 or (is_newest and not chosen):
+            return A.ST_INVARIANT
+        if chosen:
+            image = at + A.ENTRY_WORDS
+            first, key_words = image_key(words, image, fixed, held)
+            if first + key_words > at + size:
+                return A.ST_INVARIANT
+            status = place_image(
+                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS
+            )
+            if status == A.OK:
+                status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+            if status != A.OK:
+                return status
+            state[1] += 1
+        at += size
+    state[0] = stop
+    return A.OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def stamp_rows(mem, fragment, words, start, stop, shape):
+    """Set the epochs of a fragment's rows to those of the entries words[start:stop]. Rows whose epoch is not above
+    shape[2] have theirs already. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
+    """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return A.ST_DROPPED
+    at = start
+    while at < stop:
+        size, _ = whole_entry_words(shape[0], shape[1], 1, words, at, stop)
+        if size < 0:
+            return A.ST_INVARIANT
+        row = row_address(mem, fragment, words[at])
+        if row != 0 and mem[row + 1] > shape[2]:
+            if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.LIVE:
+                return A.ST_MISSING
+            mem[row + 1] = words[at + 1]
+        at += size
+    return A.OK
+
+
+assert A.ROW_HEADER_WORDS >= 2
