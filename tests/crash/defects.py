@@ -204,7 +204,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "counts-of-copied-rows-unchecked",
         "tidemark.recovery.system_restart.load",
-        "check_counts(name, (int(state[2]), *seen), control.copies)",
+        "check_counts(name, (load.entries, *seen), control.copies)",
         "pass",
         "damage",
     ),

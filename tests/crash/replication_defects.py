@@ -73,8 +73,8 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "smaller-value-taken",
         "tidemark.replication.conflict.functions",
-        '    "NDB$MAX_INS": {\n        Kind.WRITE: (Operation.UPSERT, Check.GREATER)',
-        '    "NDB$MAX_INS": {\n        Kind.WRITE: (Operation.UPSERT, Check.NONE)',
+        '    "NDB$MAX_INS": (Check.GREATER, Check.GREATER, ',
+        '    "NDB$MAX_INS": (Check.GREATER, Check.NONE, ',
         "simulation NDB$MAX_INS",
     ),
     Defect(
