@@ -72,6 +72,11 @@ def naive(node: Expression, row: dict[str, Any]) -> bool | None:
     }[node.condition]()
 
 
+def compared(condition: str, column: Expression, value: Any) -> Expression:
+    """A comparison, also with NULL: `==` and the like refuse None."""
+    return x.Compare(condition, column, x.Constant(value))
+
+
 def drawn(r: random.Random, depth: int) -> Expression:
     """A condition in which chains and runs of equalities are frequent."""
     name = r.choice(NAMES)
@@ -91,9 +96,10 @@ def drawn(r: random.Random, depth: int) -> Expression:
         return r.choice([column.is_null(), column.is_not_null(), col("ok")])
     if dice < 0.85 and name not in ("e", "ok", "x"):
         value = r.choice(VALUES[name])
-        return r.choice([column < value, column >= value, value > column])
+        return r.choice([compared("lt", column, value), compared("ge", column, value), compared("lt", column, value)])
     value = r.choice([each for each in VALUES[name] if each == each] or [None])
-    return r.choice([column == value, column != value, ~(column == value), x.Compare("eq", x.Constant(value), column)])
+    same, other = compared("eq", column, value), compared("ne", column, value)
+    return r.choice([same, other, ~same, x.Compare("eq", x.Constant(value), column)])
 
 
 def run(r: random.Random) -> list[Expression]:
@@ -104,7 +110,7 @@ def run(r: random.Random) -> list[Expression]:
     for _ in range(r.randint(2, 7)):
         value = r.choice([each for each in VALUES[name] if each == each])
         column = col(name)
-        made.append(column == value if is_equal else column != value)
+        made.append(compared("eq" if is_equal else "ne", column, value))
         if r.random() < 0.1:
             name = r.choice(NAMES)
     return made
