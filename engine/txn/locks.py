@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1
 
+_WAIT_FOR_EACH_OTHER = "two transactions wait for each other; this one was rolled back, run it again"
+
 
 class LockHolder(Protocol):
     """A transaction as the lock table sees it."""
@@ -131,7 +133,7 @@ class LockTable:
             while (victim := self._victim(txn, holders, victims)) is not None:
                 if victim is txn:
                     self.deadlocks += 1
-                    raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+                    raise Deadlock(_WAIT_FOR_EACH_OTHER)
                 victims.append(victim)
             self.waits += 1
             self.waiting[txn] = waiter
@@ -159,7 +161,7 @@ class LockTable:
                     self._forget(txn)
         if waiter.is_victim:
             self.deadlocks += 1
-            raise Deadlock("two transactions wait for each other; the younger was rolled back, run it again")
+            raise Deadlock(_WAIT_FOR_EACH_OTHER)
         if not woken:
             self._failure.check()
             self.timeouts += 1

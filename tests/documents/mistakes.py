@@ -340,13 +340,12 @@ def snapshot_too_old(path: Path) -> object:
     return snapshot["item"].get(1)
 
 
-def primary_lost(path: Path) -> object:
-    db = _store(path)
-    secret = b"s" * 32
-    with tm.serve_calls(db, "127.0.0.1:0", secret) as serving, tm.connect([serving.address], secret) as remote:
-        with remote.transaction() as txn:
-            serving.close()
-            return txn.get("item", 1)
+def primary_lost(_path: Path) -> object:
+    def ask(_what: object) -> None:
+        raise tm.PeerError("the other side shut the link; connect again")
+
+    own = _stub(check=lambda: None, link=_stub(ask=ask), _lose=lambda: None, txid=4_711)
+    return RemoteTransaction.ask(own, "get")
 
 
 # --- OutcomeUnknown -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the directory of a new store may hold, and what a path without a store is told (ADR 0025, F30)."""
+"""What the directory of a new store may hold, and the error for a path without a store (ADR 0025, F30)."""
 
 from __future__ import annotations
 
