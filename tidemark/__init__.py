@@ -102,6 +102,7 @@ from tidemark.engine.base.options import Options
 from tidemark.engine.files.private_files import read_secret
 from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.programs.interpreter import Assembler, Program
+from tidemark.engine.rows.row import Row
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import (
     MAXVALUE,
@@ -275,6 +276,7 @@ __all__ = [
     "RemoteDatabase",
     "RestoreUnfinished",
     "Retryable",
+    "Row",
     "RowNotFound",
     "RowTooLarge",
     "Scan",

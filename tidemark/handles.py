@@ -71,7 +71,7 @@ class TableReads(ABC):
 
     @abstractmethod
     def get(self, key: Any) -> Any:
-        """Return the row with this key as a named tuple, or None."""
+        """Return the row with this key (a `Row`), or None."""
 
     def scan(
         self,
@@ -89,7 +89,7 @@ class TableReads(ABC):
     ) -> Scan:
         """Return a scan of the table.
 
-        Iterate over it for named tuples; use `batches`, `to_arrow`, `to_pandas` or `to_numpy`; or add up rows with
+        Iterate over it for rows; use `batches`, `to_arrow`, `to_pandas` or `to_numpy`; or add up rows with
         `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
 
         Args:
@@ -282,7 +282,7 @@ class TableHandle(TableReads):
         self._alone(row_operations.write, row)
 
     def get(self, key: Any, *, index: str | None = None) -> Any:
-        """Return the committed row with this key as a named tuple, or None.
+        """Return the committed row with this key (a `Row`), or None.
 
         Args:
             key: A value, or a tuple for a key of several columns.

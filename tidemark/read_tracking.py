@@ -69,9 +69,9 @@ def track_row(txn: Transaction, table: Table, row: Any) -> None:
     """Log the read of one row (a tuple of all its columns)."""
     import pyarrow as pa
 
-    names, key = table.format.names, {}
+    key = {}
     for column in table.definition.columns:
         if column.name in table.definition.primary_key:
             kind = pa.string() if isinstance(column.type, Enum) else column.type.arrow_type()
-            key[column.name] = pa.array([row[names.index(column.name)]], kind)
+            key[column.name] = pa.array([row[column.name]], kind)
     track_reads(txn, table, pa.RecordBatch.from_pydict(key))

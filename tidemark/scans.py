@@ -1,13 +1,11 @@
-"""Read a table, or the rows that a condition accepts, as named tuples, Arrow, pandas, NumPy or aggregates.
+"""Read a table, or the rows that a condition accepts, as rows, Arrow, pandas, NumPy or aggregates.
 
 Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -24,6 +22,7 @@ from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
+from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.types import Timestamp
 
 if TYPE_CHECKING:
@@ -62,12 +61,6 @@ class ByIndex:
 
 
 NO_INDEX = ByIndex()
-
-
-@functools.lru_cache(64)
-def row_class(names: tuple[str, ...]) -> Any:
-    """Return the class of rows with these columns; creating one takes longer than a small scan."""
-    return namedtuple("Row", names, rename=True)
 
 
 Progress = Callable[[int, int, str], None]
@@ -258,7 +251,7 @@ class Scan:
         neither.
 
         Returns:
-            A named tuple.
+            A row (`Row`) with their names.
 
         Raises:
             ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
@@ -443,7 +436,8 @@ class Scan:
                 # A row may have moved out of the range of the index before it was locked; it is left out.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1
-                    yield make(row[place] for place in places)
+                    values = tuple(row)
+                    yield make([values[place] for place in places])
                 if is_last:
                     return
 
@@ -460,8 +454,7 @@ class Scan:
     def _is_in_range(self, row: Any) -> bool:
         if self._index is None or self._keys is None:
             return True
-        names = self._table.format.names
-        return self._keys.holds([row[names.index(name)] for name in self._index_columns])
+        return self._keys.holds([row[name] for name in self._index_columns])
 
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""

@@ -99,7 +99,7 @@ class Transaction(EngineTransaction):
         row_operations.write(self, self._table(table), row)
 
     def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
-        """Return the row with this key as a named tuple, or None; the transaction's own changes are seen.
+        """Return the row with this key (a `Row`), or None; the transaction's own changes are seen.
 
         Args:
             key: A value, or a tuple for a key of several columns.
@@ -366,7 +366,7 @@ class Transaction(EngineTransaction):
         """Return a scan of the table: each row as committed when the scan reaches it, or as this transaction has
         changed it.
 
-        Iterate over it for named tuples, or use the other calls of `Scan`. With a lock, each row is judged again once
+        Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is judged again once
         it is locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
 
         Args:

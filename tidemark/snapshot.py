@@ -184,7 +184,7 @@ class SnapshotTable(TableReads):
         return self._table.definition
 
     def get(self, key: Any) -> Any:
-        """Return the row with this key as a named tuple, or None.
+        """Return the row with this key (a `Row`), or None.
 
         Raises: TypeMismatch and ValueOutOfRange for a key.
 

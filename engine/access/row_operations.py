@@ -339,7 +339,7 @@ def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
 
 
 def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
-    """Return the row with this key as a named tuple, as this transaction sees it, or None.
+    """Return the row with this key, as this transaction sees it, or None.
 
     lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
     """
@@ -391,7 +391,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
 
 
 def get_committed(table: Table, key: Any) -> Any:
-    """Return the committed row with this key as a named tuple, or None: the hot path without a transaction."""
+    """Return the committed row with this key, or None: the hot path without a transaction."""
     row_format = table.format
     if table.is_dropped:
         check_table(table)

@@ -140,7 +140,7 @@ def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bo
 
 
 def get(snapshot: Snapshot, table: Table, key: Any) -> Any:
-    """Return the row that had this key, as a named tuple, or None. Raises: TypeMismatch, and as `read_rows`."""
+    """Return the row that had this key, or None. Raises: TypeMismatch, and as `read_rows`."""
     snapshot.check()
     words = table.format.encode_key(key)
     one = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)

@@ -180,7 +180,7 @@ def locked_key(txn: Transaction, table: Table, index: StoredUnique, lookups: Loo
 
 
 def get(txn: Transaction | None, table: Table, key: Any, name: str, lock: str | None = None) -> Any:
-    """Return the row with this key of a unique index as a named tuple, or None. lock: None, "shared" or "exclusive"."""
+    """Return the row with this key of a unique index, or None. lock: None, "shared" or "exclusive"."""
     check_table(table)
     index = table.unique(name)
     lookups = one_key(index.tree.shape, table.name, key)

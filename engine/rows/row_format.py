@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +28,7 @@ from tidemark.engine.base.errors import (
     RowTooLarge,
     TypeMismatch,
 )
+from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import Changes, RowPart, image_words, key_pieces
 from tidemark.engine.rows.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
 from tidemark.engine.schema.added_columns import to_var
@@ -56,7 +55,7 @@ class RowFormat:
     """The row image of one table version: geometry, encoder, decoder.
 
     `fixed_words` is F, `key_words` is K (0 if the key is in the var part), `single_int_key` is True if the canonical
-    key is one word equal to the key's int. `Row` is the named tuple class of the table. `has_disk` is True if images
+    key is one word equal to the key's int. `Row` is the class of the table's rows. `has_disk` is True if images
     have a disk part, after everything else; `disk_words` is its words if they are equal in all rows, else 0.
     """
 
@@ -81,8 +80,7 @@ class RowFormat:
             len(self.key_columns) == 1 and isinstance(key_type, Integer) and (key_type.signed or key_type.bits < 64)
         )
         self.is_read_by_int = self.single_int_key and not self.has_disk
-        # Column names that are not identifiers become _0, _1, … by position.
-        self.Row: Any = namedtuple("Row", self.names, rename=True)  # type: ignore[misc]
+        self.Row: Any = row_class(self.names)
         self._prepare_fixed()
         self._prepare_direct()
         self._prepare_key()
@@ -148,7 +146,7 @@ class RowFormat:
         if layout.has_var or layout.null_bytes or self.has_disk or layout.dropped or any(self._converters):
             return None
         unpack = self._packer.unpack_from
-        make = partial(tuple.__new__, self.Row)
+        make = self.Row._make
         order = [place.position for place in layout.fixed_places]
         if order == sorted(order):
 
@@ -322,7 +320,7 @@ class RowFormat:
         return memory, whole - memory
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """Return the row at a word offset as a named tuple.
+        """Return the row at a word offset.
 
         var_buffer: the parts after the fixed image; None: they follow it in `buffer`.
         """

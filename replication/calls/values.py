@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -27,6 +25,7 @@ from tidemark.engine.base import errors, limits
 from tidemark.engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
 from tidemark.engine.programs import expressions
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import from_json as type_from_json
@@ -86,7 +85,6 @@ NODES = {
 FIELDS_MAX = limits.COLUMNS_MAX + 16  # columns and hidden fields of a row
 FIELD_CHARACTERS_MAX = 4 * limits.NAME_CHARACTERS_MAX
 ROW_CLASSES_MAX = 64  # per message
-ROW_CLASSES_KEPT = 64
 # Declared types of the fields of expressions that hold other nodes.
 _ONE, _MANY = "Expression", "tuple[Expression, ...]"
 Definitions = Callable[[str], TableDefinition]
@@ -174,7 +172,7 @@ class _Building:
             made = self._classes[key] = _row_class_of(key)
             if len(self._classes) > ROW_CLASSES_MAX:
                 raise FrameRejected(f"rows of more than {ROW_CLASSES_MAX} kinds came in one message")
-        return made._make(values)
+        return made(*values)
 
 
 # --- out ------------------------------------------------------------------------------------------
@@ -280,12 +278,7 @@ def _row_class_of(names: tuple[str, ...]) -> Any:
         raise FrameRejected("a row does not have the columns it names")
     if any(len(name) > FIELD_CHARACTERS_MAX for name in names):
         raise FrameRejected(f"a row names a column of more than {FIELD_CHARACTERS_MAX} characters")
-    return _row_class(names)
-
-
-@lru_cache(maxsize=ROW_CLASSES_KEPT)
-def _row_class(names: tuple[str, ...]) -> Any:
-    return namedtuple("Row", names, rename=True)
+    return row_class(names)
 
 
 def _expression_of(nodes: Any) -> expressions.Expression:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
+from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import qualified_name
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog.index import Position
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.2  # how soon a waiting reader sees that the store has failed
 
 
 class Change(NamedTuple):
-    """One row change. `before` and `after` are named tuples of the table's columns at that time, None if the binlog has
+    """One row change. `before` and `after` are rows with the table's columns at that time, None if the binlog has
     no such image; a column that the image lacks is None.
     """
 
@@ -67,7 +67,7 @@ class EpochChanges:
     def rows(self) -> Iterator[Change]:
         """Yield the changes one by one."""
         for batch in self.batches():
-            kind = namedtuple("Row", batch.columns, rename=True)  # type: ignore[misc]
+            kind = row_class(tuple(batch.columns))
             images = [_tuples(image, batch, kind) for image in (batch.before, batch.after)]
             for row in range(batch.rows):
                 before, after = (None if each is None else each[row] for each in images)
@@ -97,7 +97,7 @@ def _tuples(image: pa.RecordBatch | None, batch: ChangedRows, kind: Any) -> list
     held = {name: image.column(name).to_pylist() for name in image.schema.names}
     nothing = [None] * batch.rows
     columns = [held.get(name, nothing) for name in batch.columns]
-    return [kind._make(values) for values in zip(*columns, strict=True)]
+    return list(map(kind._make, zip(*columns, strict=True)))
 
 
 class Changes:

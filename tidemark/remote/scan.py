@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error
 from tidemark.engine.rows.column_output import to_numpy, to_pandas
+from tidemark.engine.rows.row import row_class
 from tidemark.remote.forwarded import forwarded
 from tidemark.scans import ByIndex, Scan
 
@@ -88,9 +88,9 @@ class RemoteScan:
             self._close()
 
     def __iter__(self) -> Iterator[Any]:
-        row_class: Any = namedtuple("Row", self.schema().names, rename=True)  # type: ignore[misc]
+        make = row_class(tuple(self.schema().names))._make
         for batch in self.batches():
-            yield from map(row_class._make, zip(*[column.to_pylist() for column in batch.columns], strict=True))
+            yield from map(make, zip(*[column.to_pylist() for column in batch.columns], strict=True))
 
     def __next__(self) -> Any:
         if self._rows is None:
