@@ -248,6 +248,42 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         """What the opening found and did, phase by phase."""
         return self._opened.report.to_dict()
 
+    def set_conflict_function(self, table: str, function: str | None, exceptions: bool = False) -> None:
+        """Set how this site decides about changes of a table that arrive from other sites, or remove that.
+
+        Writes the table's row of `mysql.ndb_replication` for the `server_id` of this store. With any row, changes of
+        the table are logged as updates with whole rows from now on (`binlog_type` 7). An applier reads the row at its
+        next start. Other nodes of a group log by it after they are opened again.
+
+        Args:
+            table: The name of the table.
+            function: As in `docs/replication.md`, such as "NDB$EPOCH_TRANS" or "NDB$MAX(version)". None: no function,
+                as the secondary of NDB$EPOCH needs it; an exceptions table stays.
+            exceptions: Whether to create the exceptions table, the table's name with `$EX`, if it is missing. Each row
+                that is refused leaves a row there: operation, cause, transaction, and the columns of the primary key.
+
+        Durable on return: row and exceptions table.
+
+        Raises:
+            NoSuchTable: There is no such table.
+            NoSuchColumn: The table lacks the column of the function.
+            SchemaInvalid: The function is unknown, or does not fit the table or this store.
+            Rejected: The store has no `server_id`, or the table is not logged at all.
+            StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> with tm.open("shop", server_id=1, log_bin="binlog", redo_log="16 MiB") as store:
+            ...     columns = [tm.Column("id", tm.Int64), tm.Column("version", tm.UInt64)]
+            ...     stock = store.create_table("shop.stock", columns, "id")
+            ...     store.set_conflict_function("shop.stock", "NDB$MAX(version)", exceptions=True)
+            ...     [(row["function"], row["exceptions"]) for row in store.check_replication()["tables"]]
+            [('NDB$MAX(version)', 'shop.stock$EX')]
+        """
+        self.check_usable()
+        from tidemark.sites.conflict_functions import set_conflict_function
+
+        set_conflict_function(self, self._values, self._made, table, function, exceptions)
+
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
         """Begin a transaction of this thread; use it with `with`.

@@ -294,5 +294,6 @@ class ReadOnlyDatabase(StoreReads):
         drop_index
     ) = _refuse
     add_column = drop_column = rename = rename_column = set_default = widen_column = _refuse
+    set_conflict_function = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse

@@ -111,11 +111,15 @@ class SchemaCalls(StoreReads):
 
     def _create(self, definition: TableDefinition) -> TableHandle:
         system_tables.refuse_wrong(definition)
-        table = self._store.create_table(definition)
-        self._refresh_catalog()
+        table = self._made(definition)
         if definition.name.endswith(EXCEPTIONS_SUFFIX):
             self._tell_of_exceptions(definition)
         return TableHandle(self._store, table)
+
+    def _made(self, definition: TableDefinition) -> Table:
+        table = self._store.create_table(definition)
+        self._refresh_catalog()
+        return table
 
     def _tell_of_exceptions(self, definition: TableDefinition) -> None:
         """Log what is wrong with an exceptions table at its creation, before the first conflict needs it."""

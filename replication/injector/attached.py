@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.follower import EpochChanges, LogFollower
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.replication.channel.status_report import ReplicationStatus
 
@@ -271,6 +272,24 @@ class AttachedBinlog:
             if name in ("log_apply_status", "log_orig") and status is not None:
                 # These options decide how this one table is logged, from the next epoch on.
                 capture(self._store, self.rules, [status])
+
+    def check_logged(self, definition: TableDefinition) -> None:
+        """Check that a table is logged, so that `set_up` may change how. Raises: Rejected."""
+        with self.turn:
+            if self.rules.rule_of(definition).rule is None:
+                # The log has no before-images of its changes so far.
+                raise Rejected(
+                    f"{definition.name} is not logged (binlog_type 1); delete its row of mysql.ndb_replication, open"
+                    " the store again, and repeat the call",
+                    table=definition.name,
+                )
+
+    def set_up(self, definition: TableDefinition) -> None:
+        """Log a table by its row of `mysql.ndb_replication` from now on, as after an opening."""
+        table = self._store.tables.get(definition.name)
+        if table is not None:
+            with self.turn:
+                capture(self._store, self.rules, [table])
 
     @property
     def tracks_reads(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidemark.engine.schema.names import is_system_table
 from tidemark.recovery.verification.binlog_check import Altered, LoggedRows, Piece
 from tidemark.replication.applier.setups import rows_of
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
@@ -99,7 +100,7 @@ class KeptBinlog:
         rules = endpoint.log().rules
         tables = [table.definition for table in list(endpoint.store.tables.values())]
         return not endpoint.replication_rows() or all(
-            rules.rule_of(each).rule is not None for each in tables if not each.name.startswith("mysql.")
+            rules.rule_of(each).rule is not None for each in tables if not is_system_table(each.name)
         )
 
 

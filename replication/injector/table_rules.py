@@ -20,7 +20,7 @@ from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.key_hashes import hash_images
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import SYSTEM_DATABASE
+from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from tidemark.engine.txn.before_images import set_capture
 from tidemark.replication.binlog.row_plan import TablePlans
@@ -81,11 +81,6 @@ class LoggedTable:
         return hashes >> TAG_BITS
 
 
-def is_system(name: str) -> bool:
-    """Whether a table is in the database `mysql`, whose tables are not logged."""
-    return name.startswith(SYSTEM_DATABASE + ".")
-
-
 class TableRules:
     """The rules of the tables of one store."""
 
@@ -112,7 +107,7 @@ class TableRules:
         if name == NDB_APPLY_STATUS:
             is_wanted = self._values["log_apply_status"] or self._values["log_orig"]
             made = TableRule(image_rule(3, self.options) if is_wanted else None)
-        elif is_system(name):
+        elif is_system_table(name):  # exceptions tables too: they record what this site refused
             made = TableRule(None)
         else:
             made = self._made(name)

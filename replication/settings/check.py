@@ -106,7 +106,10 @@ def _check_ids(
     report: ReplicationReport, site: SiteSettings, rows: Iterable[ReplicationRow], peer: Peer | None
 ) -> None:
     if site.server_id == 0:
-        report.notes.append("server_id is 0: this site does not replicate; give it a server_id of its own")
+        report.notes.append(
+            "server_id is 0: this site does not replicate, and only rows for any server id count; give its server_id"
+            " (`tidemark check --replication -o server_id=N`, `tm.open(..., server_id=N)`)"
+        )
     if peer is not None and peer.server_id == site.server_id:
         report.problems.append(f"both sites have server_id {site.server_id}; give one of them another")
     for row in rows:

@@ -26,7 +26,8 @@ class FunctionDefinition:
     counts its row conflicts. `is_epoch`: it compares epochs, and realigns the source by refreshing rejected rows.
     `is_transactional`: it rejects whole transactions. `has_roles`: it depends on the conflict role of the site.
     `is_delete_delete_conflict`: if it is transactional, deleting a missing row rejects the transaction.
-    `wants_exceptions_table`: set-up remarks that no usable exceptions table exists.
+    `wants_exceptions_table`: set-up remarks that no usable exceptions table exists. `decides_inserts`: a write of a row
+    that exists is compared, not refused. `ignores_old_value`: a delete does not depend on the column's value before it.
     """
 
     name: str
@@ -37,20 +38,24 @@ class FunctionDefinition:
     has_roles: bool = False
     is_delete_delete_conflict: bool = False
     wants_exceptions_table: bool = False
+    decides_inserts: bool = False
+    ignores_old_value: bool = False
 
 
 # In the order in which names are tried: a name comes before each of its own prefixes.
 FUNCTIONS: Final = (
-    FunctionDefinition("NDB$MAX_INS", COLUMN, "conflict_fn_max_ins"),
-    FunctionDefinition("NDB$MAX_DEL_WIN_INS", COLUMN, "conflict_fn_max_del_win_ins"),
-    FunctionDefinition("NDB$MAX_DELETE_WIN", COLUMN, "conflict_fn_max_del_win"),
+    FunctionDefinition("NDB$MAX_INS", COLUMN, "conflict_fn_max_ins", decides_inserts=True),
+    FunctionDefinition(
+        "NDB$MAX_DEL_WIN_INS", COLUMN, "conflict_fn_max_del_win_ins", decides_inserts=True, ignores_old_value=True
+    ),
+    FunctionDefinition("NDB$MAX_DELETE_WIN", COLUMN, "conflict_fn_max_del_win", ignores_old_value=True),
     FunctionDefinition("NDB$MAX", COLUMN, "conflict_fn_max"),
     FunctionDefinition("NDB$OLD", COLUMN, "conflict_fn_old", wants_exceptions_table=True),
     FunctionDefinition("NDB$EPOCH2_TRANS", BITS, "conflict_fn_epoch2_trans", True, True, True, True, True),
     FunctionDefinition("NDB$EPOCH2", BITS, "conflict_fn_epoch2", True, False, True, False, True),
     FunctionDefinition("NDB$EPOCH_TRANS", BITS, "conflict_fn_epoch_trans", True, True, False, False, True),
     FunctionDefinition("NDB$EPOCH", BITS, "conflict_fn_epoch", True, False, False, False, True),
-    FunctionDefinition("TM$GREATEST", COLUMN, "conflict_fn_greatest"),
+    FunctionDefinition("TM$GREATEST", COLUMN, "conflict_fn_greatest", decides_inserts=True, ignores_old_value=True),
 )
 BY_NAME: Final = {function.name: function for function in FUNCTIONS}
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 from tidemark.engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
 from tidemark.engine.schema.types import Enum as EnumType
 from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
@@ -22,8 +24,6 @@ from tidemark.replication.conflict.causes import Cause, OperationType
 from tidemark.replication.settings.finding import Finding
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.column import Column
-    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
 PREFIX = "NDB$"
@@ -289,6 +289,24 @@ class _Reader:
             return
         details = f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
         self.fault(place, "extra column is not nullable and has no default", details)
+
+
+def exceptions_definition(main: TableDefinition) -> TableDefinition:
+    """Return the definition of an exceptions table: what was refused, why, and the key of the row."""
+    first = (
+        Column("NDB$server_id", UInt32),
+        Column("NDB$master_server_id", UInt32),
+        Column("NDB$master_epoch", UInt64),
+        Column("NDB$count", UInt32),
+    )
+    columns = (
+        *first,
+        Column(OP_TYPE, EnumType(*(each.name for each in OperationType))),
+        Column(CFT_CAUSE, EnumType(*(each.name for each in Cause))),
+        Column(ORIG_TRANSID, UInt64, nullable=True),
+        *(Column(main.columns[place].name, main.columns[place].type) for place in sorted(main.key_positions)),
+    )
+    return TableDefinition(0, 1, main.name + EXCEPTIONS_SUFFIX, columns, tuple(each.name for each in first))
 
 
 def plan_exceptions(

@@ -150,9 +150,21 @@ def _remarks(
     if definition.has_roles and site.role == Role.NONE:
         text = f"conflict role is NONE: the applier stops at the first change that {function.name} decides; set a role"
         remarks.append(Finding("no conflict role", text))
-    if binlog.is_minimal and not definition.has_roles:
+    if binlog.is_minimal and binlog.is_update and not definition.has_roles:
         text = f"binlog_type 8 or 9 leaves columns out that {function.name} needs in before-images; give 7"
         remarks.append(Finding("minimal images", text))
+    if definition.argument == COLUMN and not binlog.is_update and not definition.decides_inserts:
+        text = (
+            f"updates are logged as writes, which {function.name} at another site refuses as inserts of rows that"
+            " exist; give binlog_type 7"
+        )
+        remarks.append(Finding("updates logged as writes", text))
+    elif definition.argument == COLUMN and not (binlog.is_full or binlog.is_minimal or definition.ignores_old_value):
+        text = (
+            f"deletes are logged with their keys alone, so {function.name} at another site cannot compare"
+            f" {function.column}; give binlog_type 7"
+        )
+        remarks.append(Finding("deletes without images", text))
     if definition.wants_exceptions_table and plan is None:
         text = f"no usable exceptions table: {function.name} rejects rows without recording them"
         remarks.append(Finding("no exceptions table", text))

@@ -94,6 +94,11 @@ def test_function_that_is_not_active_is_a_problem(rows: list[ReplicationRow], wo
         ([row("NDB$EPOCH(0)")], "low epoch resolution"),
         ([row("NDB$EPOCH2()")], "conflict role is NONE"),
         ([row("NDB$MAX(stamp)", binlog_type=8)], "leaves columns out"),
+        ([row("NDB$MAX(stamp)", binlog_type=2)], "updates are logged as writes, which NDB$MAX at another site refuses"),
+        ([row("NDB$OLD(stamp)", binlog_type=3)], "updates are logged as writes, which NDB$OLD at another site refuses"),
+        ([row("NDB$MAX_DELETE_WIN(stamp)", binlog_type=0)], "updates are logged as writes"),
+        ([row("NDB$MAX(stamp)", binlog_type=6)], "deletes are logged with their keys alone"),
+        ([row("NDB$MAX_INS(stamp)", binlog_type=2)], "deletes are logged with their keys alone"),
         ([row(None, binlog_type=5)], "binlog_type 5 is not used"),
         ([row(None, table="nobody")], "row d.nobody:0 of mysql.ndb_replication matches no table"),
         ([row("NDB$MAX(stamp)", table="t%"), row(None, table="%t")], "Ambiguous"),
@@ -102,6 +107,18 @@ def test_function_that_is_not_active_is_a_problem(rows: list[ReplicationRow], wo
 def test_what_works_otherwise_than_one_may_think_is_a_note(rows: list[ReplicationRow], words: str) -> None:
     found = report(*rows)
     assert found.problems == [] and any(words in note for note in found.notes), found
+
+
+@pytest.mark.parametrize(
+    ("function", "binlog_type"),
+    [("NDB$MAX_INS", 3), ("NDB$MAX_DEL_WIN_INS", 2), ("NDB$MAX_DELETE_WIN", 6), ("NDB$OLD", 7), ("NDB$MAX", 7)],
+)
+def test_way_of_logging_that_suffices_is_no_note(function: str, binlog_type: int) -> None:
+    assert report(row(f"{function}(stamp)", binlog_type=binlog_type)).notes == []
+
+
+def test_site_without_an_id_learns_how_to_give_it() -> None:
+    assert any("check --replication -o server_id=N" in note for note in report(site=SiteSettings(0)).notes)
 
 
 def test_row_for_another_server_is_about_a_table_there_is() -> None:

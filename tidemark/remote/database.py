@@ -129,6 +129,7 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
     drop_column = forwarded(Database.drop_column)
     rename = forwarded(Database.rename)
     rename_column = forwarded(Database.rename_column)
+    set_conflict_function = forwarded(Database.set_conflict_function)
     set_default = forwarded(Database.set_default)
     widen_column = forwarded(Database.widen_column)
     add_partition = forwarded(Database.add_partition)

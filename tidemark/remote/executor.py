@@ -62,6 +62,7 @@ OF_SCHEMA = frozenset(
         "add_column",
         "drop_column",
         "rename",
+        "set_conflict_function",
         "rename_column",
         "set_default",
         "widen_column",
