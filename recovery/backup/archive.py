@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
+from tidemark.engine.files.firm import copy_file
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.engine.log.reader import LogReader
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.archive")
 SEGMENT_BYTES = 16 << 20
-PIECE_BYTES = 1 << 20
 
 
 class Archive:
@@ -48,7 +48,7 @@ class Archive:
         """files: of the store; place: one that no other archive writes to. No local checkpoint may be published during
         this call, and later ones only after `reach`. `Archiver` ensures this as a follower of the store.
 
-        Raises: ForeignFile if the log of another store is archived there.
+        Raises: ForeignFile if another log is archived there: of another store, or of another member of its group.
         """
         self._store = store
         self._files = files
@@ -56,16 +56,20 @@ class Archive:
         self._timeline = timeline
         self._place = place
         self._turn = threading.Lock()
-        self._log = LogReader(files, geometry, identity[0], open_files(files, geometry, False))
-        for folder in (FOLDER, SPOOL_FOLDER, LOAD_FOLDER):
-            if not place.exists(folder):
-                place.make_directory(folder)
-        place.sync_directory("")
         self.last_epoch = 0
         self.segments = 0
         self.bytes_written = 0
-        self._at = self._start()
-        self._hold(self._at[0])
+        self._log = LogReader(files, geometry, identity[0], open_files(files, geometry, False))
+        try:
+            for folder in (FOLDER, SPOOL_FOLDER, LOAD_FOLDER):
+                if not place.exists(folder):
+                    place.make_directory(folder)
+            place.sync_directory("")
+            self._at = self._start()
+            self._hold(self._at[0])
+        except BaseException:
+            self._log.close()
+            raise
 
     @property
     def place_has_failed(self) -> bool:
@@ -86,24 +90,38 @@ class Archive:
                 raise ForeignFile(f"{name} belongs to another store; archive into another place", file=name)
             if segment.timeline == self._timeline:
                 found.append(segment)
-        newest = self._durable(found)
-        if newest is None or newest.end_lsn < tail[0]:
-            return tail
-        self.last_epoch = newest.last_epoch
-        return newest.next
-
-    def _durable(self, found: list[Segment]) -> Segment | None:
-        """Return the last whole segment, made durable; None if there is none. Older segments need no sync: each was
-        durable before the next was written.
-        """
-        for segment in reversed(found):
+        for segment in reversed(found):  # older ones need no sync: each was durable before the next was written
             try:
-                firm_up(self._place, segment)
+                last = firm_up(self._place, segment)
             except BackupDamaged as error:
                 _log.warning("%s; its groups are archived again if the log has them", error)
-            else:
-                return segment
-        return None
+                continue
+            if segment.next < tail:
+                break
+            self._check_ours(segment, last, tail)
+            self.last_epoch = segment.last_epoch
+            return segment.next
+        return tail
+
+    def _check_ours(self, segment: Segment, last: GroupRead, tail: tuple[int, int]) -> None:
+        """Check that this log continues a segment. Members of a node group are one store with a log each, and a member
+        that copies everything begins its log again. Raises: ForeignFile.
+        """
+        (lsn, sequence), log = segment.next, self._store.log
+        durable_lsn = log.durable_lsn
+        if lsn < durable_lsn:
+            is_ours = self._log.group_at(lsn, sequence) is not None
+        else:
+            is_ours = (lsn, sequence) == (durable_lsn, log.durable_sequence + 1)
+        if is_ours and (last.lsn, last.sequence) >= tail:
+            own = self._log.group_at(last.lsn, last.sequence)
+            is_ours = own is not None and np.array_equal(own.words, last.words)
+        if not is_ours:
+            raise ForeignFile(
+                f"{segment.name} is not of this log: another member of the node group archived there, or this one"
+                " before it copied everything; archive into another place and make a full backup there",
+                file=segment.name,
+            )
 
     def _hold(self, lsn: int | None) -> None:
         with self._store.latch:
@@ -158,7 +176,10 @@ class Archive:
             what = referred(group)
             if what is not None:
                 for file in what.files:
-                    self._copy_records(file.name, file.size_bytes)
+                    if place.exists(file.name):
+                        place.unlink(file.name)
+                    # `verify` below finds a copy that is too short.
+                    self.bytes_written += copy_file(self._files, file.name, place, file.name, file.size_bytes)
                 for folder in sorted({name.partition("/")[0] for name in what.names}):
                     place.sync_directory(folder)
                 SpoolReader(place, self._identity[0], what).verify()
@@ -168,24 +189,6 @@ class Archive:
         self.last_epoch = segment.last_epoch
         self.segments += 1
         self.bytes_written += segment.size_bytes
-
-    def _copy_records(self, name: str, size_bytes: int) -> None:
-        """Copy a file of records. Durable on return: its content."""
-        place = self._place
-        if place.exists(name):
-            place.unlink(name)
-        source, target = self._files.open(name), place.create(name)
-        try:
-            buffer = np.empty(PIECE_BYTES, dtype=np.uint8)
-            for offset in range(0, size_bytes, PIECE_BYTES):
-                piece = buffer[: min(PIECE_BYTES, size_bytes - offset)]
-                self._files.pread_into(source, offset, piece)
-                place.pwrite(target, offset, piece)
-            place.fdatasync(target)
-        finally:
-            self._files.close(source)
-            place.close(target)
-        self.bytes_written += size_bytes
 
     def status(self) -> dict[str, Any]:
         """Return the position of the archive, and its writes since this object was created."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import Error, RedoDamaged, StorageFull
+from tidemark.engine.base.errors import Error, RedoDamaged, StorageFull, StoreClosed
 from tidemark.engine.base.owner import call_owner
 from tidemark.recovery.backup.archive import Archive
 
@@ -46,6 +46,7 @@ class Archiver:
         self.name = name
         self._open_place = open_place
         self._turn = threading.Lock()
+        self._is_closed = False
         self.archive: Archive | None = None
         self._last: dict[str, Any] = {"last_epoch": 0, "lsn": 0, "segments": 0, "bytes_written": 0}
         self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were closed
@@ -69,6 +70,8 @@ class Archiver:
             self._attached()
 
     def _attached(self) -> Archive:
+        if self._is_closed:
+            raise StoreClosed("the store is closed, and its archive with it; open it again")
         if self.archive is None:
             place = self._open_place()
             try:
@@ -140,8 +143,9 @@ class Archiver:
         }
 
     def close(self) -> None:
-        """Stop archiving; the log is then cut without the archive."""
+        """Stop archiving: the log is then cut without the archive, and no later call opens the place again."""
         with self._turn:
+            self._is_closed = True
             self._store.followers.pop("archive", None)
             if self.archive is not None:
-                self.archive.close()
+                self.let_go(self.archive)

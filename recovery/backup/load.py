@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import BackupDamaged, MemoryExhausted
+from tidemark.engine.base.errors import BackupDamaged
 from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory.arena_layout import (
     F_LCP_HAS_VAR,
@@ -27,7 +27,6 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
 from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.fragment_load import EntryDoesNotFit, FragmentLoad, end_load
-from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.backup.entries_kernels import records_of_entries
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import RowsReader
@@ -67,7 +66,7 @@ class BackupLoader:
 
     def load(self, tables: Collection[int]) -> None:
         """Load the fragments of these tables. Raises: BackupDamaged and the errors of `RowsReader.blocks`,
-        MemoryExhausted.
+        PartsOutOfMemory.
         """
         manifest = self._manifest
         for (table_id, number), levels in sorted(manifest.levels.items()):
@@ -126,10 +125,6 @@ class BackupLoader:
     def _refused(self, level: Level) -> Iterator[None]:
         try:
             yield
-        except PartsOutOfMemory as error:
-            raise MemoryExhausted(
-                "the backup's rows do not fit into data_memory; restore with a larger data_memory"
-            ) from error
         except EntryDoesNotFit as error:
             raise self._impossible(level, error.at, error.status) from error
 
@@ -182,10 +177,5 @@ class BackupLoader:
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
         directory = np.zeros(table.table_id + 1, dtype=np.int64)
         directory[table.table_id] = table.handle
-        try:
-            some = Records(records, 0, used, self._manifest.epoch + 1, file=level.place.name)
-            some.replay(DiskReplay(self._store, directory))
-        except PartsOutOfMemory as error:
-            raise MemoryExhausted(
-                f"the rows of {table.name} do not fit into data_memory; restore with a larger data_memory"
-            ) from error
+        some = Records(records, 0, used, self._manifest.epoch + 1, file=level.place.name)
+        some.replay(DiskReplay(self._store, directory))

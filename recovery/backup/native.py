@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import MemoryExhausted, RedoDamaged
+from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.memory.arena_layout import ST_INVARIANT
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.store.disk_replay import DiskReplay
-from tidemark.engine.store.replay import PartsOutOfMemory, Replay
+from tidemark.engine.store.replay import Replay
 from tidemark.recovery.backup.load import BackupLoader
 from tidemark.recovery.backup.restore_kernels import take_epoch
 from tidemark.recovery.backup.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
@@ -57,7 +57,7 @@ class NativeTables:
     def make(self, tables: Collection[int], sections: Sections, identity: bytes) -> int:
         """Load rows, then replay the archived log; return the number of operations. identity: UUID of the new store.
 
-        Raises: BackupDamaged and the like, RedoDamaged, MemoryExhausted, StorageFull.
+        Raises: BackupDamaged and the like, RedoDamaged, PartsOutOfMemory, StorageFull.
         """
         place = (self._store, self._place, self._manifest, lambda: self._relieve(0), self._advance)
         BackupLoader(*place).load(tables)
@@ -81,12 +81,7 @@ class NativeTables:
                 used = int(state[R_USED])
                 if has_disk:
                     self._relieve(used * 8)
-                try:
-                    Records(records, 0, used, epoch, file=section[2]).replay(replay)
-                except PartsOutOfMemory as error:
-                    raise MemoryExhausted(
-                        "the backup does not fit into data_memory; restore with a larger data_memory"
-                    ) from error
+                Records(records, 0, used, epoch, file=section[2]).replay(replay)
             if epoch == ST_INVARIANT:
                 raise RedoDamaged(f"{section[2]} has an invalid record; restore again", file=section[2])
         return replay.operations

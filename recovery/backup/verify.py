@@ -122,7 +122,7 @@ def verify(
         report.add(each)
         if progress is not None:
             progress(min(report.rows_bytes, total), total, "bytes")
-    _note_gaps(report)
+    _note_gaps(report, found.manifests)
     return report
 
 
@@ -213,10 +213,14 @@ def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
         report.note(error, name)
 
 
-def _note_gaps(report: VerifyReport) -> None:
-    """Note gaps. A gap is no problem: a plan says what it can reach."""
-    at: tuple[int, int, int] | None = None
+def _note_gaps(report: VerifyReport, manifests: list[Manifest]) -> None:
+    """Note gaps: segments that do not follow the one before, and the first of a timeline if all its backups are from
+    before it. A gap is no problem: a plan says what it can reach.
+    """
+    at: tuple[int, int, int] = (-1, 0, 0)
     for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):
-        if at is not None and at[0] == timeline and at[1:] != (lsn, sequence):
+        if at[0] != timeline and all(each.log[0] < lsn for each in manifests if each.timeline == timeline):
+            report.notes.append(f"the archive has a gap before {name}: no backup here leads to it")
+        elif at[0] == timeline and at[1:] != (lsn, sequence):
             report.notes.append(f"the archive has a gap before {name}")
         at = (timeline, next_lsn, next_sequence)

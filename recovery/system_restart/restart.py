@@ -17,6 +17,7 @@ can be repeated, and no other byte changes, so a restart that raises an error ca
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ from tidemark.recovery.system_restart.load import (
     Loader,
     Place,
     Progress,
-    out_of_memory,
+    must_fit,
 )
 from tidemark.recovery.system_restart.place import check_place, holds_rows
 from tidemark.recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
@@ -143,7 +144,11 @@ class Restart:
         self._began = now
 
     def run(self) -> Opened:
-        """Restart the store; the caller holds the lock. Durable on return: everything that it shows."""
+        """Restart the store; the caller holds the lock. Durable on return: everything that it shows.
+
+        Raises: Damaged, ForeignFile, Incompatible, IoFailed, StorageFull; ValueOutOfRange for a `through` that is no
+        longer kept; LimitExceeded if an option is too small for the store; the errors of `catch_up`.
+        """
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
@@ -158,16 +163,17 @@ class Restart:
         if self._through is not None:
             sysfile = self._through.sysfile(sysfile)
         self._phase("control files")
-        store, loader, groups, reader = self._restore(sysfile, controls, True)
+        with self._must_fit(sysfile, controls):
+            store, loader, groups, reader = self._restore(sysfile, controls, True)
+            loader.release()
+            self._phase("join")
+            try:
+                caught_up = self._catch_up_with(store, reader)
+                self._build_indexes(store)
+            except BaseException:
+                reader.close()
+                raise
         assert self._disk is not None
-        loader.release()
-        self._phase("join")
-        try:
-            caught_up = self._catch_up_with(store, reader)
-            self._build_indexes(store)
-        except BaseException:
-            reader.close()
-            raise
         store.arena.keep_pages()
         sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
@@ -190,11 +196,20 @@ class Restart:
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
-        store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
-        loader.release()
-        reader.close()
-        self._build_indexes(store)
+        controls = self._controls(sysfile)
+        with self._must_fit(sysfile, controls):
+            store, loader, _, reader = self._restore(sysfile, controls, False)
+            loader.release()
+            reader.close()
+            self._build_indexes(store)
         return store
+
+    def _must_fit(self, sysfile: Sysfile, controls: list[Control]) -> AbstractContextManager[None]:
+        held_bytes = sysfile.durable_lsn
+        if controls:
+            loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
+            held_bytes = loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)
+        return must_fit("the rows in the local checkpoint and the log", held_bytes, self._options)
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
         """Fetch rows from a live node, if there is one. Return where the store's log continues, and the epoch (0: one
@@ -220,10 +235,10 @@ class Restart:
             except DataFileDamaged as found:
                 self._damaged[found.place] = str(found)
                 _log.warning("local checkpoint %d: %s; using the one before", found.place[0], found)
-            except PartsOutOfMemory as error:
+            except PartsOutOfMemory:
                 # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
                 if parts == 1:
-                    raise out_of_memory(_held_bytes(sysfile, controls), self._options.data_memory_bytes) from error
+                    raise
                 parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
@@ -500,11 +515,3 @@ class Restart:
         report.epoch = store.epochs.current
         if controls:
             report.lcp_id, report.lcp_epoch = controls[0].lcp_id, controls[0].epoch
-
-
-def _held_bytes(sysfile: Sysfile, controls: list[Control]) -> int:
-    """Return the bytes of rows that a restart has to load: of the newest local checkpoint, and of the log after it."""
-    if not controls:
-        return sysfile.durable_lsn
-    loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
-    return loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)

@@ -18,6 +18,7 @@ from tidemark.engine.base.errors import (
     ForeignFile,
     Incompatible,
     IoFailed,
+    LimitExceeded,
     MemoryExhausted,
 )
 from tidemark.engine.disk.double_write import FILE_NAME
@@ -360,7 +361,7 @@ def _check_rehearsed(
     """Load the store into memory and verify its rows there."""
     try:
         store = Restart(files, options, clock).rehearse()
-    except MemoryExhausted as error:
+    except LimitExceeded as error:
         report.notes.append(f"rows were not verified: {error.message}")
     except Error as error:
         report.add(f"the store cannot be opened: {error.message}")
