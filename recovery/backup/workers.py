@@ -1,7 +1,9 @@
 """Processes that carry out the tasks of a restore in parallel.
 
-A thread of the restoring process hands a task to each worker process. If a worker dies, only its current attempt is
-lost: another worker gets the task, up to `ATTEMPTS` times in all.
+A thread of the restoring process hands a task to each worker process, one line of its standard input. The worker
+answers with lines of JSON: `{"rows": n}` as rows are done, then `{"report": ...}` or `{"error": ...}`. It ends with its
+input, so it does not outlive the restoring process. If a worker dies, only its current attempt is lost: another worker
+gets the task, up to `ATTEMPTS` times in all.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from tidemark.engine.base import errors
 from tidemark.engine.base.errors import Error, MemoryExhausted, Rejected, TooManyFiles
 from tidemark.engine.files.layer import NO_DESCRIPTOR
 from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import restore_fragment
 
 ATTEMPTS = 3
-COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.worker import serve; serve()"
+ROWS_SAID = 100_000  # rows between two lines of progress
+COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.workers import serve; serve()"
 _NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM})
 
 
@@ -163,3 +167,40 @@ def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
     """Return a task's error as its own class."""
     found = getattr(errors, name, Error)
     return found(message, **evidence) if issubclass(found, Error) else Error(message)
+
+
+# --- in a worker process --------------------------------------------------------------------------
+class _Said:
+    """Rows done since they were last reported."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def advance(self, rows: int) -> None:
+        self.rows += rows
+        if self.rows >= ROWS_SAID:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.rows:
+            _say({"rows": self.rows})
+            self.rows = 0
+
+
+def _say(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def serve() -> None:
+    """Carry out tasks until the input ends."""
+    for line in sys.stdin:
+        said = _Said()
+        try:
+            report = restore_fragment(RestoreTask.from_json(line), said.advance)
+        except Error as error:
+            evidence = {name: value for name, value in error.evidence.items() if isinstance(value, (int, str))}
+            _say({"error": [type(error).__name__, error.message, evidence]})
+            continue
+        said.flush()
+        _say({"report": report.to_json()})

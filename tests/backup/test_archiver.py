@@ -14,8 +14,7 @@ import tidemark as tm
 from tests.backup.support import content, content_of, restored, take
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore
-from tidemark.recovery.backup.archive import Archive
-from tidemark.recovery.backup.archiver import Archiver
+from tidemark.recovery.backup.archive import Archive, Archiver
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.segments import segment_names
 from tidemark.recovery.backup.verify import verify
