@@ -47,9 +47,9 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
-from tidemark.recovery.node_restart.finish import make_recoverable
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
+from tidemark.recovery.node_restart.restart import make_recoverable
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.through import Through
 from tidemark.replication.node_group.codec import decode, encode

@@ -26,7 +26,7 @@ from tidemark.engine.base.owner import call_owner
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
-    from tidemark.recovery.backup.archiver import Archiver
+    from tidemark.recovery.backup.archive import Archiver
     from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from tidemark.recovery.system_restart.restart import Opened
     from tidemark.replication.injector.attached import AttachedBinlog

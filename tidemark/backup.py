@@ -160,7 +160,7 @@ def restore(
         BackupDamaged: A file of the backup or the archive is damaged.
         ForeignFile: The place has a file of another store.
         ValueOutOfRange: `until` is out of reach.
-        MemoryExhausted: The rows do not fit into `data_memory`.
+        LimitExceeded: An option is too small for the rows, such as `data_memory`.
         StorageFull: The disk has no room.
         PositionLost: The binlog begins too late.
         EpochGap: The binlog has an incident.

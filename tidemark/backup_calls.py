@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.recovery.backup.archiver import Archiver
+from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.backup.storage import at_place, open_place
 from tidemark.recovery.backup.writer import BackupWriter
 

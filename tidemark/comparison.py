@@ -50,7 +50,7 @@ def is_store(path: str) -> bool:
 def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
     """Yield one side of a comparison, released at the end of the block.
 
-    Raises: FileMissing, Damaged, Incompatible, MemoryExhausted, StoreFailed, Rejected for an invalid copy.
+    Raises: FileMissing, Damaged, Incompatible, LimitExceeded, StoreFailed, Rejected for an invalid copy.
     """
     with ExitStack() as stack:
         number = None
@@ -126,7 +126,7 @@ def diff(
         NoSuchTable: Neither copy has such a table.
         FileMissing: A path has neither store nor backup.
         Damaged: A file is damaged; a subclass says which.
-        MemoryExhausted: The rows of a store do not fit into `data_memory`.
+        LimitExceeded: The rows of a store do not fit into `data_memory`.
         ValueOutOfRange: `limit` is less than 1.
         Rejected: A copy or `by` is invalid.
         StoreFailed: A store is closed or has failed.

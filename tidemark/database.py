@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
-    from tidemark.recovery.backup.archiver import Archiver
+    from tidemark.recovery.backup.archive import Archiver
     from tidemark.recovery.system_restart.restart import Opened
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.attached import AttachedBinlog

@@ -61,7 +61,7 @@ class LoadCalls:
             >>> job.directory
             'jobs'
         """
-        from tidemark.recovery.load.plan import plan_load
+        from tidemark.recovery.load.commit import plan_load
 
         self.check_usable()
         place = None if directory is None else str(directory)
@@ -138,10 +138,9 @@ class LoadCalls:
         few, is_all = _first_rows(batches)
         if is_all:
             return self._insert(table, few)
-        from tidemark.recovery.load.commit import abort, publish
+        from tidemark.recovery.load.commit import abort, plan_load, publish
         from tidemark.recovery.load.directory import own_directory
         from tidemark.recovery.load.native import write_natively
-        from tidemark.recovery.load.plan import plan_load
 
         job = plan_load(table, self._opened.identity, self._files, self._directory)
         place = None if self._directory is not None else own_directory(self._files)

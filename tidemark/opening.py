@@ -75,7 +75,7 @@ def open_or_attach(
         SchemaInvalid: An option is unknown or out of range.
         FileMissing: There is no store, with `create=False`.
         Rejected: The path is no directory.
-        MemoryExhausted: The rows do not fit into `data_memory`.
+        LimitExceeded: An option is too small for the store, such as `data_memory` for its rows.
         StorageFull: The disk has no room for the log of a new store.
 
     With `read_only` it raises as `ReadOnlyDatabase.refresh`. Durable on return: everything that the restart recovered.

@@ -201,7 +201,7 @@ class ReadOnlyDatabase(StoreReads):
         The new view is loaded next to the old one, so rows take twice their memory for that time. After a restart
         through an older epoch the newest checkpoint may be older than the current view.
 
-        Raises: FileMissing, LcpDamaged, SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld,
+        Raises: FileMissing, LcpDamaged, SysfileDamaged, ForeignFile, Incompatible, LimitExceeded, SnapshotTooOld,
         which leave the view as it is; IoFailed if the directory was moved or is unreadable: open the store again.
 
         Examples:

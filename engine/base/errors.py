@@ -122,7 +122,7 @@ class TransactionTooLarge(Rejected):
 
 
 class LimitExceeded(Rejected):
-    """A limit of `engine/base/limits.py` is exceeded."""
+    """A limit of `engine/base/limits.py` is exceeded, or an option is too small for what is opened or restored."""
 
 
 class ReadOnly(Rejected):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import FileTruncated, IoFailed, PageDamaged
+from tidemark.engine.base.errors import FileTruncated, InvariantBroken, IoFailed, PageDamaged
 from tidemark.engine.disk import cache_layout as c
 from tidemark.engine.disk.double_write import is_page
 from tidemark.engine.disk.frames_kernels import loaded_intact_page, loaded_page
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidemark.engine.sealed.sealed_layout import Words
 
 READ_BYTES_MAX = 512 << 10
+COPY_ATTEMPTS = 100  # one is enough unless a batch is written and filled again in the same moment
 
 
 class Scratch:
@@ -106,15 +107,22 @@ class PageReader:
             first = number
 
     def _load_waiting(self, wanted: Words, at: int, out: Words, how: int) -> bool:
-        """Take a page from its copy if it is on its way to disk; False if it must be read from its place."""
+        """Take a page from its copy if it is on its way to disk; False if it must be read from its place. Raises:
+        InvariantBroken if the copy is not a page.
+        """
         page = int(wanted[at]) & ~c.FRESH_PAGE
         is_pinned = 1 if how & c.CLAIM_PIN else 0
-        while (found := self._behind.find(page)) is not None:
+        for _ in range(COPY_ATTEMPTS):
+            found = self._behind.find(page)
+            if found is None:
+                return False
             # If it is not OK, the batch was written meanwhile and its memory reused (B3): look again.
             if loaded_page(self._mem, self._address, page, *found, is_pinned) == OK:
                 out[at] = c.CLAIM_HIT
                 return True
-        return False
+        raise InvariantBroken(
+            f"the copy of page {page:#x}, which waits to be written, is not a page; open the store again"
+        )
 
     def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
         _, file, offset = run[0]

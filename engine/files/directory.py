@@ -74,15 +74,14 @@ _held_mutex = threading.Lock()
 
 # Directories of `scratch_program`; removed when the interpreter ends.
 _scratch: list[tempfile.TemporaryDirectory[str]] = []
-# Descriptors whose flock pins a file.
-_pins: set[int] = set()
+_pins: set[Pin] = set()
 
 
 def _close_locks_in_child() -> None:
     global _held_mutex
     _held_mutex = threading.Lock()
     while _pins:
-        os.close(_pins.pop())
+        _pins.pop().forget()
     for hold in _held.values():
         if hold.descriptor is not None:
             os.close(hold.descriptor)
@@ -99,15 +98,22 @@ class Pin:
     """A file kept from removal (`PosixFiles.pin`). It does not outlive its process; a forked child does not have it."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        _pins.add(descriptor)
+        self._descriptor: int | None = descriptor
+        _pins.add(self)
 
     def release(self) -> None:
         """Release the pin; a second call does nothing."""
-        if self._descriptor in _pins:
-            _pins.remove(self._descriptor)
+        _pins.discard(self)
+        if self._descriptor is not None:
+            # A child may have been forked before it knew of the pin, and closing here leaves the flock to its copy.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close this process's descriptor; the flock stays with the process that forked this one."""
+        if self._descriptor is not None:
             os.close(self._descriptor)
-        self._descriptor = -1
+            self._descriptor = None
 
 
 class PosixFiles(CheckedFiles):
@@ -166,7 +172,7 @@ class PosixFiles(CheckedFiles):
 
     def pin(self, name: str) -> Pin | None:
         """Keep a file from being removed by any process until the pin is released or this process ends. None if the
-        file is gone or is being removed. Raises: Unsupported where the file system has no locks.
+        file is gone. Raises: Unsupported where the file system has no locks.
         """
         return self._posix.pin(check_name(name))
 
@@ -374,11 +380,12 @@ class _PosixRaw:
         except FileNotFoundError:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            # Waits while another thread or process looks for pins, or removes the file; both take moments.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
             # A flock taken after the removal of the name pins nothing.
             if os.path.samestat(os.fstat(descriptor), self._status(name)):
                 return Pin(descriptor)
-        except (BlockingIOError, FileNotFoundError):
+        except FileNotFoundError:
             pass
         except OSError as cause:
             os.close(descriptor)
@@ -456,6 +463,7 @@ class _PosixRaw:
                 del _held[identity]
             descriptor, hold.descriptor = hold.descriptor, None
             self._hold = None  # only now: after a MemoryError in the line above `unlock` is called again
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # as in `Pin.release`
             os.close(descriptor)
 
     def check_place(self) -> None:

@@ -7,6 +7,7 @@ the pages as clean, and a second sync does not write them.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import StorageFull
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
 
 PIECE_BYTES = 256 << 10
+COPIED_BYTES = 1 << 20
 MIB = 1 << 20
 
 
@@ -38,6 +40,25 @@ def check_room(files: Files, size_bytes: int, what: str, advice: str) -> None:
         unit = MIB if free_bytes >= MIB else 1
         text = f"{what} is {format_size(size_bytes)}, but the disk has {format_size(free_bytes // unit * unit)} free"
         raise StorageFull(f"{text}; {advice}, or a larger disk", size_bytes=size_bytes, free_bytes=free_bytes)
+
+
+def copy_file(source: Files, source_name: str, target: Files, name: str, size_bytes: int) -> int:
+    """Copy the first `size_bytes` of a file into the new file `name`; return how many bytes there were. Durable on
+    return: the content; the name needs a sync of the directory. Raises: FileMissing, Rejected, StorageFull, IoFailed,
+    SyncFailed.
+    """
+    buffer = memoryview(bytearray(min(size_bytes, COPIED_BYTES)))
+    done = got = 0
+    with ExitStack() as ends:
+        read = source.open(source_name)
+        ends.callback(source.close, read)
+        written = target.create(name)
+        ends.callback(target.close, written)
+        while done < size_bytes and (got := source.pread_into(read, done, buffer[: size_bytes - done])):
+            target.pwrite(written, done, buffer[:got])
+            done += got
+        target.fdatasync(written)
+    return done
 
 
 def write_again(files: Files, file: File, end: int | None = None) -> None:

@@ -102,16 +102,23 @@ def create_files(files: Files, geometry: Geometry) -> None:
 
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
-    """Open all files of the ring, in order. Raises: FileMissing, FileTruncated."""
-    # One by one, because an intact sysfile may claim billions of files: the first missing one ends the loop.
-    handles = [files.open(geometry.name(number), writable) for number in range(geometry.file_count)]
-    for name, handle in zip(geometry.names(), handles, strict=True):
-        # The files were synced at full size before the store existed, so the missing bytes may have been acknowledged.
-        size = files.size(handle)
-        if size < geometry.file_bytes:
-            raise FileTruncated(
-                f"{name} has {size} of {geometry.file_bytes} bytes; restore the store from a backup",
-                file=name,
-                size=size,
-            )
+    """Open all files of the ring, in order; none stays open if it raises. Raises: FileMissing, FileTruncated."""
+    handles: list[File] = []
+    try:
+        # One by one, because an intact sysfile may claim billions of files: the first missing one ends the loop.
+        for number in range(geometry.file_count):
+            name = geometry.name(number)
+            handles.append(files.open(name, writable))
+            size = files.size(handles[-1])
+            # The files were synced at full size before the store existed: missing bytes may have been acknowledged.
+            if size < geometry.file_bytes:
+                raise FileTruncated(
+                    f"{name} has {size} of {geometry.file_bytes} bytes; restore the store from a backup",
+                    file=name,
+                    size=size,
+                )
+    except BaseException:
+        for handle in handles:
+            files.close(handle)
+        raise
     return handles

@@ -36,7 +36,7 @@ from tidemark.engine.log.redo_layout import (
 from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS
 from tidemark.engine.log.spool_reader import FileReader, RecordFile
 from tidemark.engine.memory.arena import Reservation
-from tidemark.engine.memory.arena_layout import X_ROW
+from tidemark.engine.memory.arena_layout import ST_DROPPED, X_ROW
 from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, release_pages, reserve_pages
 from tidemark.engine.txn.spool import Reference
 
@@ -76,13 +76,15 @@ class Part:
         """How many keys were in the table, of those that were only looked up."""
         return int(self._place[LP_COUNT])
 
-    def reserve(self, table: Table, fragment: int, format_version: int) -> None:
-        """Reserve page numbers in the file's fragment. format_version: for which the images were written. Raises:
-        LimitExceeded.
+    def reserve(self, table: Table, fragment: int, format_version: int) -> bool:
+        """Reserve page numbers in the file's fragment; return False, with nothing reserved, if the fragment was
+        dropped. format_version: for which the images were written. Raises: LimitExceeded.
         """
         self._place[LP_NUMBER] = self.file.fragment
         self._place[LP_FORMAT] = format_version
         first = int(reserve_pages(table.mem, fragment, self.file.pages))
+        if first == ST_DROPPED:
+            return False
         if first < 0:
             raise LimitExceeded(
                 f"fragment {self.file.fragment} of {table.name} has no {self.file.pages} page numbers left; make a new"
@@ -91,6 +93,7 @@ class Part:
             )
         self._place[LP_FIRST] = first
         self._place[LP_FRAGMENT] = fragment
+        return True
 
     def only_look_up(self) -> None:
         """From here on place no row, and count the keys that are in the table."""

@@ -1,7 +1,6 @@
 """Writes one fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
 
-The newest level is taken whole; each older level gives exactly the rows whose bit in the live map is still set. Changes
-of the archived log are folded to one change per row and merged while the levels are read. So memory holds the
+Changes of the archived log are folded to one change per row and merged while the levels are read. So memory holds the
 fragment's changes and its live map, not its rows. Keys are compared only where log records have them; the process that
 loads the file checks that keys are unique.
 """
@@ -9,14 +8,14 @@ loads the file checks that keys are unique.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_level, put_new_rows
 from tidemark.recovery.backup.restore_layout import (
@@ -34,7 +33,7 @@ from tidemark.recovery.backup.restore_layout import (
     RESTORE_STATE_WORDS,
     SHAPE_WORDS,
 )
-from tidemark.recovery.backup.rows_file import Place, RowsReader, Sizes
+from tidemark.recovery.backup.rows_file import Level, LevelsReader
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
 
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.row_shape import RowLayout
     from tidemark.recovery.backup.restore_task import RestoreTask
-    from tidemark.recovery.backup.rows_file import Block
+    from tidemark.recovery.backup.rows_file import Block, Place
     from tidemark.recovery.backup.split import Section
 
-Levels = list[tuple[Place, Sizes]]
 _NOTHING: Words = np.zeros(0, dtype=np.int64)
 
 
@@ -62,7 +60,7 @@ class Written:
 
 
 def part_of(
-    table_id: int, number: int, layout: RowLayout, slots: int, levels: Levels, sections: list[Section]
+    table_id: int, number: int, layout: RowLayout, slots: int, levels: list[Level], sections: list[Section]
 ) -> dict[str, Any]:
     """Return a fragment as an entry of a task; plain values. layout: of the rows after the restore."""
     return {
@@ -73,7 +71,7 @@ def part_of(
         "var_since": layout.var_since,
         "key_words": 0 if layout.key_in_var else layout.key_words,
         "slots": slots,
-        "levels": [[list(astuple(place)), list(astuple(sizes))] for place, sizes in levels],
+        "levels": [level.numbers() for level in levels],
         "sections": sections,
     }
 
@@ -121,43 +119,30 @@ class _Merger:
         writer: DataFileWriter,
         advance: Callable[[int], None] | None,
     ) -> None:
-        self._place = place
         self._target = target
         self._task = task
         self._part = part
         self._writer = writer
         self._advance = advance
-        self._source = bytes.fromhex(task.source)
-        self._levels: Levels = [(Place(*where), Sizes(*sizes)) for where, sizes in part["levels"]]
+        levels = [Level.of(part["table_id"], part["fragment"], numbers) for numbers in part["levels"]]
+        self._reader = LevelsReader(place, bytes.fromhex(task.source), levels)
         self._shape: Words = np.zeros(SHAPE_WORDS, dtype=np.int64)
         names = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
         self._shape[: len(names)] = [part[name] for name in names]
         self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
         self._changes = _NOTHING
         self._folded = _NOTHING
-        self._live = _NOTHING
         self.operations = 0
 
     def run(self) -> None:
         """Write all entries."""
         self._changes, self._folded = self._fold(self._read_changes())
-        newest = self._levels[0] if self._levels else None
-        if newest is not None and newest[0].since:
-            self._live = self._reader(newest[0]).live_map(*newest)
         self._state[:] = 0
-        for level in self._levels:
-            self._merge(level, level is newest)
-        promised = 0 if newest is None else newest[1].rows
-        if int(self._state[R_COUNT]) != promised or self._live.any():
-            raise BackupDamaged(
-                f"the files of fragment {self._part['fragment']} of table {self._part['table_id']} give"
-                f" {int(self._state[R_COUNT])} rows where {promised} were backed up; restore another backup",
-                table=self._part["table_id"],
-            )
+        for level in self._reader.levels:
+            self._merge(level)
+        part = self._part
+        self._reader.check(int(self._state[R_COUNT]), part["fragment"], f"table {part['table_id']}")
         self._put_new()
-
-    def _reader(self, place: Place) -> RowsReader:
-        return RowsReader(self._place, self._source, place.name)
 
     # --- archived log ----------------------------------------------------------------------------
     def _read_changes(self) -> Words:
@@ -203,16 +188,14 @@ class _Merger:
         )
 
     # --- levels ----------------------------------------------------------------------------------
-    def _merge(self, level: tuple[Place, Sizes], is_newest: bool) -> None:
-        place, sizes = level
-        part, shape = self._part, self._shape
+    def _merge(self, level: Level) -> None:
+        place, part, shape = level.place, self._part, self._shape
         has_var = bool(part["has_var"]) and place.table_version >= part["var_since"]
         shape[P_LEVEL_HAS_VAR], shape[P_SINCE], shape[P_EPOCH] = int(has_var), place.since, place.epoch
-        shape[P_IS_NEWEST] = int(is_newest)
+        shape[P_IS_NEWEST] = int(self._reader.is_newest(level))
         self._state[R_ROWID], self._state[R_CHANGE] = -1, 0
-        for block in self._reader(place).blocks(place, sizes):
-            if block.content == CONTENT_ROWS:
-                self._merge_block(place, block)
+        for block in self._reader.blocks(level):
+            self._merge_block(place, block)
 
     def _merge_block(self, place: Place, block: Block) -> None:
         state, writer = self._state, self._writer
@@ -225,7 +208,7 @@ class _Merger:
                     BACKUP_BLOCK_WORDS,
                     block.stop,
                     self._shape,
-                    self._live,
+                    self._reader.live,
                     self._folded,
                     self._changes,
                     writer.block,

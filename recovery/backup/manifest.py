@@ -7,7 +7,7 @@ and is never ignored silently: the files that its backup needs are unknown.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, seal, store_of, write_seal
 from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.backup.rows_file import Place, Sizes
+from tidemark.recovery.backup.rows_file import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,17 +28,8 @@ if TYPE_CHECKING:
 
 NAME = "manifest"
 NUMBER_DIGITS_MAX = 15
-LEVEL_FIELDS = 10
 FULL = "full"
 INCREMENTAL = "incremental"
-
-
-@dataclass(frozen=True)
-class Level:
-    """One rows file of a fragment, and its sizes by the manifest."""
-
-    place: Place
-    sizes: Sizes
 
 
 @dataclass
@@ -95,7 +86,7 @@ class Manifest:
             "incarnation": self.incarnation,
             "kind": self.kind,
             "levels": [
-                [*place, [level_numbers(level) for level in levels]] for place, levels in sorted(self.levels.items())
+                [*place, [level.numbers() for level in levels]] for place, levels in sorted(self.levels.items())
             ],
             "log": list(self.log),
             "next_table_id": self.next_table_id,
@@ -125,13 +116,6 @@ class Manifest:
             "files": sum(1 for _ in self.files()),
             "log": list(self.log),
         }
-
-
-def level_numbers(level: Level) -> list[int]:
-    """Return the ten whole numbers of a level, without table and fragment; `level_of` is the inverse."""
-    place = level.place
-    place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
-    return [*place_numbers, *astuple(level.sizes)]
 
 
 def manifest_name(number: int) -> str:
@@ -224,7 +208,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     timeline = value["timeline"]
     levels: dict[tuple[int, int], list[Level]] = {}
     for table_id, fragment, rows in value["levels"]:
-        levels[table_id, fragment] = [level_of(table_id, fragment, row) for row in rows]
+        levels[table_id, fragment] = [Level.of(table_id, fragment, row) for row in rows]
     places = {(each.table_id, part) for each in tables for part in each.partition.numbers}
     if levels.keys() != places or len(value["levels"]) != len(places):
         raise ValueError("fragments are not those of the tables")
@@ -253,15 +237,6 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
         spaces,
         levels,
     )
-
-
-def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
-    """Return the level with the numbers that `level_numbers` returned. Raises: ValueError, TypeError."""
-    if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
-        raise ValueError("a level must have ten whole numbers")
-    backup, epoch, since, timeline, slots, version = row[:6]
-    place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)
-    return Level(place, Sizes(*row[6:]))
 
 
 @dataclass

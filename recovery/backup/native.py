@@ -1,37 +1,55 @@
 """Tables that the restoring process builds itself: those with disk columns, whose pages, extents and UNDO records
 belong to the store, and small tables that the restore still changes (docs/backup.md, 4).
 
-`BackupLoader` places the rows of the levels. Then the sections of the split log are replayed strictly, fragment by
-fragment.
+Rows are loaded level by level. The newest level of a fragment is loaded whole; each older level gives exactly the rows
+whose bit in the live map is still set. At the end no bit may be left. A row goes to its ROWID with its epoch and
+author; disk parts are replayed as REDO. Then the sections of the split log are replayed strictly, fragment by fragment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import MemoryExhausted, RedoDamaged
-from tidemark.engine.memory.arena_layout import ST_INVARIANT
+from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
+from tidemark.engine.log.redo_layout import pack_identity
+from tidemark.engine.memory.arena_layout import (
+    F_LCP_HAS_VAR,
+    F_REPLAY_EPOCH,
+    F_ROWS,
+    OK,
+    ST_INVARIANT,
+    ST_SPACE,
+)
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.store.disk_replay import DiskReplay
-from tidemark.engine.store.replay import PartsOutOfMemory, Replay
-from tidemark.recovery.backup.load import BackupLoader
+from tidemark.engine.store.fragment_load import EntryDoesNotFit, FragmentLoad, end_load
+from tidemark.engine.store.replay import Replay
+from tidemark.recovery.backup.entries_kernels import records_of_entries
+from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.restore_kernels import take_epoch
 from tidemark.recovery.backup.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
+from tidemark.recovery.backup.rows_file import LevelsReader
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.row_shape import RowLayout
     from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.backup.planner import Sections
+    from tidemark.recovery.backup.rows_file import Block, Level
     from tidemark.recovery.backup.split import Section
+
+RECORD_WORDS = 1 << 16
 
 
 class NativeTables:
@@ -46,7 +64,9 @@ class NativeTables:
         relieve: Callable[[int], None],
         advance: Callable[[int], None],
     ) -> None:
-        """relieve: called with the number of bytes of the next records, to make room in the UNDO log."""
+        """place: of the backups. target: files of the new store. relieve: called with the number of bytes of the next
+        records, to make room in the UNDO log. advance: called with the number of rows done.
+        """
         self._store = store
         self._place = place
         self._target = target
@@ -57,10 +77,9 @@ class NativeTables:
     def make(self, tables: Collection[int], sections: Sections, identity: bytes) -> int:
         """Load rows, then replay the archived log; return the number of operations. identity: UUID of the new store.
 
-        Raises: BackupDamaged and the like, RedoDamaged, MemoryExhausted, StorageFull.
+        Raises: BackupDamaged and the like, RedoDamaged, PartsOutOfMemory, StorageFull.
         """
-        place = (self._store, self._place, self._manifest, lambda: self._relieve(0), self._advance)
-        BackupLoader(*place).load(tables)
+        self._load_levels(tables)
         operations = 0
         for (table_id, _), some in sorted(sections.items()):
             if table_id in tables:
@@ -81,12 +100,108 @@ class NativeTables:
                 used = int(state[R_USED])
                 if has_disk:
                     self._relieve(used * 8)
-                try:
-                    Records(records, 0, used, epoch, file=section[2]).replay(replay)
-                except PartsOutOfMemory as error:
-                    raise MemoryExhausted(
-                        "the backup does not fit into data_memory; restore with a larger data_memory"
-                    ) from error
+                Records(records, 0, used, epoch, file=section[2]).replay(replay)
             if epoch == ST_INVARIANT:
                 raise RedoDamaged(f"{section[2]} has an invalid record; restore again", file=section[2])
         return replay.operations
+
+    # --- levels ----------------------------------------------------------------------------------
+    def _load_levels(self, tables: Collection[int]) -> None:
+        manifest = self._manifest
+        for (table_id, number), levels in sorted(manifest.levels.items()):
+            table = self._store.by_id.get(table_id)
+            if table_id not in tables or table is None or number not in table.by_number:
+                continue  # done elsewhere, or dropped later
+            fragment = table.by_number[number]
+            load = FragmentLoad(self._store.mem, fragment)
+            place = (
+                partial(self._place_disk, table, load) if table.format.has_disk else partial(self._place_memory, load)
+            )
+            self._load(table, fragment, levels, load, place)
+            # Records replayed from here on are later than the backup; the epochs of empty slots are lost (D1).
+            self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
+            end_load(self._store.mem, fragment, manifest.epoch)
+
+    def _load(
+        self,
+        table: Table,
+        fragment: int,
+        levels: list[Level],
+        load: FragmentLoad,
+        place_block: Callable[[Level, Block, Words, bool], None],
+    ) -> None:
+        reader = LevelsReader(self._place, self._manifest.store, levels)
+        if not table.format.has_disk:
+            table.reserve_index(fragment, reader.rows)
+        for level in levels:
+            self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(table, level)))
+            for block in reader.blocks(level):
+                place_block(level, block, reader.live, reader.is_newest(level))
+        if not table.format.has_disk:
+            with self._refused(levels[0]):
+                load.finish()
+        reader.check(self._store.arena.word(fragment, F_ROWS), levels[0].place.fragment, table.name)
+
+    @staticmethod
+    def _has_var(table: Table, level: Level) -> bool:
+        layout: RowLayout = table.format.layout
+        return layout.has_var and level.place.table_version >= layout.var_since
+
+    @contextmanager
+    def _refused(self, level: Level) -> Iterator[None]:
+        try:
+            yield
+        except EntryDoesNotFit as error:
+            raise self._impossible(level, error.at, error.status) from error
+
+    @staticmethod
+    def _impossible(level: Level, at: int, status: int) -> BackupDamaged:
+        return BackupDamaged(
+            f"{level.place.name} has an impossible row at word {at} of a block (status {status}); restore another"
+            " backup",
+            file=level.place.name,
+        )
+
+    # --- rows ------------------------------------------------------------------------------------
+    def _place_memory(self, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool) -> None:
+        with self._refused(level):
+            chosen = load.take_chosen(block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, is_newest)
+        self._advance(chosen)
+
+    def _place_disk(
+        self, table: Table, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool
+    ) -> None:
+        """Place rows as INSERT records of an epoch after the backup's, which marks rows without an epoch of their
+        own.
+        """
+        place, layout = level.place, table.format.layout
+        identity = pack_identity(place.table_id, place.fragment, place.table_version)
+        has_var = int(self._has_var(table, level))
+        shape = np.array(
+            [layout.fixed_words, has_var, identity, place.table_id, place.fragment, place.slots], dtype=np.int64
+        )
+        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        state[B_NEXT] = BACKUP_BLOCK_WORDS
+        records: Words = np.empty(RECORD_WORDS, dtype=np.int64)
+        status = ST_SPACE
+        while status != OK:
+            state[B_USED] = 0
+            place_of = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest), records, state)
+            status = int(records_of_entries(*place_of))
+            if status == ST_INVARIANT:
+                raise self._impossible(level, int(state[B_NEXT]), status)
+            if status <= ST_SPACE and not int(state[B_USED]):
+                records = np.empty(ST_SPACE - status, dtype=np.int64)
+                continue
+            self._insert(table, records, int(state[B_USED]), level)
+            self._relieve(0)
+        shape[2] = self._manifest.epoch
+        with self._refused(level):
+            load.stamp(block.words, BACKUP_BLOCK_WORDS, block.stop, shape)
+        self._advance(int(state[B_ENTRIES]))
+
+    def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
+        directory = np.zeros(table.table_id + 1, dtype=np.int64)
+        directory[table.table_id] = table.handle
+        some = Records(records, 0, used, self._manifest.epoch + 1, file=level.place.name)
+        some.replay(DiskReplay(self._store, directory))

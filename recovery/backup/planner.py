@@ -9,7 +9,7 @@ from tidemark.recovery.backup.fragment import part_of
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Manifest
@@ -23,17 +23,14 @@ TASK_BYTES_MAX = 256 << 20
 TASKS_EACH = 3  # for each worker, if there is enough to do
 
 
-def _target(size_bytes: int, parallel: int) -> int:
-    """Return the target size of one task, in bytes."""
-    return min(TASK_BYTES_MAX, max(TASK_BYTES_MIN, size_bytes // (TASKS_EACH * parallel)))
-
-
 T = TypeVar("T")
 Sections = dict[tuple[int, int], list["Section"]]
 
 
-def _grouped(pieces: Iterable[T], size_of: Callable[[T], int], target_bytes: int) -> list[list[T]]:
-    """Return the pieces in their order, in groups of at least `target_bytes`; the last may be smaller."""
+def _grouped(pieces: Sequence[T], size_of: Callable[[T], int], parallel: int) -> list[list[T]]:
+    """Return the pieces in their order, in groups that are each a task of a suitable size; the last may be smaller."""
+    total = sum(map(size_of, pieces))
+    target_bytes = min(TASK_BYTES_MAX, max(TASK_BYTES_MIN, total // (TASKS_EACH * parallel)))
     groups: list[list[T]] = []
     room = 0
     for piece in pieces:
@@ -47,8 +44,7 @@ def _grouped(pieces: Iterable[T], size_of: Callable[[T], int], target_bytes: int
 
 def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTask]:
     """Return tasks that split the archived log after the backup, each with some consecutive segments."""
-    total = sum(each.size_bytes for each in plan.segments)
-    groups = _grouped(plan.segments, lambda each: each.size_bytes, _target(total, parallel))
+    groups = _grouped(plan.segments, lambda each: each.size_bytes, parallel)
     return [
         replace(
             base,
@@ -71,7 +67,7 @@ def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sect
             number,
             table.format.layout,
             slots(address),
-            [(level.place, level.sizes) for level in manifest.levels.get((table.table_id, number), [])],
+            manifest.levels.get((table.table_id, number), []),
             sections.get((table.table_id, number), []),
         )
         for number, address in table.by_number.items()
@@ -80,17 +76,17 @@ def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sect
 
 def bytes_of(part: dict[str, Any]) -> int:
     """Return the number of bytes that the task of a fragment reads."""
-    return int(sum(sizes[2] for _, sizes in part["levels"]) + sum(section[-1] for section in part["sections"]))
+    return int(sum(numbers[-2] for numbers in part["levels"]) + sum(section[-1] for section in part["sections"]))
 
 
 def _rows_of(part: dict[str, Any]) -> int:
-    return int(part["levels"][0][1][3]) if part["levels"] else 0
+    return int(part["levels"][0][-1]) if part["levels"] else 0
 
 
 def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int) -> list[RestoreTask]:
     """Return tasks that write the data files of fragments, the largest first."""
     ordered = sorted(parts, key=bytes_of, reverse=True)
-    groups = _grouped(ordered, bytes_of, _target(sum(map(bytes_of, parts)), parallel))
+    groups = _grouped(ordered, bytes_of, parallel)
     return [
         replace(
             base,
@@ -110,11 +106,7 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
     """
     manifest = plan.manifest
     names = {each.table_id: each for each in manifest.tables}
-    segments = _grouped(
-        plan.segments,
-        lambda each: each.size_bytes,
-        _target(sum(each.size_bytes for each in plan.segments), parallel),
-    )
+    segments = _grouped(plan.segments, lambda each: each.size_bytes, parallel)
     tasks: list[dict[str, Any]] = [
         {
             "task": "split the log",
@@ -130,7 +122,7 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
     ]
     native = [each for each in pieces if each[1]]
     ordered = sorted((each for each in pieces if not each[1]), key=lambda each: each[3], reverse=True)
-    groups = _grouped(ordered, lambda each: each[3], _target(sum(each[3] for each in ordered), parallel))
+    groups = _grouped(ordered, lambda each: each[3], parallel)
     for what, some in [("disk columns", native), *(("fragments", group) for group in groups)]:
         if some:
             rows, size_bytes = sum(each[2] for each in some), sum(each[3] for each in some)

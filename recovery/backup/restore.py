@@ -24,14 +24,12 @@ from tidemark.engine.base.errors import (
     Error,
     FileMissing,
     InvariantBroken,
-    MemoryExhausted,
     Rejected,
 )
 from tidemark.engine.base.ids import gci_of, make_epoch
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
 from tidemark.engine.files.directory import LOCK_NAME
 from tidemark.engine.memory.arena_layout import F_SLOTS
-from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.backup.native import NativeTables
 from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
@@ -41,7 +39,7 @@ from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 from tidemark.recovery.system_restart.indexes import build_indexes
-from tidemark.recovery.system_restart.load import OnePool
+from tidemark.recovery.system_restart.load import OnePool, must_fit
 from tidemark.recovery.system_restart.replay import apply_schema
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import RESTORING
@@ -203,8 +201,13 @@ class Restore:
     def run(self) -> RestoreReport:
         """Build the store. Durable on return: all of it, ready to be opened; `files` are closed.
 
-        Raises: Rejected if the directory is not empty, BackupDamaged and the like, MemoryExhausted, StorageFull.
+        Raises: Rejected if the directory is not empty, BackupDamaged and the like, StorageFull; LimitExceeded if an
+        option is too small for the rows.
         """
+        with must_fit("the rows of the backup", self._plan.manifest.size_bytes, self._options):
+            return self._run()
+
+    def _run(self) -> RestoreReport:
         began = self._clock.monotonic()
         files, manifest = self._files, self._plan.manifest
         files.lock()
@@ -296,11 +299,8 @@ class Restore:
         store, manifest = self._store, self._plan.manifest
         for definition, size_bytes in manifest.tablespaces:
             self._make_tablespace(definition, size_bytes)
-        try:
-            for table in manifest.tables:
-                store.install_table(table)
-        except MemoryExhausted as error:
-            raise self._no_memory() from error
+        for table in manifest.tables:
+            store.install_table(table)
         store.next_table_id = max(store.next_table_id, manifest.next_table_id)
 
     def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
@@ -308,9 +308,6 @@ class Restore:
         if definition.name not in self._store.space.by_name:
             unnumbered = replace(definition, tablespace_id=0, file_ids=())
             self._store.create_tablespace(unnumbered, max(size_bytes, definition.extent_bytes))
-
-    def _no_memory(self) -> MemoryExhausted:
-        return MemoryExhausted("the backup does not fit into data_memory; restore with a larger data_memory")
 
     def _relieve(self, coming_bytes: int = 0) -> None:
         """Keep the UNDO log from filling: after local checkpoints no restart needs its records.
@@ -387,10 +384,7 @@ class Restore:
             schema += [(epoch, change) for epoch, change in each.schema]
             for section in each.made:
                 sections.setdefault((section[0], section[1]), []).append(section)
-        try:
-            self._apply_schema(schema, self._plan.manifest.epoch)
-        except PartsOutOfMemory as error:
-            raise self._no_memory() from error
+        self._apply_schema(schema, self._plan.manifest.epoch)
         for table_id, number in sections:
             table = self._store.by_id.get(table_id)
             if table is not None and number >= table.definition.partition.next_number:
@@ -406,10 +400,7 @@ class Restore:
         tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
         place = (store, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
         report.operations += NativeTables(*place).make(tables, sections, identity)
-        try:
-            build_indexes(store)
-        except PartsOutOfMemory as error:
-            raise self._no_memory() from error
+        build_indexes(store)
         if self._how.finish is not None and not self._goes_on:
             self._how.finish(store)
         self._relieve()
@@ -498,7 +489,7 @@ class Restore:
     def compare(self, rows: dict[tuple[str, int], int]) -> int:
         """Load the store from its files as an opening does, in memory; return the number of entries of its indexes.
 
-        Raises: BackupDamaged, MemoryExhausted.
+        Raises: BackupDamaged, LimitExceeded.
         """
         self._let_go()
         try:

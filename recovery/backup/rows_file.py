@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.row_shape import RowLayout
 
 BLOCK_WORDS = 1 << 17  # 1 MiB
+LEVEL_FIELDS = 10
 SYNC_BYTES = 16 << 20  # sync this often; else one sync at the end would hold up all other syncs
 
 
@@ -74,6 +75,29 @@ class Sizes:
     blocks: int
     size_bytes: int
     rows: int  # live in the fragment at the file's epoch, in the file or not
+
+
+@dataclass(frozen=True)
+class Level:
+    """One rows file of a fragment, and its sizes by the manifest."""
+
+    place: Place
+    sizes: Sizes
+
+    def numbers(self) -> list[int]:
+        """Return the ten whole numbers of a level, without table and fragment; `of` is the inverse."""
+        place = self.place
+        place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
+        return [*place_numbers, *astuple(self.sizes)]
+
+    @staticmethod
+    def of(table_id: int, fragment: int, row: list[Any]) -> Level:
+        """Return the level with the numbers that `numbers` returned. Raises: ValueError, TypeError."""
+        if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
+            raise ValueError("a level must have ten whole numbers")
+        backup, epoch, since, timeline, slots, version = row[:6]
+        place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)
+        return Level(place, Sizes(*row[6:]))
 
 
 class RowsWriter:
@@ -311,3 +335,39 @@ def _place_of(words: Words) -> Place:
     header = header_of(words, BACKUP_BLOCK)
     fields = ("backup", "table_id", "fragment", "epoch", "since", "timeline", "slots", "table_version")
     return Place(*(int(header[name]) for name in fields))
+
+
+class LevelsReader:
+    """Reads the levels of one fragment, newest first. All rows of the newest are taken; of an older one exactly those
+    whose bit in `live`, the live map of the newest, is still set. A kernel that takes a row clears its bit.
+    """
+
+    def __init__(self, files: Files, store: bytes, levels: list[Level]) -> None:
+        """levels: newest first; none for a fragment that was not backed up. Raises: as `RowsReader.blocks`."""
+        self._files = files
+        self._store = store
+        self.levels = levels
+        self.rows = levels[0].sizes.rows if levels else 0  # as the manifest says
+        self.live: Words = np.zeros(0, dtype=np.int64)
+        if levels and levels[0].place.since:
+            newest = levels[0]
+            self.live = RowsReader(files, store, newest.place.name).live_map(newest.place, newest.sizes)
+
+    def is_newest(self, level: Level) -> bool:
+        """Whether a level is the one whose rows are all taken."""
+        return level is self.levels[0]
+
+    def blocks(self, level: Level) -> Iterator[Block]:
+        """Yield the blocks of a level that have rows. Raises: as `RowsReader.blocks`."""
+        for block in RowsReader(self._files, self._store, level.place.name).blocks(level.place, level.sizes):
+            if block.content == CONTENT_ROWS:
+                yield block
+
+    def check(self, rows: int, fragment: int, table: str) -> None:
+        """Check that `rows`, the number of rows taken, is the number that was backed up. Raises: BackupDamaged."""
+        if rows != self.rows or self.live.any():
+            raise BackupDamaged(
+                f"the files of fragment {fragment} of {table} give {rows} rows where {self.rows} were backed up; use"
+                " another backup",
+                table=table,
+            )

@@ -8,6 +8,7 @@ sequentially.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -168,16 +169,18 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
         raise BackupDamaged(f"{name} ends in the middle of a group", file=name, offset=offset)
 
 
-def firm_up(files: Files, segment: Segment) -> None:
+def firm_up(files: Files, segment: Segment) -> GroupRead:
     """Verify a whole segment, and write its bytes again: after a crash it may have its size without its content, and
-    after a failed sync the page cache may have bytes that the disk lacks (F39). Durable on return: the segment. Where
-    files are written only whole and once (not on a local disk), it is durable already.
+    after a failed sync the page cache may have bytes that the disk lacks (F39). Return its last group. Durable on
+    return: the segment. Where files are written only whole and once (not on a local disk), it is durable already.
 
     Raises: BackupDamaged, ForeignFile, StorageFull, SyncFailed.
     """
-    for _ in groups_of(files, segment):
-        pass
+    last = deque(groups_of(files, segment), 1)
+    if not last:
+        raise BackupDamaged(f"{segment.name} has no group", file=segment.name)
     firm_up_file(files, segment.name)
+    return last[0]
 
 
 def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:

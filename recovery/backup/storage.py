@@ -113,7 +113,7 @@ class ArrowRaw:
     def __init__(self, system: Any, root: str) -> None:
         self._system = system
         self._root = root
-        self._streams: dict[int, Any] = {}
+        self.streams: dict[int, Any] = {}  # open ones, by file
         self._numbers = itertools.count(1)  # several threads may open files
 
     def _path(self, name: str) -> str:
@@ -127,7 +127,7 @@ class ArrowRaw:
 
     def _opened(self, name: str, stream: Any, writable: bool) -> File:
         number = next(self._numbers)
-        self._streams[number] = stream
+        self.streams[number] = stream
         return File(number, name, writable)
 
     def create(self, name: str) -> File:
@@ -146,12 +146,13 @@ class ArrowRaw:
         return self._opened(name, self._system.open_input_file(self._path(name)), False)
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
-        stream = self._streams[int(file)]
-        stream.seek(offset)
-        return int(stream.readinto(view.cast("B")))
+        # Not `seek` and `readinto`: several threads may read one file.
+        found = self.streams[int(file)].read_at(view.nbytes, offset)
+        view.cast("B")[: len(found)] = found
+        return len(found)
 
     def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
-        stream = self._streams[int(file)]
+        stream = self.streams[int(file)]
         if offset != stream.tell():
             raise io.UnsupportedOperation(errno.ESPIPE, "files of a backup are written front to back")
         view = memoryview(buffer).cast("B")
@@ -163,7 +164,7 @@ class ArrowRaw:
 
     def fdatasync(self, file: File) -> None:
         """Flush the stream; the file becomes valid when it is closed."""
-        self._streams[int(file)].flush()
+        self.streams[int(file)].flush()
 
     def sync_directory(self, path: str) -> None:
         """Do nothing: there are no directories to sync."""
@@ -197,7 +198,7 @@ class ArrowRaw:
         return tuple(each.base_name for each in found)
 
     def size(self, file: File) -> int:
-        stream = self._streams[int(file)]
+        stream = self.streams[int(file)]
         return int(stream.size()) if stream.readable() else int(stream.tell())
 
     def size_of(self, name: str) -> int:
@@ -223,7 +224,7 @@ class ArrowRaw:
         return None
 
     def close(self, file: File) -> None:
-        self._streams.pop(int(file)).close()
+        self.streams.pop(int(file)).close()
 
     def close_directories(self) -> None:
         """Do nothing: no directory is held open."""

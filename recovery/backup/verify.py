@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import Damaged, Incompatible
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.recovery.backup.manifest import Level, Manifest, find_backups, level_numbers, level_of
-from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.manifest import Manifest, find_backups
+from tidemark.recovery.backup.rows_file import Level, RowsReader
 from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.writer import layout_at
-from tidemark.recovery.verification.findings import PROBLEMS_MAX
+from tidemark.recovery.verification.findings import Findings
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -24,11 +24,9 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass
-class VerifyReport:
+class VerifyReport(Findings):
     """Counts of a verification, and the problems found."""
 
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     backups: int = 0
     files: int = 0
     rows: int = 0
@@ -39,9 +37,10 @@ class VerifyReport:
     # Readable segments: name, timeline, and begin and end of each (LSN, sequence).
     places: list[Any] = field(default_factory=list, repr=False)
 
-    def add(self, other: VerifyReport) -> None:
+    def take(self, other: VerifyReport) -> None:
         """Add the results of another process."""
-        self.problems = [*self.problems, *other.problems][:PROBLEMS_MAX]
+        for problem in other.problems:
+            self.add(problem)
         self.notes += other.notes
         self.places += other.places
         for name in ("backups", "files", "rows", "segments", "groups", "size_bytes", "rows_bytes"):
@@ -56,11 +55,10 @@ class VerifyReport:
         """Return the report that `to_json` wrote."""
         return VerifyReport(**json.loads(text))
 
-    def note(self, error: Exception, name: str) -> None:
-        """Add a problem, unless there are too many."""
-        if len(self.problems) < PROBLEMS_MAX:
-            said = str(error)
-            self.problems.append(said if name in said else f"{name}: {said}")
+    def add_error(self, error: Exception, name: str) -> None:
+        """Add a problem of a file."""
+        said = str(error)
+        self.add(said if name in said else f"{name}: {said}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -109,20 +107,20 @@ def verify(
     found = find_backups(files)
     for other, why in found.damaged.items():
         if number in (None, other):
-            report.problems.append(why)
+            report.add(why)
     chosen = [each for each in found.manifests if number in (None, each.number)]
     if number is not None and not chosen and number not in found.damaged:
-        report.problems.append(f"there is no backup {number} here")
+        report.add(f"there is no backup {number} here")
     report.notes += [f"backup {each} was not finished" for each in found.unfinished]
     tasks, total = _rows_tasks(chosen, report, where, task_bytes)
     if number is None:
         tasks += _segment_tasks(files, where, task_bytes)
     done = (run_task(files, task) for task in tasks) if runner is None else runner(tasks)
     for each in done if tasks else ():
-        report.add(each)
+        report.take(each)
         if progress is not None:
             progress(min(report.rows_bytes, total), total, "bytes")
-    _note_gaps(report)
+    _note_gaps(report, found.manifests)
     return report
 
 
@@ -141,12 +139,12 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
     tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in task.tables]
     by_id = {each.table_id: each for each in tables}
     for table_id, fragment, *numbers in task.files:
-        level = level_of(table_id, fragment, numbers)
+        level = Level.of(table_id, fragment, numbers)
         layout = layout_at(by_id[table_id], level.place.table_version)
         try:
             RowsReader(files, store, level.place.name).verify(level.place, layout, level.sizes)
         except (Damaged, Incompatible) as error:
-            report.note(error, level.place.name)
+            report.add_error(error, level.place.name)
         report.files += 1
         report.rows += level.sizes.entries
         report.rows_bytes += level.sizes.size_bytes
@@ -168,7 +166,9 @@ def _rows_tasks(
         for _, level in manifest.files():
             known = levels.setdefault(level.place.name, (level, manifest))
             if known[0] != level:
-                report.note(ValueError(f"manifests {known[1].number} and {manifest.number} differ"), level.place.name)
+                report.add_error(
+                    ValueError(f"manifests {known[1].number} and {manifest.number} differ"), level.place.name
+                )
     tasks: list[VerifyTask] = []
     sizes = 0
     number = 0
@@ -180,7 +180,7 @@ def _rows_tasks(
         definition = json.loads(manifest.definition(level.place.table_id).to_json())
         if definition not in tasks[-1].tables:
             tasks[-1].tables.append(definition)
-        tasks[-1].files.append([level.place.table_id, level.place.fragment, *level_numbers(level)])
+        tasks[-1].files.append([level.place.table_id, level.place.fragment, *level.numbers()])
         sizes += level.sizes.size_bytes
     return tasks, sum(level.sizes.size_bytes for level, _ in levels.values())
 
@@ -210,13 +210,17 @@ def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
         report.segments += 1
         report.size_bytes += segment.size_bytes
     except (Damaged, Incompatible) as error:
-        report.note(error, name)
+        report.add_error(error, name)
 
 
-def _note_gaps(report: VerifyReport) -> None:
-    """Note gaps. A gap is no problem: a plan says what it can reach."""
-    at: tuple[int, int, int] | None = None
+def _note_gaps(report: VerifyReport, manifests: list[Manifest]) -> None:
+    """Note gaps: segments that do not follow the one before, and the first of a timeline if all its backups are from
+    before it. A gap is no problem: a plan says what it can reach.
+    """
+    at: tuple[int, int, int] = (-1, 0, 0)
     for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):
-        if at is not None and at[0] == timeline and at[1:] != (lsn, sequence):
+        if at[0] != timeline and all(each.log[0] < lsn for each in manifests if each.timeline == timeline):
+            report.notes.append(f"the archive has a gap before {name}: no backup here leads to it")
+        elif at[0] == timeline and at[1:] != (lsn, sequence):
             report.notes.append(f"the archive has a gap before {name}")
         at = (timeline, next_lsn, next_sequence)

@@ -1,33 +1,33 @@
 """Processes that carry out the tasks of a restore in parallel.
 
-A thread of the restoring process hands tasks to each worker process. If a worker dies, only its current attempt is
-lost: the task goes to another worker, up to `ATTEMPTS` times in all.
+A thread of the restoring process hands a task to each worker process, one line of its standard input. The worker
+answers with lines of JSON: `{"rows": n}` as rows are done, then `{"report": ...}` or `{"error": ...}`. It ends with its
+input, so it does not outlive the restoring process. If a worker dies, only its current attempt is lost: another worker
+gets the task, up to `ATTEMPTS` times in all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
-import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from typing import Any
 
 from tidemark.engine.base import errors
-from tidemark.engine.base.errors import Error, MemoryExhausted, Rejected
+from tidemark.engine.base.errors import Error, MemoryExhausted, Rejected, TooManyFiles
+from tidemark.engine.files.layer import NO_DESCRIPTOR
 from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
-
-if TYPE_CHECKING:
-    from queue import SimpleQueue
+from tidemark.recovery.backup.tasks import restore_fragment
 
 ATTEMPTS = 3
-COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.worker import serve; serve()"
-
-# Messages of the threads: a report, rows done, or an error.
-_Told = TaskReport | int | BaseException
+ROWS_SAID = 100_000  # rows between two lines of progress
+COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.workers import serve; serve()"
+_NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM})
 
 
 class Workers:
@@ -35,12 +35,12 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self.advance: Callable[[int], None] | None = None  # called with rows as they are done
-        self._processes: dict[int, subprocess.Popen[str]] = {}
-        self._threads: list[threading.Thread] = []
+        # Called with rows as they are done, by any thread.
+        self.advance: Callable[[int], None] = lambda rows: None
         self._guard = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._idle: list[subprocess.Popen[str]] = []
         self._is_closed = False
-        self.died = 0
 
     def __enter__(self) -> Workers:
         return self
@@ -52,114 +52,104 @@ class Workers:
     def pids(self) -> list[int]:
         """Ids of the running processes."""
         with self._guard:
-            return [each.pid for each in self._processes.values() if each.poll() is None]
+            return [each.pid for each in self._processes if each.poll() is None]
 
     def close(self) -> None:
         """End all processes, whatever they are doing; no report names the files they were writing."""
         with self._guard:
             self._is_closed = True
-            ended = list(self._processes.values())
-            self._processes.clear()
+            ended, self._processes = self._processes, set()
         for process in ended:
             process.kill()
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
         for process in ended:
             _reap(process)
 
     def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
         """Yield the report of each task as it arrives. Raises: the errors of tasks; MemoryExhausted if the process of a
-        task dies each time, Rejected for a place that is neither a path nor a URI.
+        task dies each time; MemoryExhausted, TooManyFiles or Rejected if no process can be started; Rejected for a
+        place that is neither a path nor a URI.
         """
-        waiting: SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        told: SimpleQueue[_Told] = queue.SimpleQueue()
-        for task in tasks:
-            if not isinstance(task.place, str):
-                raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-            waiting.put((1, task.to_json()))
-        for number in range(min(self._count, len(tasks))):
-            work = partial(self._work, number, waiting, told)
-            thread = threading.Thread(target=work, name=f"restore-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        left = len(tasks)
-        while left:
-            got = told.get()
-            if isinstance(got, BaseException):
-                self.close()
-                raise got
-            if isinstance(got, TaskReport):
-                left -= 1
-                yield got
-            elif self.advance is not None:
-                self.advance(got)
+        if not all(isinstance(task.place, str) for task in tasks):
+            raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
+        pool = ThreadPoolExecutor(self._count, "restore")
+        try:
+            for done in as_completed([pool.submit(self._carry_out, task.to_json()) for task in tasks]):
+                yield done.result()
+        except BaseException:
+            self.close()  # before the pool waits for its threads, which wait for processes
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    # --- one thread for each process -------------------------------------------------------------
-    def _work(self, number: int, waiting: SimpleQueue[tuple[int, str]], told: SimpleQueue[_Told]) -> None:
-        while True:
-            try:
-                attempt, task = waiting.get_nowait()
-            except queue.Empty:
-                return
-            process = self._process(number)
-            if process is None:
-                return
-            if self._ask(process, task, told):
+    # --- in a thread of the pool -------------------------------------------------------------------
+    def _carry_out(self, task: str) -> TaskReport:
+        code = 0
+        for _ in range(ATTEMPTS):
+            process = self._taken()
+            answer = self._ask(process, task)
+            if answer is None:  # it died, from a signal or lack of memory
+                code = self._lost(process)
                 continue
-            # It died, from a signal or lack of memory.
-            with self._guard:
-                if self._is_closed:
-                    return
-                self._processes.pop(number, None)
-                self.died += 1
-            code = _reap(process)
-            if attempt == ATTEMPTS:
-                told.put(
-                    MemoryExhausted(
-                        f"a worker process of the restore died {ATTEMPTS} times (exit code {code});"
-                        " restore again, with fewer processes",
-                        exit_code=code,
-                    )
-                )
-                return
-            waiting.put((attempt + 1, task))
+            self._idle.append(process)
+            if isinstance(answer, Error):
+                raise answer
+            return answer
+        raise MemoryExhausted(
+            f"a worker process of the restore died {ATTEMPTS} times (exit code {code}); restore again, with fewer"
+            " processes",
+            exit_code=code,
+        )
 
-    def _process(self, number: int) -> subprocess.Popen[str] | None:
+    def _taken(self) -> subprocess.Popen[str]:
+        """Return a process for one task. Raises: see `__call__`; CancelledError after `close`."""
         with self._guard:
             if self._is_closed:
-                return None
-            process = self._processes.get(number)
-            if process is None:
-                # Give the worker the module path of this process, wherever that was started.
-                command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
-                process = self._processes[number] = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-                )
+                raise CancelledError
+            if self._idle:
+                return self._idle.pop()
+            # Give the worker the module path of this process, wherever that was started.
+            command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            except OSError as cause:
+                raise _not_started(cause) from cause
+            self._processes.add(process)
             return process
 
-    @staticmethod
-    def _ask(process: subprocess.Popen[str], task: str, told: SimpleQueue[_Told]) -> bool:
-        """Send a task to a process and read its answer; False if the process died."""
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(task + "\n")
-            process.stdin.flush()
-            for line in process.stdout:
-                if not line.endswith("\n"):
-                    return False
-                said: dict[str, Any] = json.loads(line)
-                if "rows" in said:
-                    told.put(said["rows"])
-                elif "error" in said:
-                    told.put(_error_of(*said["error"]))
-                    return True
-                else:
-                    told.put(TaskReport.from_json(said["report"]))
-                    return True
-        except (OSError, ValueError):  # the pipe broke, or another thread closed it
-            return False
-        return False
+    def _lost(self, process: subprocess.Popen[str]) -> int:
+        """Forget a process that died; return its exit code."""
+        with self._guard:
+            if self._is_closed:
+                raise CancelledError
+            self._processes.discard(process)
+        return _reap(process)
+
+    def _ask(self, process: subprocess.Popen[str], task: str) -> TaskReport | Error | None:
+        """Send a task to a process and return its answer; None if the process died."""
+        for said in _answers(process, task):
+            if "error" in said:
+                return _error_of(*said["error"])
+            if "report" in said:
+                return TaskReport.from_json(said["report"])
+            self.advance(said["rows"])
+        return None
+
+
+def _answers(process: subprocess.Popen[str], task: str) -> Iterator[dict[str, Any]]:
+    """Send a task to a process and yield what it answers, until it dies."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError, ValueError):  # the pipe broke, or another thread closed it
+        process.stdin.write(task + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            yield json.loads(line)  # ValueError for a line that the process did not finish
+
+
+def _not_started(cause: OSError) -> Error:
+    text = f"a worker process of the restore cannot be started ({cause}); restore again, with fewer processes"
+    if cause.errno in NO_DESCRIPTOR:
+        return TooManyFiles(text)
+    return MemoryExhausted(text) if cause.errno in _NO_PROCESS else Rejected(text)
 
 
 def _reap(process: subprocess.Popen[str]) -> int:
@@ -177,3 +167,40 @@ def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
     """Return a task's error as its own class."""
     found = getattr(errors, name, Error)
     return found(message, **evidence) if issubclass(found, Error) else Error(message)
+
+
+# --- in a worker process --------------------------------------------------------------------------
+class _Said:
+    """Rows done since they were last reported."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def advance(self, rows: int) -> None:
+        self.rows += rows
+        if self.rows >= ROWS_SAID:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.rows:
+            _say({"rows": self.rows})
+            self.rows = 0
+
+
+def _say(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def serve() -> None:
+    """Carry out tasks until the input ends."""
+    for line in sys.stdin:
+        said = _Said()
+        try:
+            report = restore_fragment(RestoreTask.from_json(line), said.advance)
+        except Error as error:
+            evidence = {name: value for name, value in error.evidence.items() if isinstance(value, (int, str))}
+            _say({"error": [type(error).__name__, error.message, evidence]})
+            continue
+        said.flush()
+        _say({"report": report.to_json()})

@@ -28,13 +28,12 @@ from tidemark.recovery.backup.manifest import (
     FULL,
     INCREMENTAL,
     Found,
-    Level,
     Manifest,
     find_backups,
     folders,
     write_manifest,
 )
-from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Place, RowsReader, RowsWriter
+from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Level, Place, RowsReader, RowsWriter
 from tidemark.recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ under way.
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from tidemark.recovery.crash_harness.program import (
     Verify,
     Violation,
     Work,
+    judge,
+    judging,
     open_simulated,
     power_off,
     probe,
@@ -120,8 +123,11 @@ class _Check:
         self._rng = rng
         self.restarts = 0
 
+    def _where(self, what: str) -> str:
+        return f"anomaly {self._anomaly.name}, point {self._run.number}: {what}"
+
     def _fail(self, what: str) -> NoReturn:
-        raise Violation(f"anomaly {self._anomaly.name}, point {self._run.number}: {what}")
+        raise Violation(self._where(what))
 
     def all(self, error: BaseException | None) -> None:
         """Check all conditions. Raises: Violation."""
@@ -177,23 +183,15 @@ class _Check:
         """Check for the right state after a restart, and again after one more power loss. Raises: Violation."""
         self.restarts += 2
         db = self._restart(disk, what)
-        try:
+        with judging(self._where(f"{what}, a commit after it")):
             probe(db, -self._run.number)
-        except Error as error:
-            self._fail(f"{what}, a commit after it: {type(error).__name__}: {error}")
         after = self._restart(disk.crash(self._rng, "drop"), f"{what}, a commit, power loss and restart")
         if -self._run.number not in probed(after):
             self._fail(f"{what}: a commit after it is lost at the next one")
 
     def _restart(self, disk: MemoryFiles, what: str) -> Any:
-        try:
-            db = open_simulated(OrderMonitor(disk))
-            found = self._verify(db, self._run.ledger)
-        except Error as error:
-            self._fail(f"{what}: {type(error).__name__}: {error}")
-        if found:
-            self._fail(f"{what}: {found[0]}")
-        return db
+        opened = functools.partial(open_simulated, OrderMonitor(disk))
+        return judge(opened, self._verify, self._run.ledger, self._where(what))
 
 
 def anomaly_loop(work: Work, verify: Verify, anomaly: str | Anomaly, seed: int, step: int = 1) -> LoopReport:

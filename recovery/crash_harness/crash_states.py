@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import Error
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import CrashPolicy, MemoryFiles
-from tidemark.recovery.crash_harness.disks.order import OrderMonitor, OrderViolation
+from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 from tidemark.recovery.crash_harness.disks.power_loss import Piece
 from tidemark.recovery.crash_harness.disks.trace import Event, Replay, TraceFiles
 from tidemark.recovery.crash_harness.places import Places
@@ -33,6 +32,8 @@ from tidemark.recovery.crash_harness.program import (
     Violation,
     Work,
     digest_of,
+    judge,
+    judging,
     open_simulated,
     power_off,
     probe,
@@ -297,11 +298,10 @@ class _Judge:
             at = self._rng.randrange(1, plan.calls + 1)
             off = FaultFiles(disk, [Rule("*", nth=at, once=False, stall=power_off)])
             try:
-                open_simulated(OrderMonitor(off))
+                with judging(f"{self._where}, {place}, restart"):
+                    open_simulated(OrderMonitor(off))
             except PowerOff:
                 self._report.broken_off += 1
-            except (Error, OrderViolation) as error:
-                raise Violation(f"{self._where}, {place}, restart: {type(error).__name__}: {error}") from error
             disk = disk.crash(self._rng, self._rng.choice(POLICIES))
         after = self._restart(disk.kill(), ledger, f"{place}, after interrupted restarts")
         if after.shown != undisturbed:
@@ -315,11 +315,8 @@ class _Judge:
         shown = store.shown
         has_worked = report.second_restarts % 2 == 0
         if has_worked:
-            try:
+            with judging(f"{self._where}, {place}, a commit after the restart"):
                 probe(store.db, report.judged)
-            except (Error, OrderViolation) as error:
-                what = f"a commit after the restart: {type(error).__name__}: {error}"
-                raise Violation(f"{self._where}, {place}, {what}") from error
         lost = disk.crash(self._rng, "drop" if report.second_restarts % 3 else "sectors")
         after = self._restart(lost, ledger, f"{place}, second restart")
         if after.shown != shown:
@@ -331,17 +328,17 @@ class _Judge:
         report = self._report
         report.restarts += 1
         ledger.seen = None
-        try:
-            db = open_simulated(OrderMonitor(disk if plan is None else FaultFiles(disk, plan)))
+        is_checked = plan is None and report.restarts % CHECK_EVERY == 0
+
+        def verify(db: Any, ledger: Ledger) -> list[str]:
             found = self._verify(db, ledger)
-            if not found and plan is None and report.restarts % CHECK_EVERY == 0:
+            if not found and is_checked:
                 report.checks += 1
                 found = db.check()["problems"]
-        except (Error, OrderViolation) as error:
-            raise Violation(f"{self._where}, {place}: {type(error).__name__}: {error}") from error
-        if found:
-            raise Violation(f"{self._where}, {place}: {found[0]}")
-        return _Restarted(db, ledger.seen)
+            return found
+
+        opened = functools.partial(open_simulated, OrderMonitor(disk if plan is None else FaultFiles(disk, plan)))
+        return _Restarted(judge(opened, verify, ledger, f"{self._where}, {place}"), ledger.seen)
 
 
 def crash_states(
@@ -366,10 +363,8 @@ def crash_states(
     seen: set[tuple[str, int]] = set()
     seen_killed: set[tuple[str, int]] = set()
     places = Places()
-    try:
+    with judging(f"crash states, seed {seed}, the run itself"):
         events = record(work, seed, report.figures)
-    except (Error, OrderViolation) as error:
-        raise Violation(f"crash states, seed {seed}, the run itself: {type(error).__name__}: {error}") from error
     for files, ledger, event in crash_points(events, places):
         report.points += 1
         is_drawn = rng.random() < share

@@ -1,7 +1,8 @@
 """SIGKILL at a random moment of a program on a real directory, restart, verification; repeated on the same store.
 
-The program's acknowledgements before its death are in a pipe that outlives it. One kill in four comes in the first
-moments of a life, so that restarts are killed, too. The others come at a random time after a randomly chosen
+The child is forked from a server that has everything loaded (`forks.py`), and the next one gets ready while this one
+works. The program's acknowledgements before its death are in a pipe that outlives it. One kill in four comes in the
+first moments of a life, so that restarts are killed, too. The others come at a random time after a randomly chosen
 acknowledgement.
 """
 
@@ -13,17 +14,19 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.connection import Connection
 
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import Error
 from tidemark.recovery.crash_harness.forks import FORKS
-from tidemark.recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, GO, live
-from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve
+from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, judge, resolve
 
 LIFE_MS_MAX = 400
 EARLY_SHARE = 0.25
 EARLY_MS_MAX = 25
+# Messages: to the child, and from it with a line of its ledger.
+GO = "go"
+ACKNOWLEDGE = "acknowledge "
+BEGIN = "begin "
 
 
 @dataclass
@@ -39,6 +42,35 @@ class KillReport:
     seconds: float = 0.0
 
 
+# --- the child ------------------------------------------------------------------------------------
+class _PipeLedger(Ledger):
+    """Sends lines to the parent, each in one message."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+        self._turn = threading.Lock()
+
+    def _send(self, line: str) -> None:
+        with self._turn:
+            self._pipe.send_bytes(line.encode())
+
+    def begin(self, text: str) -> None:
+        self._send(BEGIN + text)
+
+    def acknowledge(self, text: str) -> None:
+        self._send(ACKNOWLEDGE + text)
+
+
+def live(work_name: str, directory: str, seed: int, pipe: Connection) -> None:
+    """Run the program in a child that gets killed, on a real directory, after the start message."""
+    work = resolve(work_name)
+    open_directory = resolve(OPEN_DIRECTORY)
+    if pipe.recv() == GO:
+        work(functools.partial(open_directory, directory), seed, _PipeLedger(pipe))
+
+
+# --- the parent -----------------------------------------------------------------------------------
 class _Life:
     """One child: its process, and the thread that reads its messages."""
 
@@ -108,6 +140,7 @@ def kill_loop(
     """
     check: Verify = resolve(verify) if isinstance(verify, str) else verify
     resolve(work)
+    open_store = functools.partial(resolve(OPEN_DIRECTORY), directory, background=False, data_memory="64 MiB")
     clock = SystemClock()
     began = clock.monotonic()
     rng = random.Random(seed)
@@ -133,7 +166,8 @@ def kill_loop(
             report.kills += code is None
             report.ended += code is not None
             report.silent_lives += lines == 0
-            _prove(check, directory, ledger, f"kill loop, seed {seed}, kill {report.kills}")
+            where = f"kill loop, seed {seed}, kill {report.kills} of the store in {directory}"
+            judge(open_store, check, ledger, where, closes=True)
             if say is not None:
                 say(f"kill {report.kills}: {lines} acknowledged in this life, all there")
     finally:
@@ -141,18 +175,3 @@ def kill_loop(
     report.acknowledged = len(ledger.acknowledged)
     report.seconds = clock.monotonic() - began
     return report
-
-
-def _prove(verify: Verify, directory: str, ledger: Ledger, where: str) -> None:
-    """Restart on the directory in this process, and verify. Raises: Violation."""
-    open_store: Callable[..., Any] = functools.partial(resolve(OPEN_DIRECTORY), directory)
-    try:
-        db = open_store(background=False, data_memory="64 MiB")
-        try:
-            found = verify(db, ledger)
-        finally:
-            db.close()
-    except Error as error:
-        raise Violation(f"{where}: {type(error).__name__}: {error}; see {directory}") from error
-    if found:
-        raise Violation(f"{where}: {found[0]}; see {directory}")

@@ -12,6 +12,7 @@ The same seed gives the same work and the same losses, but not the same order of
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from tidemark.recovery.crash_harness.program import (
     Verify,
     Violation,
     Work,
+    judge,
     power_off,
     resolve,
 )
@@ -148,7 +150,7 @@ def _lose(
             raise Violation(f"{where}: {type(error).__name__}: {error}") from error
         report.losses += 1
     left = disk.crash(rng, rng.choice(POLICIES))
-    _prove(left, verify, ledger, where)
+    judge(functools.partial(_opener(left.disk, Plan()), data_memory="64 MiB"), verify, ledger, where, closes=True)
     return left
 
 
@@ -159,17 +161,3 @@ def _opener(disk: MemoryDisk, plan: Plan) -> Callable[..., Any]:
         return resolve(OPEN_FILES)(watched, parsed, SystemClock(), None, None)
 
     return open_store
-
-
-def _prove(disk: MemoryFiles, verify: Verify, ledger: Ledger, where: str) -> None:
-    """Restart and verify. Raises: Violation."""
-    try:
-        db = _opener(disk.disk, Plan())(data_memory="64 MiB")
-        try:
-            found = verify(db, ledger)
-        finally:
-            db.close()
-    except (Error, OrderViolation) as error:
-        raise Violation(f"{where}: {type(error).__name__}: {error}") from error
-    if found:
-        raise Violation(f"{where}: {found[0]}")

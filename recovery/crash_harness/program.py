@@ -17,14 +17,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.base.errors import RedoOverloaded, SchemaInvalid
+from tidemark.engine.base.errors import Error, RedoOverloaded, SchemaInvalid
 from tidemark.engine.base.options import Options
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Int64
+from tidemark.recovery.crash_harness.disks.order import OrderViolation
 
 if TYPE_CHECKING:
     from tidemark.engine.files.layer import CheckedFiles
@@ -49,6 +51,15 @@ LCPS_OF_FULL_LOG = 2
 
 class Violation(AssertionError):
     """A violated guarantee. The message has part, seed and place, so that the run can be repeated."""
+
+
+@contextmanager
+def judging(where: str) -> Iterator[None]:
+    """Within the block, raise an error of the store, or a write in a wrong order, as a Violation."""
+    try:
+        yield
+    except (Error, OrderViolation) as error:
+        raise Violation(f"{where}: {type(error).__name__}: {error}") from error
 
 
 class PowerOff(BaseException):
@@ -84,6 +95,20 @@ class Ledger:
 OpenStore = Callable[..., Any]
 Work = Callable[[OpenStore, int, Ledger], None]
 Verify = Callable[[Any, Ledger], list[str]]
+
+
+def judge(open_store: Callable[[], Any], verify: Verify, ledger: Ledger, where: str, closes: bool = False) -> Any:
+    """Open a store, verify it, and return it. closes: close it, too. Raises: Violation."""
+    with judging(where):
+        db = open_store()
+        try:
+            found = verify(db, ledger)
+        finally:
+            if closes:
+                db.close()
+    if found:
+        raise Violation(f"{where}: {found[0]}")
+    return db
 
 
 def resolve(name: str) -> Any:

@@ -24,6 +24,7 @@ from tidemark.engine.base.errors import (
     Rejected,
     SpoolDamaged,
 )
+from tidemark.engine.files.firm import copy_file
 from tidemark.engine.log.load_arena_layout import LR_AT, LR_WORDS
 from tidemark.engine.log.load_blocks import InvalidRecords, OtherFragment, Surveyor
 from tidemark.engine.log.load_files import FOLDER
@@ -59,7 +60,6 @@ Progress = Callable[[int, int, str], None]
 SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
 UNIQUE_SHARE = 2  # an entry in a unique index takes as long as this many rows
 REFUSED_MAX = 1_000  # rows that are examined one by one
-PIECE_BYTES = 1 << 20
 RESERVE_ROWS_MIN = 4_096
 COMMITTED = "committed"
 
@@ -187,24 +187,15 @@ class Adopter:
 
     def _take_in(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
         """Copy files from elsewhere. Durable on return. Their content is verified when the rows are placed."""
-        buffer: Words = np.empty(PIECE_BYTES // 8, dtype=np.int64)
         for file in manifest.files:
             own.remove(file.leaf)
             try:
-                source = place.files.open(place.name(file.leaf))
+                got = copy_file(place.files, place.name(file.leaf), own.files, own.name(file.leaf), file.size_bytes)
             except Rejected as error:
                 raise LoadDamaged(f"{file.leaf} cannot be opened ({error.message})", file=file.leaf) from error
-            target = own.files.create(own.name(file.leaf))
-            try:
-                for offset in range(0, file.size_bytes, PIECE_BYTES):
-                    piece = buffer.data.cast("B")[: min(PIECE_BYTES, file.size_bytes - offset)]
-                    if place.files.pread_into(source, offset, piece) != len(piece):
-                        raise LoadDamaged(f"{file.leaf} is too short", file=file.leaf, offset=offset)
-                    own.files.pwrite(target, offset, piece)
-                own.files.fdatasync(target)
-            finally:
-                place.files.close(source)
-                own.files.close(target)
+            if got != file.size_bytes:
+                text = f"{file.leaf} has {got} of {file.size_bytes} bytes; abort the load and load again"
+                raise LoadDamaged(text, file=file.leaf, offset=got)
         own.sync()
 
     def _place(self, txn: Transaction, table: Table, manifest: LoadManifest, progress: Progress | None) -> None:
@@ -297,7 +288,8 @@ class _Placing:
         expected = self._expected.pop(file.fragment, 0)
         if expected >= RESERVE_ROWS_MIN:
             self._table.reserve_index(fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected)
-        part.reserve(self._table, fragment, self._job.format_version)
+        if not part.reserve(self._table, fragment, self._job.format_version):
+            raise _altered(self._job)
         if self._refused.is_at_least:
             part.only_look_up()
 

@@ -1,4 +1,5 @@
-"""The outcome of a load: published by one rename, or aborted by another rename of the same file (docs/load.md, 3).
+"""The life of a load: planned from an open store, which does not change; then published by one rename, or aborted by
+another rename of the same file (docs/load.md, 3).
 
 A publisher writes the manifest before the rename, in a file of its own. So any process that finds a published load can
 adopt it, even if the publisher was killed.
@@ -15,16 +16,28 @@ import numpy as np
 
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
+from tidemark.engine.log.load_files import FOLDER
 from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
 from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
-from tidemark.recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
+from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.load.directory import (
+    ABORTED,
+    ADOPTING,
+    MANIFEST,
+    OPEN,
+    PUBLISHED,
+    Directory,
+    directory_of,
+    own_directory,
+)
+from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of
 
 if TYPE_CHECKING:
+    from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.load_files import LoadFile
     from tidemark.engine.memory.arena import Words
-    from tidemark.recovery.load.directory import Directory
+    from tidemark.engine.table.table import Table
 
 FILES_MAX = 1 << 16  # of one load: the list of them in the log's record stays below 8 MiB
 
@@ -84,7 +97,31 @@ class LoadManifest:
                 )
 
 
-def begin(job: LoadJob, place: Directory) -> None:
+def plan_load(
+    table: Table, identity: tuple[bytes, int], files: Files, root: str | None, directory: str | None = None
+) -> LoadJob:
+    """Return a load into a table, its directory ready for tasks. Durable on return: the permission for tasks to write.
+
+    identity: store UUID and incarnation. files, root: of the store, and the path by which other processes know it.
+    directory: a path or URI that all tasks can reach; None: the store's own folder. Raises: StorageFull, IoFailed,
+    Rejected for a bad URI.
+    """
+    number = int.from_bytes(SystemClock().random_bytes(8), "little") & (1 << JOB_BITS) - 1
+    definition = table.newest.definition.to_json()
+    if directory is None:
+        job = LoadJob(number, *identity, definition, f"{root or ''}/{FOLDER}", True)
+        _begin(job, own_directory(files))
+        return job
+    job = LoadJob(number, *identity, definition, str(directory))
+    place = open_place(directory, create=True)
+    try:
+        _begin(job, Directory(place))
+    finally:
+        place.close_all()
+    return job
+
+
+def _begin(job: LoadJob, place: Directory) -> None:
     """Allow the tasks of a job to write. Durable on return."""
     place.write(job.name + OPEN, job.to_json().encode())
 

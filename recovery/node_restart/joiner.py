@@ -24,19 +24,19 @@ from tidemark.recovery.node_restart.messages import (
     End,
     GroupPart,
     Plan,
+    Progress,
     Ready,
     Slice,
     Taken,
 )
-from tidemark.recovery.node_restart.progress import Progress
-from tidemark.recovery.system_restart.catch_up import CaughtUp
 from tidemark.recovery.system_restart.load import OnePool
 from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
+from tidemark.recovery.system_restart.restart import CaughtUp
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
-    from tidemark.recovery.system_restart.catch_up import PrivateStore
+    from tidemark.recovery.system_restart.restart import PrivateStore
 
 
 class Link(Protocol):

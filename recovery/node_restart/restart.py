@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
+    from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from tidemark.recovery.node_restart.joiner import Link
     from tidemark.recovery.node_restart.messages import Welcome
-    from tidemark.recovery.system_restart.catch_up import CaughtUp
-    from tidemark.recovery.system_restart.restart import Opened
+    from tidemark.recovery.system_restart.restart import CaughtUp, Opened
     from tidemark.recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.node")
@@ -68,6 +68,19 @@ def bring_back(
     forget(files)
     join = Join(welcome, link, 0, variant, why)
     return _run(Restart(files, options, clock, catch_up=join), join)
+
+
+def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
+    """Write the local checkpoint that makes the copied state this node's own. Durable on return: the rows that it
+    shows.
+
+    Call it before another group is applied: the checkpoint's epoch has ended on the live node, the next one has not. A
+    crash before the checkpoint is durable leaves the node as it was before it joined. Older checkpoints are removed: no
+    log leads from them to the copied rows. Raises: StorageFull, StoreFailed.
+    """
+    report = lcp.run(progress)
+    lcp.stand_on_newest()
+    return report
 
 
 def _run(restart: Restart, join: Join) -> tuple[Opened, CaughtUp]:

@@ -22,9 +22,8 @@ from tidemark.engine.memory.arena_layout import F_PAGES
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.engine.store.node_copy import ChangeScan, items_of
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
-from tidemark.recovery.node_restart.delete_tail import DeleteTail, why_not
 from tidemark.recovery.node_restart.disk_slice import with_disk_parts
-from tidemark.recovery.node_restart.log_tail import LogTail
+from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, why_not
 from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
     REPLAY_LOG,
@@ -33,11 +32,11 @@ from tidemark.recovery.node_restart.messages import (
     Deletes,
     End,
     GroupPart,
+    Progress,
     Slice,
     TablespaceShape,
     Welcome,
 )
-from tidemark.recovery.node_restart.progress import Progress
 from tidemark.recovery.system_restart.replay import schema_changes
 
 if TYPE_CHECKING:

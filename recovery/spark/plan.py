@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
-    from tidemark.recovery.backup.manifest import Level, Manifest
+    from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
 
 ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAGMENT")

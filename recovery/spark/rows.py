@@ -16,7 +16,7 @@ from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, PageDamaged
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_SHAPE_WORDS, ENTRY_WORDS, OK
 from tidemark.engine.programs.compiled import compile_filter
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.lcp_layout import (
     BLOCK_HEADER_WORDS,
@@ -31,7 +31,7 @@ from tidemark.engine.schema.row_layout import VAR_HEADER_WORDS, var_header
 from tidemark.engine.schema.types_base import shown
 from tidemark.recovery.backup.entries_kernels import find_entries
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.rows_file import LevelsReader
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.recovery.backup.manifest import Level
     from tidemark.recovery.spark.plan import Origin, Part, ReadTask
 
 
@@ -90,33 +89,18 @@ class PartReader:
 
     # --- backups ---------------------------------------------------------------------------------
     def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a fragment: its newest level whole, of older ones only rows whose bit in the live map is
-        set.
-        """
-        newest = part.levels[0]
-        live: Words = NOTHING
-        if newest.place.since:
-            live = self._rows_reader(newest).live_map(newest.place, newest.sizes)
+        """Yield the rows of a fragment."""
+        reader = LevelsReader(self._files, self._origin.store, list(part.levels))
         rows = 0
-        for level in part.levels:
+        for level in reader.levels:
             shapes, has_var = self._shapes_at(level.place.table_version)
-            for block in self._rows_reader(level).blocks(level.place, level.sizes):
-                if block.content != CONTENT_ROWS:
-                    continue
-                name = level.place.name
-                wanted = (part.fragment, level.place.slots, int(self._format.has_disk), int(level is newest))
-                found = self._find(block.words, BACKUP_BLOCK_WORDS, block.stop, shapes, wanted, live, name)
+            name = level.place.name
+            wanted = (part.fragment, level.place.slots, int(self._format.has_disk), int(reader.is_newest(level)))
+            for block in reader.blocks(level):
+                found = self._find(block.words, BACKUP_BLOCK_WORDS, block.stop, shapes, wanted, reader.live, name)
                 rows += found.size
                 yield from self._batch(block.words, found, has_var, name)
-        if rows != newest.sizes.rows or live.any():
-            raise BackupDamaged(
-                f"the files of fragment {part.fragment} of {self._definition.name} give {rows} rows where"
-                f" {newest.sizes.rows} were backed up; use another backup",
-                table=self._definition.name,
-            )
-
-    def _rows_reader(self, level: Level) -> RowsReader:
-        return RowsReader(self._files, self._origin.store, level.place.name)
+        reader.check(rows, part.fragment, self._definition.name)
 
     def _shapes_at(self, version: int) -> tuple[Words, bool]:
         """Return shapes for entries that an older version of the table wrote, and whether they have a var part."""

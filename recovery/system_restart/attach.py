@@ -20,7 +20,6 @@ from tidemark.engine.base.errors import (
     FileMissing,
     ForeignFile,
     LcpDamaged,
-    MemoryExhausted,
     SnapshotTooOld,
     SysfileDamaged,
 )
@@ -29,7 +28,7 @@ from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
 from tidemark.recovery.local_checkpoint.control import control_ids, control_name
 from tidemark.recovery.system_restart.indexes import build_indexes
-from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, Progress
+from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, Progress, must_fit
 from tidemark.recovery.verification.log_listing import StoreListing
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Attachment:
         """Return the newest intact local checkpoint; `held` itself if that is the one.
 
         Raises: FileMissing (no store, or no local checkpoint yet), LcpDamaged, SysfileDamaged, ForeignFile,
-        Incompatible, MemoryExhausted, IoFailed; SnapshotTooOld if each is retired before it is loaded.
+        Incompatible, LimitExceeded, IoFailed; SnapshotTooOld if each is retired before it is loaded.
         """
         damaged: dict[int, str] = {}
         for _ in range(ATTEMPTS):
@@ -120,21 +119,14 @@ class Attachment:
         )
 
     def _load(self, sysfile: Sysfile, control: Control, fallbacks: int) -> View:
-        """Load one local checkpoint. Raises: DataFileDamaged, ForeignFile, MemoryExhausted."""
-        try:
-            return self._load_by(sysfile, control, fallbacks, PARTS)
-        except PartsOutOfMemory:
-            # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
+        """Load one local checkpoint. Raises: DataFileDamaged, ForeignFile, LimitExceeded."""
+        held_bytes = sum(size_bytes for _, _, size_bytes in control.fragments.values()) + control.copies[2]
+        with must_fit("the rows of the local checkpoint", held_bytes, self._options):
             try:
+                return self._load_by(sysfile, control, fallbacks, PARTS)
+            except PartsOutOfMemory:
+                # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
                 return self._load_by(sysfile, control, fallbacks, 1)
-            except PartsOutOfMemory as error:
-                held_bytes = sum(size_bytes for _, _, size_bytes in control.fragments.values()) + control.copies[2]
-                raise MemoryExhausted(
-                    f"the rows of the local checkpoint ({held_bytes} bytes) do not fit into data_memory"
-                    f" ({self._options.data_memory_bytes} bytes); open it with a larger data_memory",
-                    held_bytes=held_bytes,
-                    data_memory_bytes=self._options.data_memory_bytes,
-                ) from error
 
     def _load_by(self, sysfile: Sysfile, control: Control, fallbacks: int, parts: int) -> View:
         began = self._clock.monotonic()

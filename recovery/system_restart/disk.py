@@ -119,10 +119,9 @@ class DiskRestart:
     def _write_sysfile(self, content: Sysfile) -> None:
         copies = open_copies(self._files)
         try:
-            self.sysfile = write_both(self._files, copies, content)
+            self.sysfile = write_both(copies, content)
         finally:
-            for copy in copies:
-                self._files.close(copy)
+            copies.close()
 
     def close(self) -> None:
         """Close the files of this attempt; its memory is lost as in a crash."""

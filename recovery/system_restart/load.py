@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
+from tidemark.engine.base.errors import (
+    Damaged,
+    FileTruncated,
+    ForeignFile,
+    IoFailed,
+    LcpDamaged,
+    LimitExceeded,
+    MemoryExhausted,
+)
 from tidemark.engine.memory.arena_layout import (
     ENTRY_SHAPE_WORDS,
     F_LCP_HAS_VAR,
@@ -33,9 +41,11 @@ from tidemark.engine.rows.lcp_layout import (
 )
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.store.fragment_load import CopiesLoad, EntryDoesNotFit, FragmentLoad, end_load
+from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
+    from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
@@ -322,11 +332,19 @@ def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -
         )
 
 
-def out_of_memory(held_bytes: int, data_memory_bytes: int) -> MemoryExhausted:
-    """Return the error for a store with rows that do not fit (F86)."""
-    return MemoryExhausted(
-        f"the store's rows ({held_bytes} bytes in its local checkpoint and log) do not fit into data_memory"
-        f" ({data_memory_bytes} bytes); open it with a larger data_memory",
-        held_bytes=held_bytes,
-        data_memory_bytes=data_memory_bytes,
-    )
+@contextmanager
+def must_fit(what: str, held_bytes: int, options: Options) -> Iterator[None]:
+    """Raise as LimitExceeded that the block ran out of memory: in an opening or a restore no transaction frees any, so
+    to run it again with the same options never helps (F86). what: the rows that are loaded, of `held_bytes`.
+    """
+    try:
+        yield
+    except PartsOutOfMemory as error:
+        raise LimitExceeded(
+            f"{what} ({held_bytes} bytes) do not fit into data_memory ({options.data_memory_bytes} bytes); give a"
+            " larger data_memory",
+            held_bytes=held_bytes,
+            data_memory_bytes=options.data_memory_bytes,
+        ) from error
+    except MemoryExhausted as error:
+        raise LimitExceeded(error.message, **error.evidence) from error

@@ -17,8 +17,9 @@ can be repeated, and no other byte changes, so a restart that raises an error ca
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.access.snapshot import Snapshots, version_words
 from tidemark.engine.base.errors import (
@@ -56,7 +57,6 @@ from tidemark.recovery.local_checkpoint.control import (
     used_ids,
 )
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from tidemark.recovery.system_restart.catch_up import CaughtUp, PrivateStore
 from tidemark.recovery.system_restart.disk import DiskRestart
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import (
@@ -65,11 +65,10 @@ from tidemark.recovery.system_restart.load import (
     Loader,
     Place,
     Progress,
-    out_of_memory,
+    must_fit,
 )
 from tidemark.recovery.system_restart.place import check_place, holds_rows
 from tidemark.recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
-from tidemark.recovery.system_restart.report import Phase, RestartReport
 from tidemark.recovery.system_restart.spool import Spooled, sweep_unreferred
 from tidemark.recovery.system_restart.sysfile import (
     NAMES,
@@ -84,11 +83,39 @@ from tidemark.recovery.system_restart.sysfile import (
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
-    from tidemark.engine.files.protocol import File, Files
-    from tidemark.recovery.system_restart.catch_up import CatchUp
+    from tidemark.engine.files.protocol import Files
     from tidemark.recovery.system_restart.through import Through
+    from tidemark.recovery.system_restart.two_copies import TwoCopies
 
 _log = logging.getLogger("tidemark.restart")
+
+
+@dataclass
+class Phase:
+    """One step of a restart."""
+
+    name: str
+    ms: float
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class RestartReport:
+    """The findings and steps of a restart, phase by phase."""
+
+    phases: list[Phase] = field(default_factory=list)
+    is_new: bool = False
+    lcp_id: int = 0
+    lcp_epoch: int = 0
+    fallbacks: int = 0
+    groups: int = 0
+    end_lsn: int = 0
+    epoch: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}
 
 
 @dataclass
@@ -108,6 +135,45 @@ class Opened:
         return self.sysfile.store, self.sysfile.incarnation
 
 
+# --- the hook of a node restart -------------------------------------------------------------------
+@dataclass(frozen=True)
+class PrivateStore:
+    """A store in memory as replay leaves it: rows without secondary indexes, no log, not visible to callers."""
+
+    store: Store
+    disk: DiskRestart
+    clock: Clock
+    next_sequence: int  # sequence of the next group in its own log
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """The position of a store that has caught up: its log continues with this sequence, after the end of this epoch.
+
+    The epoch is open here until the first local checkpoint closes it; that checkpoint has the rows at its end. The
+    stream continues with `next_epoch`, which is open on the live node.
+    """
+
+    sequence: int
+    epoch: int
+    next_epoch: int
+
+
+class CatchUp(Protocol):
+    """Brings a restarted store up to a live node, between replay and indexes (docs/internals/node-group.md). Until its
+    end only disk pages have changed on disk, and their UNDO log reverts them: after a crash the node is at the end of
+    its own log.
+    """
+
+    store: bytes  # UUID of the live node's store: a directory without one becomes a copy of it
+    incarnation: int  # that of the live node; this node's must not be lower, or transaction ids would be reused
+
+    def run(self, private: PrivateStore) -> CaughtUp:
+        """Change rows, definitions and disk pages to those of the live node. Any error it raises ends the restart."""
+        ...
+
+
+# --- phases ---------------------------------------------------------------------------------------
 class Restart:
     """One restart of one store."""
 
@@ -143,7 +209,11 @@ class Restart:
         self._began = now
 
     def run(self) -> Opened:
-        """Restart the store; the caller holds the lock. Durable on return: everything that it shows."""
+        """Restart the store; the caller holds the lock. Durable on return: everything that it shows.
+
+        Raises: Damaged, ForeignFile, Incompatible, IoFailed, StorageFull; ValueOutOfRange for a `through` that is no
+        longer kept; LimitExceeded if an option is too small for the store; the errors of `catch_up`.
+        """
         self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
@@ -158,21 +228,22 @@ class Restart:
         if self._through is not None:
             sysfile = self._through.sysfile(sysfile)
         self._phase("control files")
-        store, loader, groups, reader = self._restore(sysfile, controls, True)
+        with self._must_fit(sysfile, controls):
+            store, loader, groups, reader = self._restore(sysfile, controls, True)
+            loader.release()
+            self._phase("join")
+            try:
+                caught_up = self._catch_up_with(store, reader)
+                self._build_indexes(store)
+            except BaseException:
+                reader.close()
+                raise
         assert self._disk is not None
-        loader.release()
-        self._phase("join")
-        try:
-            caught_up = self._catch_up_with(store, reader)
-            self._build_indexes(store)
-        except BaseException:
-            reader.close()
-            raise
         store.arena.keep_pages()
         sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
         sysfile, copies = self.firm_up(sysfile, controls, reader, groups, caught_up)
-        keeper = SysfileKeeper(self._files, copies, sysfile)
+        keeper = SysfileKeeper(copies, sysfile)
         self._attach(store, keeper, controls, groups, reader)
         if caught_up.epoch:
             with store.latch:
@@ -190,11 +261,20 @@ class Restart:
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
-        store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
-        loader.release()
-        reader.close()
-        self._build_indexes(store)
+        controls = self._controls(sysfile)
+        with self._must_fit(sysfile, controls):
+            store, loader, _, reader = self._restore(sysfile, controls, False)
+            loader.release()
+            reader.close()
+            self._build_indexes(store)
         return store
+
+    def _must_fit(self, sysfile: Sysfile, controls: list[Control]) -> AbstractContextManager[None]:
+        held_bytes = sysfile.durable_lsn
+        if controls:
+            loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
+            held_bytes = loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)
+        return must_fit("the rows in the local checkpoint and the log", held_bytes, self._options)
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
         """Fetch rows from a live node, if there is one. Return where the store's log continues, and the epoch (0: one
@@ -220,10 +300,10 @@ class Restart:
             except DataFileDamaged as found:
                 self._damaged[found.place] = str(found)
                 _log.warning("local checkpoint %d: %s; using the one before", found.place[0], found)
-            except PartsOutOfMemory as error:
+            except PartsOutOfMemory:
                 # Half of the arena was too small for its fragments: retry with the whole arena for one thread.
                 if parts == 1:
-                    raise out_of_memory(_held_bytes(sysfile, controls), self._options.data_memory_bytes) from error
+                    raise
                 parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
@@ -255,9 +335,8 @@ class Restart:
         store = self._clock.random_bytes(16) if self._catch_up is None else self._catch_up.store
         made = Sysfile(store, 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes)
         self._report.is_new = True
-        made = write_sysfile(files, copies, made)
-        for copy in copies:
-            files.close(copy)
+        made = write_sysfile(copies, made)
+        copies.close()
         self._phase("create", 0, geometry.capacity_bytes)
         return made
 
@@ -406,7 +485,7 @@ class Restart:
         reader: LogReader,
         groups: list[GroupRead],
         caught_up: CaughtUp,
-    ) -> tuple[Sysfile, tuple[File, File]]:
+    ) -> tuple[Sysfile, TwoCopies]:
         """Make the first writes: from here on the store changes. After a crash between any two steps, the next restart
         does the same.
         """
@@ -420,7 +499,6 @@ class Restart:
             # The new floor is the end of the kept log, which must be durable before.
             reader.firm_up()
             sysfile = write_both(
-                self._files,
                 copies,
                 replace(
                     sysfile,
@@ -442,7 +520,6 @@ class Restart:
         closed = [group.epoch for group in groups] or [sysfile.closed_epoch]
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
         written = write_both(
-            self._files,
             copies,
             replace(
                 sysfile,
@@ -500,11 +577,3 @@ class Restart:
         report.epoch = store.epochs.current
         if controls:
             report.lcp_id, report.lcp_epoch = controls[0].lcp_id, controls[0].epoch
-
-
-def _held_bytes(sysfile: Sysfile, controls: list[Control]) -> int:
-    """Return the bytes of rows that a restart has to load: of the newest local checkpoint, and of the log after it."""
-    if not controls:
-        return sysfile.durable_lsn
-    loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
-    return loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import ForeignFile, RestoreUnfinished
+from tidemark.engine.base.errors import RestoreUnfinished
 from tidemark.engine.base.ids import next_incarnation
 from tidemark.engine.base.limits import INCARNATION_MAX, TABLE_ID_MAX
 from tidemark.engine.disk.undo_ring import UndoVoid, undo_ring
@@ -29,10 +29,10 @@ from tidemark.engine.sealed.sealed_layout import (
     write_seal,
 )
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
-from tidemark.recovery.system_restart.two_copies import open_both, read_sealed, write_copy
+from tidemark.recovery.system_restart.two_copies import TwoCopies, check_of_one_store, read_sealed
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import Files
 
 _log = logging.getLogger("tidemark.restart")
 OPENINGS_WARNED = 1_000
@@ -119,8 +119,7 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
             "a restore into this directory was interrupted; restore again, into a new or empty directory"
         )
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
-    if len({copy.store for copy in copies}) > 1:
-        raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
+    check_of_one_store((copy.store for copy in copies), NAMES)
     newest = max(copies, key=lambda copy: copy.generation, default=None)
     if newest is None:
         return None
@@ -170,12 +169,12 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     )
 
 
-def open_copies(files: Files) -> tuple[File, File]:
+def open_copies(files: Files) -> TwoCopies:
     """Open both copies, writable, for the life of the store."""
-    return open_both(files, NAMES, SYSFILE_BYTES)
+    return TwoCopies(files, NAMES, SYSFILE_BYTES)
 
 
-def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
+def write_sysfile(copies: TwoCopies, content: Sysfile) -> Sysfile:
     """Write the next generation over the older copy; return the written content. Durable on return."""
     content = replace(content, generation=content.generation + 1)
     words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
@@ -203,18 +202,16 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["seam_lsn"] = content.seam_lsn
     header["seam_sequence"] = content.seam_sequence
     seal(words, words.size)
-    write_copy(files, copies[content.generation % 2], words)
+    copies.write(content.generation % 2, words)
     return content
 
 
-def write_both(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
+def write_both(copies: TwoCopies, content: Sysfile) -> Sysfile:
     """Write both copies, for facts that either copy alone must have; return the written content. Durable on return.
     Otherwise, after the loss of one copy, the store would have no UNDO log, assign transaction ids again, or read void
     groups.
     """
-    for _ in copies:
-        content = write_sysfile(files, copies, content)
-    return content
+    return write_sysfile(copies, write_sysfile(copies, content))
 
 
 class SysfileKeeper:
@@ -223,8 +220,7 @@ class SysfileKeeper:
     Lock order: a thread that leads the log's write may take this latch; a thread that holds it never waits for the log.
     """
 
-    def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
-        self._files = files
+    def __init__(self, copies: TwoCopies, content: Sysfile) -> None:
         self._copies = copies
         self._turn = threading.Lock()
         self.content = content
@@ -264,5 +260,5 @@ class SysfileKeeper:
 
     def _write(self, content: Sysfile) -> None:
         before = self.content.filtered_epoch
-        self.content = write_sysfile(self._files, self._copies, content)
+        self.content = write_sysfile(self._copies, content)
         self.restorable_epoch = min(before, content.filtered_epoch)

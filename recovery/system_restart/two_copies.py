@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import FileMissing, IoFailed
+from tidemark.engine.base.errors import FileMissing, ForeignFile, IoFailed
 from tidemark.engine.sealed.sealed_layout import Words, is_sealed
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidemark.engine.files.protocol import File, Files
 
 Names = tuple[str, str]
@@ -41,19 +43,41 @@ def read_sealed(files: Files, name: str, kind: int, size_bytes: int) -> Words | 
     return words
 
 
-def open_both(files: Files, names: Names, size_bytes: int) -> tuple[File, File]:
-    """Open both copies, writable. A missing copy is created; it does not count until it is written."""
-    missing = [name for name in names if not files.exists(name)]
-    for name in missing:
-        file = files.create(name, size_bytes)
-        files.fdatasync(file)
-        files.close(file)
-    # This also makes all names in the directory durable that a killed process created or removed.
-    files.sync_directory("")
-    return files.open(names[0], True), files.open(names[1], True)
+def check_of_one_store(stores: Iterable[bytes], names: Names) -> None:
+    """Check that the intact copies are of one store. Raises: ForeignFile."""
+    if len(set(stores)) > 1:
+        raise ForeignFile(f"{names[0]} and {names[1]} belong to two stores; put the right one back", file=names[1])
 
 
-def write_copy(files: Files, copy: File, words: Words) -> None:
-    """Write one copy, sealed already. Durable on return."""
-    files.pwrite(copy, 0, words)
-    files.fdatasync(copy)
+class TwoCopies:
+    """Both copies, open and writable."""
+
+    def __init__(self, files: Files, names: Names, size_bytes: int) -> None:
+        """Open both. A missing copy is created; it does not count until it is written."""
+        self._files = files
+        for name in names:
+            if not files.exists(name):
+                file = files.create(name, size_bytes)
+                try:
+                    files.fdatasync(file)
+                finally:
+                    files.close(file)
+        # This also makes all names in the directory durable that a killed process created or removed.
+        files.sync_directory("")
+        self._copies: list[File] = []
+        try:
+            for name in names:
+                self._copies.append(files.open(name, True))
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, number: int, words: Words) -> None:
+        """Write copy 0 or 1, sealed already. Durable on return."""
+        self._files.pwrite(self._copies[number], 0, words)
+        self._files.fdatasync(self._copies[number])
+
+    def close(self) -> None:
+        """Close both. A second call does nothing."""
+        for copy in self._copies:
+            self._files.close(copy)

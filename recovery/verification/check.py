@@ -18,9 +18,11 @@ from tidemark.engine.base.errors import (
     ForeignFile,
     Incompatible,
     IoFailed,
+    LimitExceeded,
     MemoryExhausted,
 )
 from tidemark.engine.disk.double_write import FILE_NAME
+from tidemark.engine.index.unique import StoredUnique
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
@@ -58,7 +60,6 @@ from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, 
 from tidemark.recovery.verification.disk_check import FragmentCheck
 from tidemark.recovery.verification.disk_files_check import DiskFileCheck
 from tidemark.recovery.verification.findings import CheckReport
-from tidemark.recovery.verification.index_check import check_indexes
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.catalog import Catalog
     from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import AnyIndex, Table
 
 Progress = Callable[[int, int, str], None]
 
@@ -321,6 +323,42 @@ def _quiet_mark(store: Store) -> tuple[int, ...] | None:
         return None if store.locks.by_slot else (store.log.sequence, int(store.log.fill[0]))
 
 
+# --- indexes --------------------------------------------------------------------------------------
+def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
+    """Check every index of a table, in slices that do not block writers for long; `report` gets each problem. The
+    caller holds a pin.
+    """
+    with store.schema_latch:
+        table = table.newest
+        defined = [each.name for each in table.definition.indexes]
+        indexes = table.listed_indexes()
+        there = len(table.indexes) + len(table.uniques)
+    if table.is_dropped:
+        return
+    if defined != [index.name for index in indexes] or len(defined) != there:
+        report(f"{table.name}: indexes {defined} are defined, {[index.name for index in indexes]} are there")
+    for index in indexes:
+        _check_index(store, table, index, report)
+
+
+def _check_index(store: Store, table: Table, index: AnyIndex, report: Callable[[str], None]) -> None:
+    found = None
+    while True:
+        # Rows of a dropped partition keep their entries until no reader uses it any more. Read this under the latch:
+        # between the partition's publication and its entry in the list of kept partitions there is a sync.
+        with store.schema_latch:
+            fragments = table.fragments
+            is_counted = not store.has_dropped_fragments(table)
+        if isinstance(index, StoredUnique):
+            found = index.tree.check(store.failure.check, fragments)
+        else:
+            found = index.tree.check(is_counted, store.failure.check, fragments)
+        if index.is_dropped or table.fragments is fragments:
+            break
+    if found is not None and not index.is_dropped:
+        report(f"{table.name}, index {index.name}: {found.what} ({found.evidence})")
+
+
 # --- whole stores ---------------------------------------------------------------------------------
 def check_closed(
     files: Files, options: Options, clock: Clock, catalog_of: Callable[[Sysfile], Catalog], progress: Progress | None
@@ -360,7 +398,7 @@ def _check_rehearsed(
     """Load the store into memory and verify its rows there."""
     try:
         store = Restart(files, options, clock).rehearse()
-    except MemoryExhausted as error:
+    except LimitExceeded as error:
         report.notes.append(f"rows were not verified: {error.message}")
     except Error as error:
         report.add(f"the store cannot be opened: {error.message}")

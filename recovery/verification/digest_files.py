@@ -15,11 +15,11 @@ import numpy as np
 from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.rows_file import LevelsReader
 from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.system_restart.load import check_counts, shapes_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.recovery.backup.manifest import Level
+    from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
 
 NO_MAP: Words = np.zeros(0, dtype=np.int64)
@@ -74,26 +74,15 @@ class BackupFragment:
 
         Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile.
         """
-        newest = self._levels[0]
-        live = NO_MAP
-        if newest.place.since:
-            live = self._reader(newest).live_map(newest.place, newest.sizes)
+        reader = LevelsReader(self._files, self._store, self._levels)
         rows = 0
         for level in self._levels:
-            for batch in self._level(level, live, level is newest):
+            for batch in self._level(reader, level):
                 rows += batch.count
                 yield batch
-        if rows != newest.sizes.rows or live.any():
-            raise BackupDamaged(
-                f"the files of fragment {newest.place.fragment} of {self._definition.name} give {rows} rows where"
-                f" {newest.sizes.rows} were backed up; use another backup",
-                table=self._definition.name,
-            )
+        reader.check(rows, self._levels[0].place.fragment, self._definition.name)
 
-    def _reader(self, level: Level) -> RowsReader:
-        return RowsReader(self._files, self._store, level.place.name)
-
-    def _level(self, level: Level, live: Words, is_newest: bool) -> Iterator[ScanBatch]:
+    def _level(self, reader: LevelsReader, level: Level) -> Iterator[ScanBatch]:
         place = level.place
         now = compute_layout(self._definition)
         then = layout_at(self._definition, place.table_version)
@@ -115,11 +104,9 @@ class BackupFragment:
                 f"{place.name} has an impossible row at word {at} of a block; use another backup", file=place.name
             )
 
-        for block in self._reader(level).blocks(place, level.sizes):
-            if block.content != CONTENT_ROWS:
-                continue
-            copy = partial(copy_chosen, block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest))
-
+        for block in reader.blocks(level):
+            chosen = (shape, reader.live, int(reader.is_newest(level)))
+            copy = partial(copy_chosen, block.words, BACKUP_BLOCK_WORDS, block.stop, *chosen)
             yield from _pieces(copy, block.words.size, block.stop, refuse)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tidemark.recovery.verification.compare import Progress, TableComparison
+from tidemark.recovery.verification.compare import Progress, TableComparison, differing_columns
 from tidemark.recovery.verification.definitions import Comparable, SchemaDifference, chosen_tables, compare_definitions
-from tidemark.recovery.verification.differences import differences
 from tidemark.recovery.verification.digest_reading import RangeReader
 from tidemark.recovery.verification.sides import Side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.recovery.verification.compare import Group
 
 ReaderOf = Callable[[Side, Comparable, Callable[[int], None]], RangeReader]
 HERE: tuple[ReaderOf, ReaderOf] = (RangeReader, RangeReader)
@@ -80,3 +84,32 @@ def _list(comparison: TableComparison, table: Comparable, found: list[dict[str, 
             found += row
             left = None if left is None else left - 1
     return left
+
+
+def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:
+    """Return the keys of rows: values, or lists of them if the key has several columns."""
+    columns = [batch.column(name).to_pylist() for name in table.key]
+    return columns[0] if len(columns) == 1 else [list(each) for each in zip(*columns, strict=True)]
+
+
+def differences(group: Group, table: Comparable) -> Iterator[list[dict[str, Any]]]:
+    """Yield a list for each row that differs: its differing columns, or one entry with the row of the only side."""
+    for side, rows in (("a", group.only_a), ("b", group.only_b)):
+        for key, row in zip(_keys(rows, table), rows.to_pylist(), strict=True):
+            nothing = {"table": table.name, "key": key, "column": None, "a": None, "b": None}
+            yield [{**nothing, side: row, "only": side}]
+    masks = differing_columns(group.changed_a, group.changed_b, table.columns)
+    keys = _keys(group.changed_a, table)
+    for row, key in enumerate(keys):
+        yield [
+            {
+                "table": table.name,
+                "key": key,
+                "column": name,
+                "a": group.changed_a.column(name)[row].as_py(),
+                "b": group.changed_b.column(name)[row].as_py(),
+                "only": None,
+            }
+            for name in table.columns
+            if masks[name][row]
+        ]

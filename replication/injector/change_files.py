@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _KNOWN_MAX = 8
 _ATTEMPTS = 5
-_PIN_AGAIN_SECONDS = 0.02
 
 
 def open_change_files(place: str, definition: TableDefinition) -> ChangeFiles:
@@ -159,15 +158,12 @@ class ChangeFiles:
             self._pins.pop(name).release()
 
     def _pin(self, name: str) -> Pin:
-        for _ in range(_ATTEMPTS):
-            pin = self._files.pin(f"{FOLDER}/{name}")
-            if pin is not None:
-                # The store may have decided to purge the file before the pin: then the index no longer names it.
-                if name in self.beside.index().names:
-                    return pin
-                pin.release()
-            # The store may be checking for pins at this moment.
-            self._clock.sleep(_PIN_AGAIN_SECONDS)
+        pin = self._files.pin(f"{FOLDER}/{name}")
+        if pin is not None:
+            # The store may have decided to purge the file before the pin: then the index no longer names it.
+            if name in self.beside.index().names:
+                return pin
+            pin.release()
         raise lost(f"{name} is no longer in the binlog", file=name)
 
     # --- rows -------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from tidemark.replication.node_group.carried import CopyWanted, FileWanted
 from tidemark.replication.node_group.fetch import send_file
 
 if TYPE_CHECKING:
-    from tidemark.recovery.node_restart.messages import FromLive
-    from tidemark.recovery.node_restart.progress import Progress
+    from tidemark.recovery.node_restart.messages import FromLive, Progress
     from tidemark.replication.node_group.conversation import Conversation
     from tidemark.replication.node_group.home import NodeStore
     from tidemark.replication.node_group.stream import Feed, GroupStream

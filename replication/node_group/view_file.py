@@ -13,7 +13,7 @@ import numpy as np
 from tidemark.engine.base.errors import ForeignFile, SchemaInvalid, ViewDamaged
 from tidemark.engine.files.protocol import Files
 from tidemark.engine.sealed.sealed_layout import KIND_VIEW, header_of, seal, store_of, write_seal
-from tidemark.recovery.system_restart.two_copies import open_both, read_sealed, write_copy
+from tidemark.recovery.system_restart.two_copies import TwoCopies, check_of_one_store, read_sealed
 from tidemark.replication.node_group.view import (
     ADDRESS_BYTES_MAX,
     MEMBERS_MAX,
@@ -46,8 +46,7 @@ def _read(files: Files) -> tuple[int, Record] | None:
         if any(files.exists(name) and not _is_new(files, name) for name in NAMES):
             raise _damaged("is intact")
         return None
-    if len({store_of(words) for words in copies}) > 1:
-        raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
+    check_of_one_store(map(store_of, copies), NAMES)
     return _record_of(max(copies, key=lambda words: int(header_of(words, VIEW)["generation"])))
 
 
@@ -153,7 +152,7 @@ class ViewFile:
         self._files = files
         self._store = store
         self._generation = 0 if found is None else found[0]
-        self._copies = open_both(files, NAMES, VIEW_BYTES)
+        self._copies = TwoCopies(files, NAMES, VIEW_BYTES)
         if self.record is not None:
             # The copy that was read may be in the page cache only (F39), and the other may be torn or older.
             self.write(self.record)
@@ -181,11 +180,10 @@ class ViewFile:
             _put_members(header, accepted, "accepted_count", "accepted_")
         _put_text(header["arbitrator"], 0, view.arbitrator)
         seal(words, words.size)
-        for copy in self._copies:
-            write_copy(self._files, copy, words)
+        for number in range(len(NAMES)):
+            self._copies.write(number, words)
         self.record = record
 
     def close(self) -> None:
         """Close both copies. A second call does nothing."""
-        for copy in self._copies:
-            self._files.close(copy)
+        self._copies.close()

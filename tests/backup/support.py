@@ -8,7 +8,7 @@ import tidemark as tm
 from tests.store.support import SMALL, open_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
-from tidemark.recovery.backup.archive import Archive
+from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.restore import How, Restore
 from tidemark.recovery.backup.segments import Until
@@ -27,13 +27,11 @@ def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str
     return writer.run(incremental).to_dict()
 
 
-def archived(db: Any, place: Any) -> Archive:
+def archived(db: Any, place: Any) -> Archiver:
     """The archive of a store, with every closed segment copied."""
     content = db.parts.opened.keeper.content
-    archive = Archive(
-        db.parts.store, db.parts.files, content.geometry, db.parts.opened.identity, content.timeline, place
-    )
-    db.parts.store.followers["archive"] = archive.reach
+    about = (content.geometry, db.parts.opened.identity, content.timeline)
+    archive = Archiver(db.parts.store, db.parts.files, *about, "the place", lambda: place)
     archive.copy()
     return archive
 

@@ -14,10 +14,10 @@ import tidemark as tm
 from tests.backup.support import content, content_of, restored, take
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore
-from tidemark.recovery.backup.archive import Archive
-from tidemark.recovery.backup.archiver import Archiver
+from tidemark.recovery.backup.archive import Archive, Archiver
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.segments import segment_names
+from tidemark.recovery.backup.verify import verify
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -237,3 +237,97 @@ def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -
     assert make_plan(lost).notes == []
     assert content_of(restored(lost)) == want
     db.close()
+
+
+def test_log_of_another_member_of_the_group_is_refused() -> None:
+    """Story: two members of a node group, which are one store with a log each, archived into one place. The second
+    continued after the segments of the first, at places that its own log did not have: it archived nothing until its
+    log had grown past them, and left a gap.
+    """
+    place = MemoryFiles()
+    first = made()
+    second = open_memory(MemoryFiles.from_snapshot(first.parts.files.kill().snapshot()))
+    assert second.parts.opened.identity[0] == first.parts.opened.identity[0]
+    archiver = archiver_of(first, lambda: MemoryFiles(place.disk))
+    for key in range(20):
+        first["test.t"].insert((key, b"a" * 150))
+        first.sync()
+    assert archiver.step()
+    archiver.close()
+    for size in (10, 190):  # other rows, in a log that is shorter, then longer
+        for key in range(size):
+            second["test.t"].insert((size + key, b"b" * 100))
+        second.sync()
+        other = archiver_of(second, lambda: MemoryFiles(place.disk))
+        with pytest.raises(tm.ForeignFile, match="another member of the node group"):
+            other.attach()
+        other.close()
+    again = archiver_of(first, lambda: MemoryFiles(place.disk))
+    again.attach()  # this log continues its own segments
+    again.close()
+    assert len(segment_names(place)) == 1
+
+
+def test_archive_that_cannot_begin_leaves_no_file_of_the_log_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: the place held the log of another store. The files of the own log, opened before this was seen, stayed
+    open, and with a place that failed for hours each step opened them again.
+    """
+    db, other, place = made(), made(), MemoryFiles()
+    theirs = archiver_of(other, lambda: MemoryFiles(place.disk))
+    other["test.t"].insert((1, b"a"))
+    other.sync()
+    assert theirs.step()
+    theirs.close()
+    files, held = db.parts.files, []
+    opened, closed = files.open, files.close
+    monkeypatch.setattr(files, "open", lambda *given, **named: held.append(opened(*given, **named)) or held[-1])
+    monkeypatch.setattr(files, "close", lambda file: (held.remove(file), closed(file)))
+    archiver = archiver_of(db, lambda: MemoryFiles(place.disk))
+    with pytest.raises(tm.ForeignFile, match="another store"):
+        archiver.attach()
+    assert held == []
+    archiver.close()
+
+
+def test_closed_archiver_opens_no_place_again() -> None:
+    """Story: a thread was in archive() while another closed the store. It opened the place again after the close, kept
+    it locked, and kept the log from being cut.
+    """
+    db, opened = made(), []
+
+    def open_place() -> Any:
+        opened.append(MemoryFiles())
+        return opened[-1]
+
+    archiver = archiver_of(db, open_place)
+    archiver.attach()
+    archiver.close()
+    archiver.close()
+    with pytest.raises(tm.StoreClosed):
+        archiver.copy()
+    assert len(opened) == 1 and not archiver.status()["is_attached"]
+    assert "archive" not in db.parts.store.followers
+
+
+def test_archive_that_no_backup_leads_to_is_a_gap() -> None:
+    """Story: a store went back to an earlier epoch, which begins a timeline, and archived without a backup. `verify`
+    noted no gap, though nothing of the new timeline can be restored.
+    """
+    db, place = made(), MemoryFiles()
+    take(db, place)
+    archiver = archiver_of(db, lambda: MemoryFiles(place.disk))
+    db["test.t"].insert((1, b"a"))
+    db.sync()
+    assert archiver.step()
+    archiver.close()
+    assert verify(place).notes == []
+    content_of_sysfile = db.parts.opened.keeper.content
+    about = (content_of_sysfile.geometry, db.parts.opened.identity, content_of_sysfile.timeline + 1)
+    later = Archiver(db.parts.store, db.parts.files, *about, "the place", lambda: MemoryFiles(place.disk))
+    db["test.t"].insert((2, b"a"))
+    db.sync()
+    assert later.step()
+    later.close()
+    name = segment_names(place)[-1]
+    assert name.startswith("archive/1-")
+    assert verify(place).notes == [f"the archive has a gap before {name}: no backup here leads to it"]

@@ -27,7 +27,7 @@ from tests.replication.history import History
 from tests.replication.site import WHOLE
 from tests.store.support import open_memory
 from tidemark.engine.access.noted_rows import refresh_rows, tag
-from tidemark.recovery.backup.archive import Archive
+from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.settings.any_value import REFLECT, REFRESH
 
@@ -171,7 +171,7 @@ def test_archive_leads_to_where_the_binlog_goes_on() -> None:
     """The binlog begins after the backup, and the archive ends before the store does."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
-    archive: Archive = archived(db, place)
+    archive: Archiver = archived(db, place)
     backed_up(db, place)
     history: dict[int, Tables] = {}
     for key in range(3):

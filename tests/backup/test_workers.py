@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -94,12 +95,30 @@ def test_task_whose_process_dies_each_time_ends_the_restore(
         process.kill()
         return process
 
-    with monkeypatch.context() as patch, pytest.raises(tm.MemoryExhausted, match="died 3 times"):
+    with monkeypatch.context() as patch, pytest.raises(tm.LimitExceeded, match="died 3 times"):
         patch.setattr(room.subprocess, "Popen", popen)
         restore(place[0], tmp_path / "copy", processes=2, **ROOM)
     assert [path for path in (tmp_path / "copy").rglob("*") if path.is_file() and path.name != "LOCK"] == []
     restore(place[0], tmp_path / "copy", **ROOM)
     assert opened(tmp_path / "copy") == place[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.EMFILE, tm.TooManyFiles), (errno.EAGAIN, tm.MemoryExhausted), (errno.ENOENT, tm.Rejected)]
+)
+def test_process_that_cannot_be_started_ends_the_restore(
+    code: int, kind: type[tm.Error], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: no process could be started. The error ended the thread that was to talk to it, silently, and the restore
+    waited for its report without end.
+    """
+
+    def popen(*arguments: Any, **how: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(room.subprocess, "Popen", popen)
+    with Workers(2) as workers, pytest.raises(kind, match="with fewer processes"):
+        list(workers([TASK, TASK]))
 
 
 def killed_restores(place: tuple[Path, Tables], tmp_path: Path, turns: int, seed: int) -> int:

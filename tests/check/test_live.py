@@ -17,7 +17,7 @@ from tests.store.support import ACCOUNT, open_memory
 from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.store import row_check
-from tidemark.recovery.verification.index_check import check_indexes
+from tidemark.recovery.verification.check import check_indexes
 
 LONG_KEY = [tm.Column("name", tm.VarChar(60)), tm.Column("note", tm.Text, nullable=True)]
 

@@ -28,7 +28,7 @@ def undone(store: Path) -> Path:
     create_undo_files(files, geometry)
     sysfile = read_sysfile(files)
     assert sysfile is not None
-    write_sysfile(files, open_copies(files), replace(sysfile, undo_geometry=geometry, filtered_epoch=9))
+    write_sysfile(open_copies(files), replace(sysfile, undo_geometry=geometry, filtered_epoch=9))
     mem = np.zeros(256 + undo_region_words(2_000), dtype=np.int64)
     setup_undo(mem, 256, 2_000)
     log = UndoLog(files, geometry, mem, threading.Lock(), (sysfile.store, 1), UndoPosition(), lambda: 4)

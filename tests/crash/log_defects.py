@@ -48,7 +48,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "batch-rewritten-after-the-sysfile",
         "tidemark.recovery.system_restart.restart",
         "        reader.seal_tail()\n",
-        "        sysfile = write_sysfile(self._files, copies, replace(sysfile, durable_lsn=reader.end_lsn))\n"
+        "        sysfile = write_sysfile(copies, replace(sysfile, durable_lsn=reader.end_lsn))\n"
         "        reader.seal_tail()\n",
         "second-loss",
     ),
@@ -62,8 +62,8 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "newest-segment-believed",
         "tidemark.recovery.backup.archive",
-        "                firm_up(self._place, segment)",
-        "                pass",
+        "last = firm_up(self._place, segment)",
+        "last = self._log.group_at(*tail)",
         "archive",
     ),
     # --- and so is all else that a killed process or a failed sync leaves in the cache --------------------
@@ -77,8 +77,8 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "names-of-a-store-believed",
         "tidemark.recovery.system_restart.two_copies",
-        '    files.sync_directory("")\n    return',
-        '    if missing:\n        files.sync_directory("")\n    return',
+        '        files.sync_directory("")\n',
+        "",
         "shown-names",
     ),
     Defect(

@@ -25,6 +25,7 @@ from tests.store.interrupts import interrupt_at
 from tidemark.engine.base.errors import (
     FileMissing,
     FileTruncated,
+    InvariantBroken,
     IoFailed,
     MemoryExhausted,
     PageDamaged,
@@ -397,3 +398,22 @@ def test_page_half_written_on_a_full_disk_is_made_whole_before_its_copy_is_overw
     assert (again.get(page(1)), again.get(page(2))) == (1, -2), "page 2 is on its way; page 1 is whole"
     again, _ = restart(inner.kill())
     assert (again.get(page(1)), again.get(page(2))) == (1, 2)
+
+
+def test_copy_that_is_no_page_ends_the_read() -> None:
+    """Story: a reader took a page from its copy that waited to be written. The copy was no page, through a stray write
+    into memory, and the reader looked at it again without end.
+    """
+    stage = Stage(frames=40)
+    for number in range(1, 41):
+        stage.put(page(number), number)
+    stage.get(page(60))  # evicts
+    waiting = next(number for number in range(1, 41) if stage.cache.behind.find(page(number)) is not None)
+    found = stage.cache.behind.find(page(waiting))
+    assert found is not None and stage.frame(page(waiting)) == 0
+    words, start = found
+    words[start + 6] = page(59)  # the number of the page
+    with pytest.raises(InvariantBroken, match="is not a page"):
+        stage.get(page(waiting))
+    words[start + 6] = page(waiting)
+    assert stage.get(page(waiting)) == waiting

@@ -170,7 +170,7 @@ def test_each_refused_take_of_an_opening_is_an_error_that_changes_nothing(
         try:
             db = open_memory(files, **OPTIONS)
             seen["done without it"] += 1
-        except tm.MemoryExhausted:
+        except tm.LimitExceeded:
             seen["refused"] += 1
             files = files.kill()
             assert files.snapshot() == start, f"take {nth} of {takes}: an opening that failed has changed the store"

@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -372,3 +374,94 @@ def test_pin_of_another_process_is_seen_and_ends_with_it(tmp_path: Path) -> None
     with pytest.raises(FileMissing):
         files.is_pinned("kept")
     files.close_all()
+
+
+def test_pin_waits_for_a_moment_in_which_another_looks_for_pins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: a store looked whether its oldest binlog file was pinned, which locks the file for a moment. A reader that
+    pinned it in this moment was answered that the file was gone.
+    """
+    files = PosixFiles(tmp_path)
+    files.close(files.create("kept"))
+    looking = os.open(tmp_path / "kept", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    asked = threading.Event()
+    real = fcntl.flock
+
+    def flock(descriptor: int, how: int) -> None:
+        if not how & fcntl.LOCK_NB:
+            asked.set()  # before a call that may wait
+        try:
+            real(descriptor, how)
+        finally:
+            asked.set()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with ThreadPoolExecutor(1) as pool:
+        pinned = pool.submit(files.pin, "kept")
+        assert asked.wait(60)
+        os.close(looking)
+        pin = pinned.result()
+    assert pin is not None and files.is_pinned("kept")
+    pin.release()
+    assert not files.is_pinned("kept")
+    files.close_all()
+
+
+def test_pin_that_a_forked_child_inherits_closes_nothing_of_the_child(tmp_path: Path) -> None:
+    """Story: a child was forked while its parent pinned a file. The child's copy of the pin was closed, its number was
+    given to a pin of the child, and the release of the parent's pin, in the child, released that one.
+    """
+    files = PosixFiles(tmp_path)
+    for name in ("one", "two"):
+        files.close(files.create(name))
+    inherited = files.pin("one")
+    assert inherited is not None
+    ready, said = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own_files = PosixFiles(tmp_path)
+        own = own_files.pin("two")
+        inherited.release()
+        inherited.release()
+        os.write(said, bytes([own is not None and own_files.is_pinned("two"), own_files.is_pinned("one")]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(ready, 2) == bytes([True, True])
+    assert files.is_pinned("one")
+    inherited.release()
+    for descriptor in (ready, said):
+        os.close(descriptor)
+    files.close_all()
+
+
+def test_pin_ends_though_a_child_was_forked_in_the_middle_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: a child was forked after the flock and before the pin was known, so it kept its copy of the descriptor,
+    and the file stayed pinned as long as the child lived.
+    """
+    files = PosixFiles(tmp_path)
+    files.close(files.create("kept"))
+    real, children = fcntl.flock, []
+
+    def flock(descriptor: int, how: int) -> None:
+        real(descriptor, how)
+        if how & fcntl.LOCK_SH and not children:
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+                os._exit(9)
+            children.append(child)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    pin = files.pin("kept")
+    try:
+        assert pin is not None and files.is_pinned("kept")
+        pin.release()
+        assert not files.is_pinned("kept")
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+        files.close_all()

@@ -15,7 +15,7 @@ from tests.load.support import NAME, by_key, found, leaves, new_store, own_place
 from tests.store.support import open_memory
 from tests.waiting import wait_until
 from tidemark.engine.memory.arena import address_of
-from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED
+from tidemark.engine.memory.arena_layout import F_PAGES, F_RELEASED, ST_DROPPED, ST_PAGES
 from tidemark.engine.txn import adopted_records
 from tidemark.recovery import load
 from tidemark.recovery.load.adopt import Adopter, mark_of
@@ -282,11 +282,23 @@ def test_page_numbers_used_up_are_a_limit_which_no_retry_cures(monkeypatch: pyte
     db = new_store()
     want = content(db)
     job = published(db, rows(100, 200))
-    monkeypatch.setattr(adopted_records, "reserve_pages", lambda *arguments: -1)
+    monkeypatch.setattr(adopted_records, "reserve_pages", lambda *arguments: ST_PAGES)
     with pytest.raises(tm.LimitExceeded, match="make a new table with more fragments") as refused:
         db.adopt(job)
     assert not refused.value.retryable
     assert content(db) == want
+    sound(db)
+
+
+def test_partition_dropped_in_the_middle_is_not_called_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a partition was dropped after an adoption had looked it up. The message said that its page numbers were
+    used up, and to make a table with more fragments.
+    """
+    db = new_store()
+    job = published(db, rows(100, 200))
+    monkeypatch.setattr(adopted_records, "reserve_pages", lambda *arguments: ST_DROPPED)
+    with pytest.raises(tm.LoadRefused, match="columns or partitions .* were changed"):
+        db.adopt(job)
     sound(db)
 
 

@@ -103,7 +103,7 @@ def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
     assert sysfile is not None
     copies = open_copies(files)
     for _ in NAMES:
-        sysfile = write_sysfile(files, copies, replace(sysfile, incarnation=incarnation))
+        sysfile = write_sysfile(copies, replace(sysfile, incarnation=incarnation))
 
 
 def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:

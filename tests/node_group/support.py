@@ -16,9 +16,9 @@ from tidemark.engine.log.reader import LogReader
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
-from tidemark.recovery.node_restart.finish import make_recoverable
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
+from tidemark.recovery.node_restart.restart import make_recoverable
 from tidemark.recovery.node_restart.source import Source
 from tidemark.recovery.node_restart.verify import different_slots
 from tidemark.recovery.system_restart.restart import Opened, Restart

@@ -12,7 +12,7 @@ import pytest
 
 import tidemark as tm
 import tidemark.engine.store.node_join as node_join_module
-import tidemark.recovery.node_restart.delete_tail as tail_module
+import tidemark.recovery.node_restart.log_tail as tail_module
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory

@@ -12,7 +12,7 @@ from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, rows_of
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.base.errors import ForeignFile, MemoryExhausted
+from tidemark.engine.base.errors import ForeignFile, LimitExceeded
 from tidemark.engine.base.options import Options
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.node_restart.joiner import Join
@@ -216,7 +216,7 @@ def test_node_without_enough_memory_says_so_and_stays_what_it_was() -> None:
     wire = Wire(db, files, rng)
     join = Join(wire.source.welcome(), wire, through)
     small = Options.from_keywords({**SMALL, **OPTIONS, "data_memory": "8 MiB"})
-    with pytest.raises(MemoryExhausted, match="live node"):
+    with pytest.raises(LimitExceeded, match="live node"):
         Restart(node, small, ManualClock(), Through(through), catch_up=join).run()
     alone = open_node(node.kill(), through)
     assert alone["test.wide"].get(10_000) is None

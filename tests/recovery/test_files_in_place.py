@@ -272,7 +272,7 @@ def test_clock_that_jumps_either_way_orders_nothing() -> None:
     assert again.sync() > epochs[-1]
 
 
-def test_address_space_too_small_for_data_memory_is_memory_exhausted(tmp_path: Path) -> None:
+def test_address_space_too_small_for_data_memory_is_a_limit_which_no_retry_cures(tmp_path: Path) -> None:
     def child() -> list[str]:
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
         try:
@@ -282,7 +282,7 @@ def test_address_space_too_small_for_data_memory_is_memory_exhausted(tmp_path: P
         return ["opened", ""]
 
     kind, message = in_child(child)
-    assert kind == "MemoryExhausted" and "data_memory" in message and "\n" not in message
+    assert kind == "LimitExceeded" and "data_memory" in message and "\n" not in message
     with tm.open(tmp_path / "store", **SMALL) as db:
         assert db.tables() == []
 

@@ -15,6 +15,8 @@ import tidemark as tm
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
+from tidemark.engine.files.firm import copy_file
+from tidemark.engine.log.geometry import Geometry, create_files, open_files
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "1 MiB"}
@@ -82,3 +84,31 @@ def test_closed_store_has_no_file_open(storage: str) -> None:
         assert len(db["t"]) >= 6_001
         db.close()
         assert again.names() == []
+
+
+@pytest.mark.parametrize("trouble", ["missing", "short"])
+def test_log_with_a_file_that_cannot_be_used_leaves_none_open(trouble: str) -> None:
+    """Story: the third file of a log was missing. The first two, opened before, stayed open."""
+    files, geometry = Counted(), Geometry(1 << 16, 4)
+    create_files(files, geometry)
+    if trouble == "missing":
+        files.unlink(geometry.name(2))
+    else:
+        file = files.open(geometry.name(2), True)
+        files.truncate(file, 512)
+        files.close(file)
+    with pytest.raises(tm.FileMissing if trouble == "missing" else tm.FileTruncated):
+        open_files(files, geometry, False)
+    assert files.names() == []
+
+
+@pytest.mark.parametrize("trouble", ["missing source", "target exists"])
+def test_copy_that_cannot_begin_leaves_no_file_open(trouble: str) -> None:
+    """Story: the target of a copy could not be created, and its source stayed open."""
+    files, target = Counted.from_snapshot({"here": b"a" * 600}), Counted.from_snapshot({"there": b""})
+    with pytest.raises(tm.FileMissing if trouble == "missing source" else tm.Rejected):
+        copy_file(files, "gone" if trouble == "missing source" else "here", target, "there", 600)
+    assert files.names() == target.names() == []
+    assert copy_file(files, "here", target, "new", 700) == 600
+    assert target.snapshot()["new"] == b"a" * 600
+    assert files.names() == target.names() == []

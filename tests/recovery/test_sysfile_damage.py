@@ -291,14 +291,14 @@ def test_undo_log_and_filtered_epoch_come_back_and_copies_without_them_have_none
     assert old is not None and (old.filtered_epoch, old.undo_geometry) == (0, None)
     copies = open_copies(files)
     ring = undo_geometry(5 << 20)
-    written = write_sysfile(files, copies, replace(old, filtered_epoch=77, undo_geometry=ring))
+    written = write_sysfile(copies, replace(old, filtered_epoch=77, undo_geometry=ring))
     assert read_sysfile(files) == replace(written, filtered_epoch=0), (
         "one copy says so: the filter does not go there yet"
     )
-    written = write_sysfile(files, copies, written)
+    written = write_sysfile(copies, written)
     assert read_sysfile(files) == written
     assert (written.filtered_epoch, written.undo_geometry) == (77, ring)
-    again = write_sysfile(files, copies, replace(written, gci=9))
+    again = write_sysfile(copies, replace(written, gci=9))
     assert read_sysfile(files) == again and again.undo_geometry == ring
 
 

@@ -11,6 +11,7 @@ from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
+from tidemark.engine.table import fragments as room
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.verification.log_listing import StoreListing
 
@@ -103,3 +104,17 @@ def test_log_and_local_checkpoints_are_listed_across_a_change() -> None:
             ],
         )
     )
+
+
+def test_memory_of_a_table_is_freed_once() -> None:
+    """Story: a handle that was withdrawn already was answered with a status that no caller looked at: the pages of the
+    table were then never freed, or, with the handle of another table, freed twice.
+    """
+    with open_memory() as db:
+        db.create_table("t", [tm.Column("id", tm.Int64)], "id")
+        store = db.parts.store
+        stale = store.table("t").handle + (1 << a.HANDLE_BLOCK_BITS)
+        for call in (room.fragments_of, room.withdraw_table, room.drop_table, room.drop_fragment):
+            with pytest.raises(tm.InvariantBroken, match="withdrawn twice"):
+                call(store.mem, stale)
+        assert db.check()["problems"] == []

@@ -28,7 +28,7 @@ def is_executor(process: psutil.Process) -> bool:
 
 def is_restore_worker(process: psutil.Process) -> bool:
     """Whether it is a worker process of a restore."""
-    return any("tidemark.recovery.backup.worker" in each for each in process.cmdline())
+    return any("tidemark.recovery.backup.workers" in each for each in process.cmdline())
 
 
 class Killer:

@@ -481,7 +481,7 @@ def test_memory_too_small_is_memory_exhausted_and_more_than_half_of_it_is_filled
     db.checkpoint()
     used = db.status()["memory"]["used_bytes"]
     db.close()
-    with pytest.raises(tm.MemoryExhausted, match="do not fit into data_memory"):
+    with pytest.raises(tm.LimitExceeded, match="do not fit into data_memory"):
         attach(second(files), data_memory=used * 3 // 4)
     with attach(second(files), data_memory=used + (1 << 20)) as view:
         assert len(view[NAME]) == 9_000

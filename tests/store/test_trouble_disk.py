@@ -357,9 +357,9 @@ def test_data_memory_smaller_than_the_rows_names_both_sizes_and_changes_nothing(
         db.parts.clockwork.advance_gci()
         contents = files.snapshot()
         small = MemoryFiles.from_snapshot(contents)
-        with pytest.raises(tm.MemoryExhausted) as caught:
+        with pytest.raises(tm.LimitExceeded) as caught:
             open_memory(small, data_memory="2 MiB")
-        assert caught.value.data_memory_bytes == 2 << 20
+        assert caught.value.data_memory_bytes == 2 << 20 and not caught.value.retryable
         assert 4_000 * 1_000 < caught.value.held_bytes < 16 << 20
         assert str(2 << 20) in str(caught.value) and str(caught.value.held_bytes) in str(caught.value)
         assert small.snapshot() == contents

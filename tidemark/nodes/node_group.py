@@ -16,9 +16,8 @@ from tidemark.engine.files.firm import make_folder
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
-from tidemark.recovery.node_restart.finish import make_recoverable
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
-from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.node_restart.restart import bring_back, make_recoverable
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect

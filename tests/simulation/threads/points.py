@@ -119,7 +119,7 @@ _WATCHED = (
     "tidemark.engine.index.unique",
     "tidemark.engine.index.unique_keys",
     "tidemark.recovery.verification.check",
-    "tidemark.recovery.verification.index_check",
+    "tidemark.recovery.verification.check",
     "tidemark.recovery.local_checkpoint.writer",
     "tidemark.recovery.local_checkpoint.copies",
     "tidemark.background",
