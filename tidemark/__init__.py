@@ -141,6 +141,7 @@ from tidemark.read_only import ReadOnlyDatabase
 from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
+from tidemark.typed_rows import TypedTable
 
 if TYPE_CHECKING:
     from tidemark.backup import restore
@@ -304,6 +305,7 @@ __all__ = [
     "TransactionEnded",
     "TransactionTooLarge",
     "TypeMismatch",
+    "TypedTable",
     "UInt16",
     "UInt32",
     "UInt64",

@@ -82,9 +82,9 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
     Examples:
         >>> db["item"]
-        <tidemark table main.item>
-        >>> "main.item" in db
-        True
+        <tidemark table main.item: 3 rows of id, name, stock>
+        >>> "main.item" in db, "item" in db  # without a database, a name is of `main`
+        (True, True)
     """
 
     def __init__(

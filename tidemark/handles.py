@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidemark.display import ROWS_SHOWN, counted, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
-from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
+from tidemark.engine.schema.types_base import shown
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
@@ -93,9 +95,9 @@ class TableReads(ABC):
         `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
 
         Args:
-            columns: Names of the columns to read; None: all.
+            columns: Names of the columns to read, or the name of one; None: all. All calls take columns so.
             limit: Read at most so many rows.
-            partitions: Read only these partitions.
+            partitions: Read only these partitions, or this one.
             where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
                 these. An expression may lead the scan to an index (`explain` says which). Rows have an order only with
                 `index`.
@@ -169,6 +171,20 @@ class TableReads(ABC):
         """
         return self.scan(columns, where=where, progress=progress).to_pandas()
 
+    def to_polars(
+        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+    ) -> Any:
+        """Return all committed rows, or those that a condition accepts, as a polars DataFrame. The arguments are those
+        of `scan`.
+
+        Raises: as `scan`; ImportError if polars is not installed.
+
+        Examples:
+            >>> db["item"].to_polars("name", where=tm.col("stock") > 5).to_dicts()
+            [{'name': 'pen'}]
+        """
+        return self.scan(columns, where=where, progress=progress).to_polars()
+
     def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
         """Return all committed rows, or those that a condition accepts, as a structured NumPy array. The arguments are
         those of `scan`.
@@ -196,9 +212,59 @@ class TableReads(ABC):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.scan())
 
+    def _repr_html_(self) -> str | None:
+        try:
+            scan = self.scan(limit=ROWS_SHOWN)
+            return html_table(repr(self), scan.schema().names, scan)
+        except Error:  # the prompt shows the repr
+            return None
+
+
+class WritableTable(TableReads):
+    """A table with the calls of a mapping that write."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Insert one row, or replace the row with its key."""
+
+    @abstractmethod
+    def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
+        """Delete one row."""
+
+    def __setitem__(self, key: Any, row: Any) -> None:
+        definition = self.definition
+        found = _key_in(definition, row)
+        wanted = tuple(key) if isinstance(key, (tuple, list)) else (key,)
+        if found is not None and found != wanted:
+            inner = found if len(found) > 1 else found[0]
+            raise Rejected(
+                f"{self.name}: the row with key {shown(inner)} cannot replace that with key {shown(key)}; the keys must"
+                " be equal",
+                table=self.name,
+                key=key,
+            )
+        self.write(row)
+
+    def __delitem__(self, key: Any) -> None:
+        self.delete(key)
+
+
+def _key_in(definition: TableDefinition, row: Any) -> tuple[Any, ...] | None:
+    """Return the key of a row that may be written, None if it has none: then the call that writes refuses it."""
+    try:
+        if isinstance(row, Mapping):
+            return tuple(row[name] for name in definition.primary_key)
+        if isinstance(row, Sequence) and not isinstance(row, (str, bytes)):
+            return tuple(row[definition.position(name)] for name in definition.primary_key)
+    except LookupError:
+        pass
+    return None
+
 
 @types_memory_errors("__len__", but=("get",))
-class TableHandle(TableReads):
+class TableHandle(WritableTable):
     """One table of an open store. Every call that writes is a transaction of its own, durable on return with
     `durability="commit"`.
 
@@ -215,6 +281,8 @@ class TableHandle(TableReads):
         Row(id=1, name='pen', stock=10)
         >>> 7 in item, len(item)
         (False, 3)
+        >>> item[4] = {"id": 4, "name": "ink", "stock": 7}  # write: the row must have this key
+        >>> del item[4]
         >>> sorted(row.name for row in item)
         ['bag', 'cup', 'pen']
     """
@@ -522,4 +590,8 @@ class TableHandle(TableReads):
         return self.table.newest.count()
 
     def __repr__(self) -> str:
-        return f"<tidemark table {self.name}>"
+        name = self.name
+        try:
+            return f"<tidemark table {name}: {counted(len(self), 'row')} of {short(self.table.newest.format.names)}>"
+        except Error:
+            return f"<tidemark table {name}>"

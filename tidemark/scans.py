@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
+from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import ScanBatch, decode_entries, scan
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
@@ -21,8 +23,9 @@ from tidemark.engine.access.program_scans import accepted_batches, aggregate, sc
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
-from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
+from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
+from tidemark.engine.schema.names import as_names
 from tidemark.engine.schema.types import Timestamp
 
 if TYPE_CHECKING:
@@ -96,7 +99,8 @@ class Scan:
         progress: Progress | None = None,
     ) -> None:
         by.check()
-        table.numbers_of(partitions)  # Raises: NoSuchPartition
+        names = None if partitions is None else as_names(partitions, "partitions")
+        table.numbers_of(names)  # Raises: NoSuchPartition
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
@@ -104,13 +108,14 @@ class Scan:
         self._columns = wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
-        self._partitions = None if partitions is None else list(partitions)
+        self._partitions = names
         self._plain = [name for name in self._columns if name not in HIDDEN]
         self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
         self._index_columns = () if self._index is None else self._index.definition.columns
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
+        self._where = where
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
@@ -227,6 +232,17 @@ class Scan:
             15
         """
         return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """Return all rows as a polars DataFrame.
+
+        Raises: ImportError if polars is not installed.
+
+        Examples:
+            >>> db["item"].scan(["stock"]).to_polars()["stock"].sum()
+            15
+        """
+        return to_polars(self.to_arrow())
 
     def to_numpy(self) -> Any:
         """Return all rows as a structured NumPy array, without hidden columns.
@@ -386,6 +402,27 @@ class Scan:
         return self._added_up({"value": ("mean", column)})[0]
 
     # --- rows ------------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        by = self._by
+        given = {"columns": self._columns, "where": self._where, "limit": self._limit, "lock": self._lock}
+        given |= {"partitions": self._partitions, "index": by.name, "lower": by.lower, "upper": by.upper}
+        given |= {"prefix": by.prefix, "reverse": by.reverse or None}
+        if self._columns == list(self._table.format.names):
+            del given["columns"]
+        said = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"<tidemark scan of {self._table.name}{': ' if said else ''}{', '.join(said)}>"
+
+    def _repr_html_(self) -> str | None:
+        if self._lock is not None:
+            return None  # only to look locks no row
+        few = copy(self)
+        few._limit = ROWS_SHOWN if self._limit is None else min(self._limit, ROWS_SHOWN)
+        few._rows = few._on_rows = None
+        try:
+            return html_table(repr(self), self._columns, few)
+        except Error:  # the prompt shows the repr
+            return None
+
     def __next__(self) -> Any:
         if self._rows is None:
             self._rows = iter(self)

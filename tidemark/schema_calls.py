@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tidemark.engine.base.errors import (
     CatalogDamaged,
@@ -20,11 +20,11 @@ from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
-from tidemark.engine.schema.partition import HashPartition, Partition
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, as_names
+from tidemark.engine.schema.partition import Partition
 from tidemark.engine.store.schema_changes import (
     change_columns,
-    fresh,
+    new_table,
     with_column,
     with_default,
     with_name,
@@ -36,6 +36,7 @@ from tidemark.handles import TableHandle
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
 from tidemark.shared_calls import StoreReads
+from tidemark.typed_rows import TypedTable, columns_of
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
+R = TypeVar("R")
 
 
 @types_memory_errors("__getitem__", reads=("__getitem__", "tablespaces"))
@@ -55,25 +57,48 @@ class SchemaCalls(StoreReads):
     _opened: Opened
     _catalog_turn: threading.Lock
 
+    @overload
     def create_table(
         self,
         name: str,
-        columns: Iterable[Column],
+        columns: Column | Iterable[Column],
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
-    ) -> TableHandle:
+    ) -> TableHandle: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        columns: type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> TypedTable[R]: ...
+
+    def create_table(
+        self,
+        name: str,
+        columns: Column | Iterable[Column] | type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> TableHandle | TypedTable[R]:
         """Create a table.
 
         Args:
             name: "database.table"; "table" alone is "main.table".
-            columns: Definitions of the columns.
+            columns: Definitions of the columns, or of the only one; or a dataclass or `TypedDict`, whose fields become
+                columns: `int` Int64, `float` Float64, `str` Text, `bytes` Blob, `bool`, `date`, `time`, `datetime`
+                (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type, which a Decimal
+                needs. Defaults of fields become those of columns.
             primary_key: The name of a column, or several.
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
 
         Returns:
-            The handle of the table.
+            The handle of the table; for a class one whose rows are objects of it.
 
         Durable on return: the table.
 
@@ -89,12 +114,16 @@ class SchemaCalls(StoreReads):
         Examples:
             >>> columns = [tm.Column("year", tm.Int16), tm.Column("number", tm.Int32), tm.Column("note", tm.Text)]
             >>> db.create_table("sales.order", columns, ["year", "number"])
-            <tidemark table sales.order>
+            <tidemark table sales.order: 0 rows of year, number, note>
+            >>> from typing import Annotated, TypedDict
+            >>> Guest = TypedDict("Guest", {"id": int, "name": Annotated[str, tm.VarChar(40)]})
+            >>> db.create_table("guest", Guest, "id")
+            <tidemark table main.guest: 0 rows of id, name as Guest>
         """
-        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        made = tuple(fresh(column) for column in columns)
-        definition = TableDefinition(0, 1, name, made, key, partition or HashPartition(), tablespace)
-        return self._create(definition)
+        if isinstance(columns, type):
+            handle = self._create(new_table(name, columns_of(columns), primary_key, partition, tablespace))
+            return TypedTable(handle, columns)
+        return self._create(new_table(name, columns, primary_key, partition, tablespace))
 
     def create_replication_table(self) -> TableHandle:
         """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
@@ -105,7 +134,7 @@ class SchemaCalls(StoreReads):
 
         Examples:
             >>> db.create_replication_table()
-            <tidemark table mysql.ndb_replication>
+            <tidemark table mysql.ndb_replication: 0 rows of ...>
         """
         return self._create(system_tables.NDB_REPLICATION_TABLE)
 
@@ -326,7 +355,7 @@ class SchemaCalls(StoreReads):
             2
         """
         system_tables.refuse_change(table)
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        names = tuple(as_names(columns, "columns"))
         self._store.create_index(table, IndexDefinition(name, names, unique), progress)
         self._refresh_catalog()
 
@@ -383,7 +412,7 @@ class SchemaCalls(StoreReads):
             >>> db.create_tablespace("archive", "4 MiB", limit="1 GiB")
             >>> columns = [tm.Column("id", tm.Int64), tm.Column("scan", tm.Blob, storage="disk")]
             >>> db.create_table("letter", columns, "id", tablespace="archive")
-            <tidemark table main.letter>
+            <tidemark table main.letter: 0 rows of id, scan>
         """
         limit_bytes = None if limit is None else parse_size("limit", limit)
         page_bytes, extent_bytes = parse_size("page_size", page_size), parse_size("extent", extent)

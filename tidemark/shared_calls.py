@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
+from tidemark.display import TABLES_SHOWN, html_table, short, state_of
 from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, Unsupported
 from tidemark.engine.base.out_of_memory import types_memory_errors
-from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.schema.names import is_system_table, names_one_of
+from tidemark.typed_rows import TypedTable
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -152,8 +154,45 @@ class StoreReads(ABC):
     @abstractmethod
     def __getitem__(self, name: str) -> TableHandle: ...
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._store.tables or name in self._made_by_name
+    @overload
+    def table(self, name: str) -> TableHandle: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> TableHandle | TypedTable[R]:
+        """Return a table, also as `db[name]`; with a class, a handle whose rows are objects of it.
+
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            kind: A dataclass or a `TypedDict` with the columns of the table, each with the Python type of its values,
+                and with `| None` if the column is nullable.
+
+        Raises: NoSuchTable, InvalidName; SchemaInvalid if the class does not agree with the table.
+
+        Examples:
+            >>> from typing import TypedDict
+            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+            >>> db.table("item", Item)[2]["name"]
+            'cup'
+        """
+        return self[name] if kind is None else TypedTable(self[name], kind)
+
+    def __contains__(self, name: object) -> bool:
+        return names_one_of(name, self._store.tables) or names_one_of(name, self._made_by_name)
+
+    def __repr__(self) -> str:
+        place = "in memory" if self._directory is None else repr(self._directory)
+        view = ", read-only" if self._is_read_only else ""
+        return f"<tidemark store {place}{view}, {state_of(self._failure.first and self._failure.first[0])}>"
+
+    def _repr_html_(self) -> str | None:
+        if self._failure.first is not None:
+            return None
+        held = self._store.tables
+        shown = [held[name] for name in self.tables() if name in held][:TABLES_SHOWN]
+        rows = [(each.name, f"{each.count():,}", short(each.format.names)) for each in shown]
+        return html_table(repr(self), ("table", "rows", "columns"), rows)
 
     def partitions(self, table: str) -> list[dict[str, Any]]:
         """Return the partitions of a table, as `TableHandle.partitions`.

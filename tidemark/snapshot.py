@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
@@ -14,7 +15,7 @@ from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.columnar import encode_keys
-from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableReads
 from tidemark.scans import NO_INDEX, ByIndex, Scan
 
@@ -78,8 +79,8 @@ class Snapshot(engine_snapshot.Snapshot):
         """
         return self[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.by_name
+    def __contains__(self, name: object) -> bool:
+        return names_one_of(name, self.by_name)
 
     def tables(self, system: bool = False) -> list[str]:
         """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
@@ -95,7 +96,12 @@ class Snapshot(engine_snapshot.Snapshot):
         return sorted(name for name in self.by_name if system or not is_system_table(name))
 
     def __repr__(self) -> str:
-        return f"<tidemark snapshot of epoch {self.epoch}>"
+        return f"<tidemark snapshot of epoch {self.epoch}{', closed' if self.is_closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        names = [name for name in sorted(self.by_name) if not is_system_table(name)][:TABLES_SHOWN]
+        rows = [(name, short(self.by_name[name].format.names)) for name in names]
+        return html_table(repr(self), ("table", "columns"), rows)
 
 
 class SnapshotScan(Scan):

@@ -29,6 +29,7 @@ RETURNED = (
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
     "engine.rows.row.Row",
+    "typed_rows.TypedTable",
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
 KEPT: dict[str, set[str]] = {

@@ -179,9 +179,7 @@ class Snapshot:
     def table_of(self, name: str) -> Table:
         """Return the table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""
         self.check()
-        found = self.by_name.get(name)
-        if found is None:
-            found = self.by_name.get(qualified_name(name))
+        found = self.by_name.get(qualified_name(name))
         if found is None:
             raise no_such_table(name, self.by_name, " in the snapshot")
         return found

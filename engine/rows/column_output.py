@@ -22,6 +22,7 @@ from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.added_columns import is_plain, pad_rows
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import as_names
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
 from tidemark.engine.schema.types import Boolean, Decimal, Enum
@@ -51,13 +52,14 @@ def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = No
 
 
 def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
-    """Return the columns a caller asks for, all if None; they may include `hidden` ones, which `None` omits.
+    """Return the columns a caller asks for by one name or several, all if None; they may include `hidden` ones, which
+    `None` omits.
 
-    Raises: NoSuchColumn, SchemaInvalid for a repeated name.
+    Raises: NoSuchColumn; SchemaInvalid for a repeated name, and for what is no name or list of names.
     """
     if columns is None:
         return list(row_format.names)
-    names = list(columns)
+    names = as_names(columns, "columns")
     for place, name in enumerate(names):
         if name not in hidden and name not in row_format.names:
             raise row_format.no_such_column(name, None)
@@ -328,6 +330,13 @@ def _decode_added(
 def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
     """Return a pandas DataFrame; NULLs become pandas' missing value for the type."""
     return table.to_pandas()
+
+
+def to_polars(table: pa.Table) -> Any:
+    """Return a polars DataFrame."""
+    import polars
+
+    return polars.from_arrow(table)
 
 
 def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> NDArray[Any]:

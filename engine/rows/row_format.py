@@ -34,7 +34,7 @@ from tidemark.engine.rows.row_var import disk_part_words, split_var_part, unexpe
 from tidemark.engine.schema.added_columns import to_var
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import no_such_column
+from tidemark.engine.schema.names import as_names, no_such_column
 from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
 from tidemark.engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
 from tidemark.engine.schema.types import Floating, Integer
@@ -298,7 +298,7 @@ class RowFormat:
     # --- rows out -------------------------------------------------------------------------------
     def needs_disk(self, columns: Sequence[str] | None) -> bool:
         """Whether decoding these columns (all if None) needs the disk part of an image."""
-        return bool(self._disk_names) if columns is None else self.touches_disk(columns)
+        return bool(self._disk_names) if columns is None else self.touches_disk(as_names(columns, "columns"))
 
     def touches_disk(self, names: Iterable[str]) -> bool:
         """Whether any of the names is that of a disk column."""

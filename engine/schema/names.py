@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from tidemark.engine.base import limits
-from tidemark.engine.base.errors import InvalidName, NoSuchColumn, NoSuchTable
+from tidemark.engine.base.errors import InvalidName, NoSuchColumn, NoSuchTable, SchemaInvalid
 from tidemark.engine.schema.types_base import shown
 
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL; the replication tables have MySQL's names
 EXCEPTIONS_SUFFIX = "$EX"
 LISTED_MAX = 20  # names in a message
+
+
+def as_names(names: object, what: str) -> list[str]:
+    """Return names that are given as one str or several; what: for the message. Raises: SchemaInvalid."""
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Iterable):
+        raise SchemaInvalid(f"{what} must be a name or a list of names, got {shown(names)}")
+    return list(names)
 
 
 def alternatives(name: object, known: Iterable[str]) -> str:
@@ -68,6 +77,14 @@ def qualified_name(name: object) -> str:
     if not dot:
         database, table = DEFAULT_DATABASE, name
     return check_name(database, "database", "./\\") + "." + check_name(table, "table", "./\\")
+
+
+def names_one_of(name: object, tables: Container[str]) -> bool:
+    """Whether a name is that of one of the tables, which are qualified; a plain name is in `main`."""
+    try:
+        return qualified_name(name) in tables
+    except InvalidName:
+        return False
 
 
 def is_system_table(name: str) -> bool:

@@ -7,7 +7,7 @@ call, then by name. No row is rewritten. An invalid change is refused before any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import no_such_column, qualified_name
-from tidemark.engine.schema.partition import Partition, partition_from_json
+from tidemark.engine.schema.names import as_names, no_such_column, qualified_name
+from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
 from tidemark.engine.schema.types import Decimal, Enum
 from tidemark.engine.schema.types_base import shown
 from tidemark.engine.schema.types_text import LongBinary, LongText, VarBinary, VarChar
@@ -47,6 +47,23 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 def fresh(column: Any) -> Any:
     """Return a column without what another table assigned to it; return another object as it is, for a later check."""
     return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
+
+
+def new_table(
+    name: str,
+    columns: Column | Iterable[Column],
+    primary_key: str | Iterable[str],
+    partition: Partition | None,
+    tablespace: str | None,
+) -> TableDefinition:
+    """Return the definition of a table that is to be created. Raises: SchemaInvalid, InvalidName, LimitExceeded."""
+    given = [columns] if isinstance(columns, Column) else columns
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise SchemaInvalid(f"columns of a table must be Column objects, got {shown(columns)}")
+    key = as_names(primary_key, "primary_key")
+    made = tuple(fresh(column) for column in given)
+    parts = HashPartition() if partition is None else partition
+    return TableDefinition(0, 1, name, made, tuple(key), parts, tablespace)
 
 
 def with_column(definition: TableDefinition, column: Column) -> TableDefinition:

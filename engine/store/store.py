@@ -39,7 +39,10 @@ class Store(SchemaLog):
 
     def table(self, name: str) -> Table:
         """Return the table of this name. Raises: NoSuchTable."""
-        found = self.tables.get(name)
+        try:
+            found = self.tables.get(name)
+        except TypeError:  # of a list or the like, which `qualified_name` refuses
+            found = None
         if found is None:
             qualified = qualified_name(name)
             found = self.tables.get(qualified) or self.make_named(qualified)

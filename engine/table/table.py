@@ -27,7 +27,7 @@ from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import alternatives
+from tidemark.engine.schema.names import alternatives, as_names
 from tidemark.engine.schema.partition_words import fragments_of_keys, hash_header
 from tidemark.engine.schema.partitions_kernels import drop_partition_words
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
@@ -386,10 +386,8 @@ class Table:
         partition = self.definition.partition
         if partitions is None:
             return list(partition.numbers)
-        if isinstance(partitions, str):
-            raise NoSuchPartition(f"partitions are given as a list of names, got {partitions!r}", table=self.name)
         try:
-            return sorted({partition.number_of(name) for name in partitions})
+            return sorted({partition.number_of(name) for name in as_names(partitions, "partitions")})
         except NoSuchPartition as error:
             raise NoSuchPartition(f"table {self.name}: {error.message}", table=self.name) from None
 

@@ -646,9 +646,9 @@ def check_sleep(source: Source) -> Iterator[str]:
             yield f"{source.module}:{line} sleeps"
 
 
-# Private names that are no room's: of named tuples, of the standard library, of libraries a test watches.
+# Private names that are no room's: of named tuples, of notebooks, of the standard library, of libraries a test watches.
 PRIVATE_OF_OTHERS = frozenset(
-    {"_asdict", "_fields", "_make", "_replace", "_exit", "_preflight", "_autoincr", "_is_event_valid"}
+    {"_asdict", "_fields", "_make", "_replace", "_repr_html_", "_exit", "_preflight", "_autoincr", "_is_event_valid"}
 )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tidemark.database import Database
 from tidemark.engine.base.clock import Clock, SystemClock
 from tidemark.engine.base.errors import SchemaInvalid, StoreClosed
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import is_system_table, qualified_name
-from tidemark.engine.schema.partition import HashPartition, Partition
-from tidemark.engine.store.schema_changes import fresh
+from tidemark.engine.schema.names import names_one_of
+from tidemark.engine.schema.partition import Partition
+from tidemark.engine.store.schema_changes import new_table
 from tidemark.remote.executor import OF_PRIMARY, OF_SCHEMA, OF_STORE
 from tidemark.remote.forwarded import forwarded
 from tidemark.remote.links import Address, Links
@@ -20,8 +20,10 @@ from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 from tidemark.shared_calls import RunsTransactions
+from tidemark.typed_rows import TypedTable, columns_of
 
 TIMEOUT_MS = 10_000
+R = TypeVar("R")
 
 
 class RemoteDatabase(RunsTransactions[RemoteTransaction]):
@@ -114,8 +116,29 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         self._check_usable()
         return RemoteTable(self.links, self.transaction, self._definition(name).name)
 
-    def __contains__(self, name: str) -> bool:
-        return qualified_name(name) in self.tables(system=is_system_table(qualified_name(name)))
+    @overload
+    def table(self, name: str) -> RemoteTable: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> RemoteTable | TypedTable[R]:
+        """Return a table, also as `remote[name]`; with a class, a handle whose rows are objects of it. See
+        `Database.table`.
+
+        Examples:
+            >>> from typing import TypedDict
+            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+            >>> remote.table("item", Item)[2]["name"]
+            'cup'
+        """
+        return self[name] if kind is None else TypedTable(self[name], kind)
+
+    def __contains__(self, name: object) -> bool:
+        return names_one_of(name, self.tables(system=True))
+
+    def __repr__(self) -> str:
+        return f"<tidemark store of another process, {'closed' if self._is_closed else 'open'}>"
 
     tables = forwarded(Database.tables)
     tablespaces = forwarded(Database.tablespaces)
@@ -172,14 +195,34 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         finally:
             self.links.give(address, link)
 
+    @overload
     def create_table(
         self,
         name: str,
-        columns: Iterable[Column],
+        columns: Column | Iterable[Column],
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
-    ) -> RemoteTable:
+    ) -> RemoteTable: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        columns: type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> TypedTable[R]: ...
+
+    def create_table(
+        self,
+        name: str,
+        columns: Column | Iterable[Column] | type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> RemoteTable | TypedTable[R]:
         """Create a table, as `Database.create_table`.
 
         Durable on return: the table.
@@ -189,11 +232,11 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             <tidemark table main.sale of another process>
         """
         self._check_usable()
-        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        made = tuple(fresh(column) for column in columns)
-        definition = TableDefinition(0, 1, name, made, key, partition or HashPartition(), tablespace)
+        made = columns_of(columns) if isinstance(columns, type) else columns
+        definition = new_table(name, made, primary_key, partition, tablespace)
         self._change(["create_table", definition])
-        return RemoteTable(self.links, self.transaction, definition.name)
+        handle = RemoteTable(self.links, self.transaction, definition.name)
+        return TypedTable(handle, columns) if isinstance(columns, type) else handle
 
     def create_replication_table(self) -> RemoteTable:
         """Create `mysql.ndb_replication`, as `Database.create_replication_table`.

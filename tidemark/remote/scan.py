@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error
-from tidemark.engine.rows.column_output import to_numpy, to_pandas
+from tidemark.engine.rows.column_output import to_numpy, to_pandas, to_polars
 from tidemark.engine.rows.row import row_class
 from tidemark.remote.forwarded import forwarded
 from tidemark.scans import ByIndex, Scan
@@ -87,6 +87,10 @@ class RemoteScan:
         finally:
             self._close()
 
+    def __repr__(self) -> str:
+        said = [f"{name}={value!r}" for name, value in self._named.items() if value is not None and value is not False]
+        return f"<tidemark scan of {self._table} of another process{': ' if said else ''}{', '.join(said)}>"
+
     def __iter__(self) -> Iterator[Any]:
         make = row_class(tuple(self.schema().names))._make
         for batch in self.batches():
@@ -106,6 +110,10 @@ class RemoteScan:
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame."""
         return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """Return all rows as a polars DataFrame."""
+        return to_polars(self.to_arrow())
 
     def to_numpy(self) -> Any:
         """Return all rows as a structured NumPy array, without hidden columns."""

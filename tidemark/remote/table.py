@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.handles import TableHandle, TableReads
+from tidemark.handles import TableHandle, WritableTable
 from tidemark.remote.executor import CHANGING
 from tidemark.remote.forwarded import forwarded
 from tidemark.remote.scan import RemoteScan, scan_arguments
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemark.scans import ByIndex
 
 
-class RemoteTable(TableReads):
+class RemoteTable(WritableTable):
     """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
     serves reads, and they see every acknowledged commit. If its node is lost during a scan, the scan raises PeerError:
     begin it again.

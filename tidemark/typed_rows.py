@@ -1,0 +1,305 @@
+"""Tables whose rows are objects of a dataclass or a `TypedDict` of the caller's: `db.table("t", Account)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
+from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.schema import types as column_types
+from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.names import alternatives
+from tidemark.engine.schema.types_base import ColumnType, shown
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+
+R = TypeVar("R")
+Where = Expression | Program | None
+# The column type that a Python type has unless an annotation names another.
+TYPES: dict[Any, ColumnType] = {
+    int: column_types.Int64,
+    float: column_types.Float64,
+    str: column_types.Text,
+    bytes: column_types.Blob,
+    bool: column_types.Bool,
+    datetime.date: column_types.Date,
+    datetime.time: column_types.Time,
+    datetime.datetime: column_types.DateTime,
+}
+_OF_CALENDAR: dict[ColumnType, type] = {
+    column_types.Date: datetime.date,
+    column_types.Time: datetime.time,
+    **dict.fromkeys((column_types.DateTime, column_types.Timestamp), datetime.datetime),
+}
+_OF_CLASSES: dict[type, type] = {
+    column_types.Integer: int,
+    column_types.Floating: float,
+    column_types.Boolean: bool,
+    column_types.Decimal: decimal.Decimal,
+    column_types.Enum: str,
+    **dict.fromkeys((LongText, Char, VarChar), str),
+    **dict.fromkeys((LongBinary, Binary, VarBinary), bytes),
+}
+
+
+class Field(NamedTuple):
+    """A field of a class of rows: its Python type without None, the column type that its annotation names, or None."""
+
+    name: str
+    python: Any
+    named: ColumnType | None
+    nullable: bool
+    default: Any
+
+
+def python_type(kind: ColumnType) -> Any:
+    """Return the Python type of a column's values."""
+    return _OF_CALENDAR.get(kind) or _OF_CLASSES[type(kind)]
+
+
+def fields_of(kind: type) -> list[Field]:
+    """Return the fields of a dataclass or TypedDict. Raises: SchemaInvalid."""
+    defaults: dict[str, Any] = {}
+    if dataclasses.is_dataclass(kind):
+        for each in dataclasses.fields(kind):
+            if not each.init:
+                raise SchemaInvalid(
+                    f"{kind.__name__}.{each.name} is no argument of {kind.__name__}(); leave out init=False"
+                )
+            defaults[each.name] = each.default
+            if each.default is dataclasses.MISSING or each.default is None:
+                defaults[each.name] = ABSENT
+    elif is_typeddict(kind):
+        if kind.__optional_keys__:  # type: ignore[attr-defined]
+            raise SchemaInvalid(f"every key of {kind.__name__} must be required; a row has all of them")
+        defaults = dict.fromkeys(kind.__annotations__, ABSENT)
+    else:
+        raise SchemaInvalid(f"a class of rows is a dataclass or a TypedDict, got {shown(kind)}")
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise SchemaInvalid(f"an annotation of {kind.__name__} has an unknown name: {error}") from error
+    return [_field(kind.__name__, name, hints[name], default) for name, default in defaults.items()]
+
+
+def _field(owner: str, name: str, hint: Any, default: Any) -> Field:
+    named: ColumnType | None = None
+    nullable = False
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, *extras = get_args(hint)
+            named = next((each for each in extras if isinstance(each, ColumnType)), named)
+        elif get_origin(hint) in (Union, types.UnionType) and types.NoneType in get_args(hint):
+            others = [each for each in get_args(hint) if each is not types.NoneType]
+            if len(others) != 1:
+                break
+            hint, nullable = others[0], True
+        elif hasattr(hint, "__supertype__"):  # of NewType
+            hint = hint.__supertype__
+        else:
+            break
+    if hint not in (*TYPES, decimal.Decimal):
+        known = ", ".join(each.__name__ for each in TYPES)
+        raise SchemaInvalid(f"{owner}.{name}: a field is of one of {known}, Decimal, or that | None, got {shown(hint)}")
+    if named is not None and python_type(named) is not hint:
+        raise SchemaInvalid(
+            f"{owner}.{name}: values of {named!r} are {python_type(named).__name__}, not {hint.__name__}"
+        )
+    return Field(name, hint, named, nullable, default)
+
+
+def columns_of(kind: type) -> list[Column]:
+    """Return the columns of a table for rows of a class. Raises: SchemaInvalid."""
+    made = []
+    for field in fields_of(kind):
+        column_type = field.named or TYPES.get(field.python)
+        if column_type is None:
+            raise SchemaInvalid(
+                f"{kind.__name__}.{field.name}: a Decimal column needs its digits; write"
+                " Annotated[Decimal, tm.Decimal(10, 2)]"
+            )
+        made.append(Column(field.name, column_type, field.nullable, field.default))
+    return made
+
+
+def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
+    """Return the names of the fields of a class whose objects can be rows of a table. Raises: SchemaInvalid."""
+    table, fields = definition.name, fields_of(kind)
+    columns = {column.name: column for column in definition.columns}
+    for field in fields:
+        column, where = columns.get(field.name), f"{kind.__name__}.{field.name}"
+        if column is None:
+            raise SchemaInvalid(
+                f"{where}: {table} has no such column; {alternatives(field.name, columns)}", table=table
+            )
+        wanted = python_type(column.type)
+        if field.python is not wanted:
+            raise SchemaInvalid(
+                f"{where} is {field.python.__name__}, and values of {table}.{field.name} are {wanted.__name__}",
+                table=table,
+            )
+        if field.nullable != column.nullable:
+            may = "may be NULL: add | None" if column.nullable else "is never NULL: leave out | None"
+            raise SchemaInvalid(f"{where}: {table}.{field.name} {may}", table=table)
+    missing = [name for name in columns if name not in {field.name for field in fields}]
+    if missing:
+        raise SchemaInvalid(f"{kind.__name__} has no field for {', '.join(missing)} of {table}; add it", table=table)
+    return tuple(field.name for field in fields)
+
+
+class TypedTable(Generic[R]):
+    """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
+    `TypedDict`. The class is compared with the table's definition once. `handle` is the table's handle without types,
+    for Arrow, aggregates and the other calls.
+
+    Each call does and raises what the call of `TableHandle` with this name does and raises, and TypeMismatch for a row
+    of another class. After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable on return
+    with `durability="commit"`.
+
+    Examples:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass
+        ... class Item:
+        ...     id: int
+        ...     name: str
+        ...     stock: int
+        >>> item = db.table("item", Item)
+        >>> item[1], item.get(9)
+        (Item(id=1, name='pen', stock=10), None)
+        >>> item.insert(Item(4, "ink", 7))
+        >>> item[1] = dataclasses.replace(item[1], stock=9)
+        >>> item.update(2, {"stock": tm.col("stock") - 1}), item.delete(3)
+        (True, True)
+        >>> item.write(Item(2, "mug", 4))
+        >>> item.insert_many([Item(5, "jar", 1)]), item.write_many([Item(5, "jar", 2)])
+        (1, 1)
+        >>> [each.name for each in item.scan(tm.col("stock") > 5)], len(item), 9 in item
+        (['pen', 'ink'], 4, False)
+    """
+
+    def __init__(self, handle: Any, kind: type[R]) -> None:
+        """Raises: SchemaInvalid if the class does not agree with the table."""
+        self.handle = handle
+        self._kind = kind
+        self._names = check_class(kind, handle.definition)
+        self._is_mapping = is_typeddict(kind)
+        self._make = _maker(kind, self._names)
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the table."""
+        return str(self.handle.name)
+
+    def _values(self, row: R) -> Mapping[str, Any]:
+        """Return an object as a row for the handle."""
+        if self._is_mapping and isinstance(row, Mapping):
+            return row
+        if self._is_mapping or not isinstance(row, self._kind):
+            raise TypeMismatch(f"{self.name}: rows of this handle are {self._kind.__name__}, got {shown(row)}")
+        return {name: getattr(row, name) for name in self._names}
+
+    # --- reading ---------------------------------------------------------------------------------
+    def get(self, key: Any, *, index: str | None = None) -> R | None:
+        """Return the row with this key, or None."""
+        row = self.handle.get(key) if index is None else self.handle.get(key, index=index)
+        return None if row is None else self._make([row[name] for name in self._names])
+
+    def scan(
+        self,
+        where: Where = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+    ) -> Iterator[R]:
+        """Iterate over the rows that a condition accepts. The arguments are those of `TableHandle.scan`."""
+        bounds = {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
+        return map(self._make, self.handle.scan(list(self._names), limit, partitions, where, **bounds))
+
+    def __getitem__(self, key: Any) -> R:
+        row = self.get(key)
+        if row is None:
+            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
+        return row
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.handle
+
+    def __iter__(self) -> Iterator[R]:
+        return self.scan()
+
+    def __len__(self) -> int:
+        return len(self.handle)
+
+    # --- writing ---------------------------------------------------------------------------------
+    def insert(self, row: R) -> None:
+        """Insert one row."""
+        self.handle.insert(self._values(row))
+
+    def write(self, row: R) -> None:
+        """Insert one row, or replace the row with its key."""
+        self.handle.write(self._values(row))
+
+    def insert_many(self, rows: Iterable[R]) -> int:
+        """Insert all rows, or none; return how many."""
+        return int(self.handle.insert_many(map(self._values, rows)))
+
+    def write_many(self, rows: Iterable[R]) -> int:
+        """Insert all rows, or replace those with their keys, or none on an error; return how many."""
+        return int(self.handle.write_many(map(self._values, rows)))
+
+    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
+        """Change some columns of one row; see `TableHandle.update`."""
+        return bool(self.handle.update(key, changes, where, index=index))
+
+    def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
+        """Delete one row; see `TableHandle.delete`."""
+        return bool(self.handle.delete(key, where, index=index))
+
+    def __setitem__(self, key: Any, row: R) -> None:
+        self.handle[key] = self._values(row)
+
+    def __delitem__(self, key: Any) -> None:
+        del self.handle[key]
+
+    def __repr__(self) -> str:
+        return f"{repr(self.handle)[:-1]} as {self._kind.__name__}>"
+
+    def _repr_html_(self) -> str | None:
+        shown_as: str | None = self.handle._repr_html_()
+        return shown_as
+
+
+def _maker(kind: type[R], names: tuple[str, ...]) -> Callable[[Iterable[Any]], R]:
+    """Return what makes an object of its values, in the order of the names."""
+    if is_typeddict(kind):
+        return lambda values: dict(zip(names, values, strict=True))  # type: ignore[return-value]
+    if any(each.kw_only for each in dataclasses.fields(kind)):  # type: ignore[arg-type]
+        return lambda values: kind(**dict(zip(names, values, strict=True)))
+    return partial(_called, kind)
+
+
+def _called(kind: Callable[..., R], values: Iterable[Any]) -> R:
+    return kind(*values)
