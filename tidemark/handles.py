@@ -16,6 +16,7 @@ from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import shown
 from tidemark.scans import ByIndex, Scan
+from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ class TableReads(ABC):
     """The reading calls that a table, a table of a snapshot and one of another process share."""
 
     __slots__ = ()
+    __reduce_ex__ = refuse_pickling
 
     @property
     @abstractmethod
@@ -313,7 +315,7 @@ class TableHandle(WritableTable):
         txn = self._begin()
         try:
             result = call(txn, self.table.newest, *arguments)
-            txn.commit(txn.store.waits_for_disk)
+            txn.commit()
         except MemoryError as error:
             raise txn.out_of_memory(error) from error
         except BaseException:
@@ -561,7 +563,7 @@ class TableHandle(WritableTable):
 
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
-        return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress)
+        return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress, self._failure)
 
     def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes, each with `name`, `columns`, `unique`, `entries`.

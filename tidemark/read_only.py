@@ -84,7 +84,7 @@ class ReadTransaction(Transaction):
         self.check()
         raise _read_only("no row was locked")
 
-    def commit(self, wait: bool = False) -> None:
+    def commit(self, wait: bool | None = None) -> None:
         """End the transaction."""
         self.check()
         self.is_ended = True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -27,10 +26,12 @@ from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import as_names
 from tidemark.engine.schema.types import Timestamp
+from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.base.failure import Failure
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.table.table import Table
@@ -84,6 +85,7 @@ class Scan:
         [Row(name='cup', stock=5), Row(name='pen', stock=10)]
     """
 
+    __reduce_ex__ = refuse_pickling
     _is_copied = False  # kernels aggregate the rows in place where possible
 
     def __init__(
@@ -97,11 +99,13 @@ class Scan:
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
+        failure: Failure | None = None,
     ) -> None:
+        """failure: of the store, which refuses rows after it was closed; None: the transaction or snapshot does so."""
         by.check()
         names = None if partitions is None else as_names(partitions, "partitions")
         table.numbers_of(names)  # Raises: NoSuchPartition
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
         self._txn = txn
@@ -119,13 +123,19 @@ class Scan:
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
+        self._failure = failure
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
         return no_memory(error) if self._txn is None else self._txn.out_of_memory(error)
 
+    def _check_usable(self) -> None:
+        if self._failure is not None and self._failure.first is not None:
+            self._failure.check()
+
     def _batches_found(self) -> Iterator[ScanBatch]:
         """Yield the rows that `_found` finds for this scan, and report progress after each batch."""
+        self._check_usable()
         found = self._found(self._read, self._limit)
         return found if self._on_rows is None else self._told(found, self._on_rows)
 
@@ -283,6 +293,7 @@ class Scan:
         return row_class(tuple(functions))._make(values)
 
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
+        self._check_usable()
         if self._lock is not None:
             raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
         wanted: list[tuple[str, Any]] = []
@@ -415,7 +426,8 @@ class Scan:
     def _repr_html_(self) -> str | None:
         if self._lock is not None:
             return None  # only to look locks no row
-        few = copy(self)
+        few = object.__new__(type(self))
+        vars(few).update(vars(self))
         few._limit = ROWS_SHOWN if self._limit is None else min(self._limit, ROWS_SHOWN)
         few._rows = few._on_rows = None
         try:

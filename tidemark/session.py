@@ -15,6 +15,7 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
+from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,7 @@ class Transaction(EngineTransaction):
     """
 
     __slots__ = ()
+    __reduce_ex__ = refuse_pickling
 
     def _table(self, name: str) -> Table:
         return self.store.table(name)

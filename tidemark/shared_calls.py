@@ -52,6 +52,11 @@ class Locator:
         return self.directory
 
 
+def refuse_pickling(part: object, protocol: object) -> NoReturn:
+    """The `__reduce_ex__` of what belongs to an open store."""
+    raise Unsupported(f"a {type(part).__name__} of an open store cannot be pickled; send db.locator and open that")
+
+
 class RunsTransactions(ABC, Generic[T]):
     """A store that runs functions in transactions, again if they are rolled back."""
 
@@ -82,8 +87,8 @@ class RunsTransactions(ABC, Generic[T]):
             >>> db.run(lambda txn: txn.update("item", 1, {"stock": tm.col("stock") - 1}))
             True
         """
-        if retries < 0:
-            raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
+        if not isinstance(retries, int) or retries < 0:
+            raise SchemaInvalid(f"retries must be a whole number from 0, got {retries!r}")
         for attempt in range(retries + 1):
             try:
                 with self.transaction() as txn:
@@ -179,6 +184,7 @@ class StoreReads(ABC):
         return self[name] if kind is None else TypedTable(self[name], kind)
 
     def __contains__(self, name: object) -> bool:
+        self.check_usable()
         return names_one_of(name, self._store.tables) or names_one_of(name, self._made_by_name)
 
     def __repr__(self) -> str:

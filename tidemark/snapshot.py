@@ -18,6 +18,7 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableReads
 from tidemark.scans import NO_INDEX, ByIndex, Scan
+from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +46,8 @@ class Snapshot(engine_snapshot.Snapshot):
         ...     before["item"][1].name, 1 in db["item"]
         ('pen', False)
     """
+
+    __reduce_ex__ = refuse_pickling
 
     def __enter__(self) -> Snapshot:
         return self
@@ -80,6 +83,7 @@ class Snapshot(engine_snapshot.Snapshot):
         return self[name]
 
     def __contains__(self, name: object) -> bool:
+        self.check()
         return names_one_of(name, self.by_name)
 
     def tables(self, system: bool = False) -> list[str]:

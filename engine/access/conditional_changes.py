@@ -22,7 +22,7 @@ from tidemark.engine.access.batch_operations import (
 )
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
 from tidemark.engine.access.program_scans import scan_where
-from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from tidemark.engine.programs import program_layout as p
@@ -34,6 +34,7 @@ from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 from tidemark.engine.schema.types import Decimal, Floating, Integer
+from tidemark.engine.schema.types_base import shown
 from tidemark.engine.table.table import TableAltered
 
 if TYPE_CHECKING:
@@ -48,11 +49,20 @@ if TYPE_CHECKING:
 _WIDE_BYTES = 16
 
 
+def check_changes(table: Table, changes: object) -> None:
+    """Raises: TypeMismatch unless new values are given by column."""
+    if not isinstance(changes, Mapping):
+        raise TypeMismatch(
+            f'{table.name}: changes are given by column, as {{"n": 1}}, got {shown(changes)}', table=table.name
+        )
+
+
 class Change:
     """New values of columns, plain and computed ones, for the rows a condition accepts."""
 
     def __init__(self, table: Table, changes: Mapping[str, Any], where: Expression | Program | None) -> None:
         """Compile the change. Raises: ProgramInvalid, TypeMismatch, NoSuchColumn, and errors of plain values."""
+        check_changes(table, changes)
         definition = table.definition
         for name in changes:
             if name in definition.primary_key:
@@ -154,6 +164,8 @@ def update(
 
     Raises: RowNotFound, errors of validation, and errors of a program in the row.
     """
+    if type(changes) is not dict:  # a check of the abstract class takes longer
+        check_changes(table, changes)
     if where is None and not any(isinstance(value, Expression) for value in changes.values()):
         row_operations.update(txn, table, key, changes)
         return True

@@ -68,6 +68,8 @@ def _upsert(
     row_operations.check_table(table)
     image = table.format.encode_row(row)
     index = None if name is None else table.unique(name)
+    if changes is not None:
+        conditional_changes.check_changes(table, changes)
     plan = _given(table, row) if changes is None else changes
     while True:
         key = _locked(txn, table, image, index)

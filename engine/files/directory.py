@@ -116,6 +116,21 @@ class Pin:
             self._descriptor = None
 
 
+def _path(directory: object, what: str) -> str:
+    """Return a path as a str. Raises: Rejected."""
+    path = os.fspath(directory) if isinstance(directory, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise Rejected(f"the directory of the {what} is given as a str or a path, got {type(directory).__name__}")
+    if not path:
+        raise Rejected(f"the path is empty; give the directory of the {what}")
+    try:
+        if "\0" in path or not path.encode():
+            raise ValueError
+    except ValueError:  # a byte that is no UTF-8: LMDB takes no such path
+        raise Rejected(f"the path {path!a} has a zero byte or is not valid Unicode; choose another directory") from None
+    return path
+
+
 class PosixFiles(CheckedFiles):
     """`Files` on a directory of a real file system. The directory stays open until `close_all`."""
 
@@ -126,10 +141,8 @@ class PosixFiles(CheckedFiles):
 
         Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is not a directory.
         """
-        if not os.fspath(directory):
-            raise Rejected(f"the path is empty; give the directory of the {what}")
         failure = Failure()
-        place = os.path.abspath(os.fspath(directory))
+        place = os.path.abspath(_path(directory, what))
         try:
             if create and not os.path.isdir(place):
                 _make_store_directory(place)

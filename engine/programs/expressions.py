@@ -181,10 +181,14 @@ class Expression:
     def isin(self, values: Iterable[object]) -> Member:
         """Return a condition that is true where this expression equals one of the values.
 
+        Raises: TypeMismatch if the values are not given as a list or the like; one str is none.
+
         Examples:
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).count()
             2
         """
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise TypeMismatch(f"isin takes a list of values, got {shown(values)}; compare one value with ==")
         return Member(self, tuple(lifted(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:
@@ -194,7 +198,7 @@ class Expression:
             >>> db["item"].scan(where=tm.col("stock").between(5, 10)).count()
             2
         """
-        return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
+        return joined(True, Compare("ge", self, operand(low)), Compare("le", self, operand(high)))
 
     def like(self, pattern: str | bytes) -> Like:
         """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.base.errors import RedoDamaged, ValueOutOfRange
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -27,8 +28,10 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     A group has the first transaction id that was unused when it was sealed. So a transaction that began after the
     oldest kept group and is in no kept group was never committed.
 
-    Raises: RedoDamaged.
+    Raises: RedoDamaged; ValueOutOfRange for what is no transaction id.
     """
+    if isinstance(txid, bool) or not isinstance(txid, int) or txid < 0:
+        raise ValueOutOfRange(f"txid must be the id of a transaction, a whole number from 0, got {shown(txid)}")
     if is_open(store, txid):
         return "unknown"
     if txid >= store.txid_limit():

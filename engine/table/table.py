@@ -279,7 +279,7 @@ class Table:
     # --- indexes ---------------------------------------------------------------------------------
     def any_index(self, name: str) -> AnyIndex:
         """Return the index of this name, of either kind. Raises: NoSuchIndex."""
-        found = self.indexes.get(name) or self.uniques.get(name)
+        found = self.indexes.get(name) or self.uniques.get(name) if isinstance(name, str) else None
         if found is None:
             what = alternatives(name, [*self.indexes, *self.uniques])
             raise NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)

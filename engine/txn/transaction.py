@@ -254,8 +254,8 @@ class Transaction:
         self.spool = None
 
     # --- end -------------------------------------------------------------------------------------
-    def commit(self, wait: bool) -> None:
-        """Make the changes visible, and durable before returning if `wait`.
+    def commit(self, wait: bool | None = None) -> None:
+        """Make the changes visible, and durable before returning if `wait`; None: with `durability="commit"`.
 
         Order: records to the filling REDO group and changes to the rows (one atomic call), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
@@ -275,10 +275,12 @@ class Transaction:
         Examples:
             >>> txn = db.transaction()
             >>> txn.insert("item", (4, "ink", 7))
-            >>> txn.commit(wait=True)
+            >>> txn.commit()
             >>> db.outcome(txn.txid)
             'committed'
         """
+        if wait is None:
+            wait = self.store.waits_for_disk
         try:
             self.check()
             if self.spool is not None:
@@ -692,7 +694,7 @@ class Transaction:
             self.rollback()
         elif not self.is_ended:
             try:
-                self.commit(self.store.waits_for_disk)
+                self.commit()
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed
             except BaseException:

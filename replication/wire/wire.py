@@ -72,6 +72,8 @@ PORT_DIGITS_MAX = 5  # Python refuses to read numbers of thousands of digits
 
 def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     """Return (host, port) of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
+    if not isinstance(text, str) and not (isinstance(text, tuple) and len(text) == 2):
+        raise SchemaInvalid(f"an address must be host:port, got {text!r}")
     host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
     is_number = isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX
     number = int(port) if isinstance(port, int) or is_number else -1

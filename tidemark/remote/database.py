@@ -279,7 +279,9 @@ def connect(
         ...         len(remote["item"])
         3
     """
-    texts = nodes.split(",") if isinstance(nodes, str) else list(nodes)
+    texts = nodes.split(",") if isinstance(nodes, str) else nodes
+    if not isinstance(texts, Iterable):
+        raise SchemaInvalid(f"nodes are addresses, got {texts!r}")
     seeds = [parse_address(each.strip() if isinstance(each, str) else each) for each in texts]
     if not seeds:
         raise SchemaInvalid("give the address of a node")

@@ -195,7 +195,7 @@ class Executor:
         except Error:
             txn.rollback()  # the client regards it as ended
             raise
-        txn.commit(txn.store.waits_for_disk)
+        txn.commit()
 
     def _rollback(self) -> None:
         if self._txn is not None:
