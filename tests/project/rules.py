@@ -116,7 +116,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lmdb": ("tidemark.engine.schema.catalog",),
     "pyspark": ("tidemark.recovery.spark.",),
     "py4j": ("tidemark.recovery.spark.",),
-    "socket": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server", "tidemark.control_socket"),
+    "socket": (
+        *("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
+        *("tidemark.request_port", "tidemark.control_socket"),
+    ),
     "socketserver": (),
     "ssl": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
     # Sockets of their own: the MySQL server that is taken in.
