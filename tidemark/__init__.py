@@ -146,6 +146,9 @@ from tidemark.typed_rows import TypedTable
 if TYPE_CHECKING:
     from tidemark.backup import restore
     from tidemark.comparison import diff, repair
+    from tidemark.monitoring.metrics import metrics
+    from tidemark.monitoring.port import serve_metrics
+    from tidemark.monitoring.tracing import opentelemetry_tracer
     from tidemark.nodes.arbitrator import Arbitrator
     from tidemark.nodes.node_group import NodeGroup
     from tidemark.remote.database import RemoteDatabase, connect
@@ -165,10 +168,13 @@ _LATER = {
     "Serving": "tidemark.sites.serving",
     "connect": "tidemark.remote.database",
     "diff": "tidemark.comparison",
+    "metrics": "tidemark.monitoring.metrics",
+    "opentelemetry_tracer": "tidemark.monitoring.tracing",
     "repair": "tidemark.comparison",
     "restore": "tidemark.backup",
     "serve": "tidemark.sites.serving",
     "serve_calls": "tidemark.remote.serving",
+    "serve_metrics": "tidemark.monitoring.port",
 }
 
 
@@ -322,10 +328,13 @@ __all__ = [
     "col",
     "connect",
     "diff",
+    "metrics",
     "open",
+    "opentelemetry_tracer",
     "read_secret",
     "repair",
     "restore",
     "serve",
     "serve_calls",
+    "serve_metrics",
 ]

@@ -282,7 +282,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self.check_usable()
         from tidemark.sites.conflict_functions import set_conflict_function
 
-        set_conflict_function(self, self._values, self._made, table, function, exceptions)
+        set_conflict_function(self.endpoint, self._made, table, function, exceptions)
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:

@@ -289,12 +289,13 @@ class TableHandle(WritableTable):
         ['bag', 'cup', 'pen']
     """
 
-    __slots__ = ("_begin", "_failure", "table")
+    __slots__ = ("_begin", "_failure", "_watch", "table")
 
     def __init__(self, store: Store, table: Table) -> None:
         self._failure = store.failure
         self.table = table
         self._begin: Callable[[], Transaction] = store.begin
+        self._watch = store.watch
 
     def _check_usable(self) -> None:
         if self._failure.first is not None:
@@ -563,7 +564,8 @@ class TableHandle(WritableTable):
 
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
-        return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress, self._failure)
+        newest, failure = self.table.newest, self._failure
+        return Scan(newest, None, columns, limit, None, partitions, where, by, progress, failure, self._watch)
 
     def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes, each with `name`, `columns`, `unique`, `entries`.

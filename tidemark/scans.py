@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.base.failure import Failure
+    from tidemark.engine.base.watch import Watch
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.table.table import Table
@@ -100,6 +102,7 @@ class Scan:
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
         failure: Failure | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """failure: of the store, which refuses rows after it was closed; None: the transaction or snapshot does so."""
         by.check()
@@ -124,6 +127,7 @@ class Scan:
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
         self._failure = failure
+        self._watch = watch if txn is None else txn.store.watch
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
@@ -137,7 +141,28 @@ class Scan:
         """Yield the rows that `_found` finds for this scan, and report progress after each batch."""
         self._check_usable()
         found = self._found(self._read, self._limit)
+        if self._watch is not None:
+            found = self._watched(found, self._watch)
         return found if self._on_rows is None else self._told(found, self._on_rows)
+
+    def _watched(self, found: Iterator[ScanBatch], watch: Watch) -> Iterator[ScanBatch]:
+        """Note the time in which rows are found, without that of the caller between batches."""
+        rows, seconds = 0, 0.0
+        try:
+            while True:
+                began = watch.now()
+                batch = next(found, None)
+                seconds += watch.now() - began
+                if batch is None:
+                    return
+                rows += batch.count
+                yield batch
+        finally:
+            watch.note("scan", seconds, table=self._table.name, rows=rows, **self._way())
+
+    def _way(self) -> dict[str, Any]:
+        index = {} if self._by.name is None else {"index": self._by.name}
+        return {"has_condition": self._condition is not None, **index}
 
     def _told(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
         is_whole = self._condition is None and self._index is None and self._limit is None
@@ -308,7 +333,10 @@ class Scan:
         if counted is not None:
             return [counted] * len(wanted)
         rows = self._found if self._index is not None or self._is_copied else None
-        found = iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
+        watch = self._watch
+        with nullcontext() if watch is None else watch.timed("aggregate", table=self._table.name, **self._way()):
+            values = aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows)
+        found = iter(values)
         return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
 
     def _counted(self) -> int | None:

@@ -124,7 +124,7 @@ class SnapshotScan(Scan):
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
     ) -> None:
-        super().__init__(table, None, columns, limit, None, partitions, where, by)
+        super().__init__(table, None, columns, limit, None, partitions, where, by, watch=snapshot.store.watch)
         self._snapshot = snapshot
         self._progress = progress
 

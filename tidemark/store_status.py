@@ -44,7 +44,12 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         },
         "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
         "log": store.log.counters(),
-        "lcp": {"completed": lcp.completed, "abandoned": lcp.abandoned, "next_id": lcp.next_id},
+        "lcp": {
+            "completed": lcp.completed,
+            "abandoned": lcp.abandoned,
+            "next_id": lcp.next_id,
+            "run_seconds": lcp.run_seconds.to_dict(),
+        },
         "disk": store.disk.counters(),
         "locks": store.locks.counters(),
         "memory": {
@@ -59,7 +64,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             for table in list(store.tables.values())
         },
         "tablespaces": store.space.counters(),
-        "transactions": {"open": len(store.locks.by_slot)},
+        "transactions": {"open": len(store.locks.by_slot), "commit_seconds": store.commit_seconds.to_dict()},
         "spool": store.spools.counters(),
     }
 

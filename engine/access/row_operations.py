@@ -7,6 +7,7 @@ Every function validates its input before it changes anything, then makes one ke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,9 @@ def settle(
         if status == ST_BUSY:
             mem, desc = txn.mem, txn.desc
             key = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
-            txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
+            watch = txn.store.watch
+            with nullcontext() if watch is None else watch.timed("lock wait", table=table.name, txid=txn.txid):
+                txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
             txn.check()  # the store may have failed, or closed and rolled this transaction back
         elif status in (ST_MEMORY, ST_PAGES):
             raise txn.store.arena.no_room(f"another row of {table.name}", table.name)

@@ -16,6 +16,7 @@ from typing import Literal, TypedDict
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.watch import Tracer
 
 Size = int | str
 Durability = Literal["commit", "epoch"]
@@ -60,6 +61,8 @@ class OptionKeywords(TypedDict, total=False):
     delete_log: Size
     archive: ArchivePlace
     archive_interval_ms: int
+    slow_operation_ms: int
+    tracer: Tracer | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,10 @@ class Options:
         archive: A path or URI to which the log is archived from the opening on; None: no archive until
             `Database.archive` is called.
         archive_interval_ms: How often closed epochs are archived.
+        slow_operation_ms: Commits, waits for row locks, local checkpoints and scans that take as long or longer are
+            logged by the logger `tidemark.slow`; 0 logs none.
+        tracer: Called once for each such operation when it has ended, with its name, start and end in µs since 1970,
+            and a dict of attributes; see `opentelemetry_tracer`. None: no call.
 
     Raises:
         SchemaInvalid: A value has the wrong type or is out of range.
@@ -128,6 +135,8 @@ class Options:
     delete_log: Size = 0
     archive: ArchivePlace = None
     archive_interval_ms: int = 5_000
+    slow_operation_ms: int = 0
+    tracer: Tracer | None = None
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
@@ -166,6 +175,9 @@ class Options:
         self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("archive_interval_ms", _ARCHIVE_INTERVAL_MS_MIN, _MILLISECONDS_MAX)
+        self._check_integer("slow_operation_ms", 0, _MILLISECONDS_MAX)
+        if self.tracer is not None and not callable(self.tracer):
+            raise SchemaInvalid(f"option tracer is {self.tracer!r}; give a function or None", option="tracer")
         if self.archive is not None and not isinstance(self.archive, (str, os.PathLike)):
             raise SchemaInvalid(f"option archive is {self.archive!r}; give a path or a URI", option="archive")
         self._check_share()

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
+from tidemark.engine.base.histogram import SYNC_BOUNDS, Histogram
 from tidemark.engine.log.geometry import Geometry, open_files
 from tidemark.engine.log.group import Group, content_of
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
@@ -102,6 +103,8 @@ class RedoLog:
         self.groups_written = 0
         self.batches_written = 0
         self.bytes_written = 0
+        self.transactions_written = 0
+        self.sync_seconds = Histogram(SYNC_BOUNDS)
         files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
 
@@ -348,6 +351,7 @@ class RedoLog:
                 self._send(group)
         view = content_of(batch).data.cast("B")
         numbers = []
+        began = self._clock.monotonic()
         try:
             if end_lsn > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end_lsn)
@@ -362,6 +366,7 @@ class RedoLog:
             raise failure from error
         for number in numbers:
             self.files.fdatasync(self.handles[number])
+        self.sync_seconds.observe(self._clock.monotonic() - began)
 
     def _publish(self, last: Group) -> None:
         """Drop the groups up to this one, which are durable, and wake their followers."""
@@ -376,7 +381,9 @@ class RedoLog:
             self.batches_written += written > 0
             self.bytes_written += bytes_
             while self.pending and self.pending[0].sequence <= last.sequence:
-                words = self.pending.popleft().words
+                group = self.pending.popleft()
+                self.transactions_written += group.transactions
+                words = group.words
                 if words.size == FILL_WORDS and len(self.spares) < SPARE_BUFFERS:
                     self.spares.append(words)
         self.writing.let_go(last.sequence)
@@ -400,5 +407,7 @@ class RedoLog:
             "groups_written": self.groups_written,
             "batches_written": self.batches_written,
             "bytes_written": self.bytes_written,
+            "transactions_written": self.transactions_written,
+            "sync_seconds": self.sync_seconds.to_dict(),
             "held_by": held_by,
         }

@@ -24,7 +24,9 @@ from tidemark.engine.base.errors import (
     StoreFailed,
     TransactionTooLarge,
 )
+from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
 from tidemark.engine.base.ids import first_txid, txids_from
+from tidemark.engine.base.watch import watch_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
 from tidemark.engine.txn.locks import LockTable
@@ -97,6 +99,8 @@ class Resources(ABC):
         self.failure = failure
         self.seed = seed
         self.latch = threading.Lock()
+        self.commit_seconds = Histogram(COMMIT_BOUNDS)
+        self.watch = watch_of(clock, options.slow_operation_ms, options.tracer)
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidemark.engine.base.histogram import LCP_BOUNDS, Histogram
 from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
 from tidemark.engine.memory.arena_layout import F_LCP_COPIED, F_ROWS
 from tidemark.engine.rows.lcp_layout import COPIES_FRAGMENT, COPIES_TABLE
@@ -81,6 +82,7 @@ class LocalCheckpoint:
         self.next_id = next_id
         self.completed = 0
         self.abandoned = 0
+        self.run_seconds = Histogram(LCP_BOUNDS)
         self.last_start_lsn = 0
         # Of the running checkpoint: whether there are disk columns, where its UNDO_LCP record is, the extents at its
         # start.
@@ -120,6 +122,9 @@ class LocalCheckpoint:
         self.last_start_lsn = control.start_lsn
         self._retire_older()
         report.seconds = self._store.clock.monotonic() - began
+        self.run_seconds.observe(report.seconds)
+        if self._store.watch is not None:
+            self._store.watch.note("local checkpoint", report.seconds, lcp_id=lcp_id, rows=report.rows)
         return report
 
     def start(self, lcp_id: int, parts: Parts) -> Control:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
+from tidemark.engine.base.histogram import LAG_BOUNDS, Histogram
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
 from tidemark.replication.applier.filters import Filter
@@ -120,6 +121,7 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
+        self.applied_seconds = Histogram(LAG_BOUNDS)  # from the commit at the source, by both clocks
         self._row_at: Position | None = None  # the same in `ndb_apply_status`: a transaction without epoch has no row
 
     @property
@@ -428,7 +430,9 @@ class ReplicaChannel:
     def on_applied(self, transaction: RelayTransaction) -> None:
         progress = self.progress
         progress.applied_epoch = max(progress.applied_epoch, transaction.epoch)
-        progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
+        if transaction.commit_us:
+            progress.applied_commit_us = transaction.commit_us
+            self.applied_seconds.observe(max(0, self._clock.wall_us() - transaction.commit_us) / 1e6)
         applied = Position(*transaction.end)
         self._applied_at = applied
         if transaction.epoch or transaction.statement is not None or transaction.incident is not None:
@@ -511,6 +515,7 @@ class ReplicaChannel:
             "filtered": progress.filtered,
             "relay_bytes": 0 if relay is None else relay.size_bytes,
             "lag": self.lag(),
+            "applied_seconds": self.applied_seconds.to_dict(),
         }
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -33,7 +34,7 @@ def served(tmp_path: Path):
         db["shop.item"].insert_many([(each, "x") for each in range(500)])
     write_secret(tmp_path / "secret", b"sixteen bytes or more\n")
     arguments = ["serve", "source", "--listen", "127.0.0.1:0", "--server-id", "1", "--secret-file", "secret", "--json"]
-    command = Command(tmp_path, *arguments, "--calls", "127.0.0.1:0")
+    command = Command(tmp_path, *arguments, "--calls", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     try:
         yield json.loads(command.readline()), command
     finally:
@@ -46,6 +47,8 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
     with tm.connect(said["calls"], b"sixteen bytes or more") as remote:
         remote["shop.item"].insert((1_000, "y"))
         assert len(remote["shop.item"]) == 501
+    with urlopen(f"http://{said['metrics']}/metrics") as answer:
+        assert b'tidemark_table_rows{table="shop.item"} 501.0' in answer.read()
     follow = ["replicate", address, "copy", "--server-id", "2", "--secret-file", "secret", "--once", "--json"]
     done = Command(tmp_path, *follow, "--copy").done()
     assert done.code == 0, done.errors

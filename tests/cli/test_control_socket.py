@@ -24,12 +24,13 @@ from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory
 from tests.waiting import wait_until
-from tidemark import control_socket
-from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, SILENCE_SECONDS, ControlSocket, ask
+from tidemark import request_port
+from tidemark.control_socket import NAME, ControlSocket, ask
 from tidemark.engine.base.clock import Clock, ManualClock, SystemClock
 from tidemark.engine.base.limited_log import EVERY_SECONDS
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.request_port import CLIENTS_MAX, REQUEST_BYTES_MAX, SILENCE_SECONDS
 from tidemark.shared_calls import Locator
 
 OPEN: dict[str, Any] = {**SMALL, "background": True}
@@ -162,13 +163,13 @@ def test_line_without_an_end_is_cut_off(db: tm.Database, store: Path) -> None:
 
 
 def test_silent_client_is_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 0.01)
     with tm.open(store, **OPEN), connect(store) as silent:
         assert silent.recv(1) == b""
 
 
 def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 10_000.0)
+    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 10_000.0)
     db = tm.open(store, **OPEN)
     with connect(store) as silent, connect(store) as half:
         half.sendall(b'{"comm')
@@ -189,7 +190,7 @@ def test_clients_without_a_word_keep_no_other_away(
     """Story: each client had one of sixteen places for ten seconds, whatever it sent. Forty silent clients kept every
     other one out, and in each of the sixteen threads one of them could drip bytes for ever.
     """
-    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 10_000.0)
+    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 10_000.0)
     with ExitStack() as closing:
         crowd = [closing.enter_context(connect(store)) for _ in range(count)]
         assert ask(store, "status")["store"]["state"] == "open"
@@ -233,7 +234,7 @@ def test_accepting_goes_on_when_the_system_has_no_room_for_a_client(
         return accept(listener)
 
     monkeypatch.setattr(socket.socket, "accept", refused)
-    monkeypatch.setattr(control_socket, "ACCEPT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(request_port, "ACCEPT_PAUSE_SECONDS", 0.001)
     with listening(tmp_path):
         assert ask(tmp_path, "say") == "said"
     assert wants == []
@@ -259,7 +260,7 @@ def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
             return True
         return False
 
-    monkeypatch.setattr(control_socket, "ACCEPT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(request_port, "ACCEPT_PAUSE_SECONDS", 0.001)
     files = PosixFiles(tmp_path)
     control = ControlSocket(files, {"long": long}, SystemClock())
     with connect(tmp_path) as client:
@@ -372,7 +373,7 @@ def test_arguments_that_are_none_reach_no_command(tmp_path: Path, arguments: obj
 
 
 def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_socket, "COMMANDS_MAX", 2)
+    monkeypatch.setattr(request_port, "COMMANDS_MAX", 2)
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def long() -> str:

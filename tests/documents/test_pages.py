@@ -50,6 +50,10 @@ def shown(heading: str) -> list[str]:
     return [block.strip() for block in section.split("\n## ")[0].split("```")[1::2]]
 
 
+def test_metrics_as_their_page_uses_them(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("metrics.md"))
+
+
 def test_guide_is_one_program(tmp_path: Path) -> None:
     run_program(tmp_path, *blocks("guide.md"))
 

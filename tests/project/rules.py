@@ -76,6 +76,8 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "tidemark.engine.jit.kernel:load_overload",
         "tidemark.engine.log.redo:_agree",
         "tidemark.engine.store.schema_log:log_schema",
+        # A tracer of the user's: its error would look like one of the operation.
+        "tidemark.engine.base.watch:_trace",
         # Bytes of a stranger, and defects of ours: the port stays open.
         "tidemark.replication.wire.server:_advance",
         "tidemark.replication.wire.server:_admit",
@@ -116,7 +118,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lmdb": ("tidemark.engine.schema.catalog",),
     "pyspark": ("tidemark.recovery.spark.",),
     "py4j": ("tidemark.recovery.spark.",),
-    "socket": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server", "tidemark.control_socket"),
+    "socket": (
+        *("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
+        *("tidemark.request_port", "tidemark.control_socket", "tidemark.monitoring.port"),
+    ),
     "socketserver": (),
     "ssl": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
     # Sockets of their own: the MySQL server that is taken in.

@@ -102,6 +102,7 @@ def secret(file: Path) -> None:
     help="Interval of heartbeat rows in ms; 0: none.",
 )
 @click.option("--calls", metavar="HOST:PORT", help="Serve calls of clients there (tm.connect). Port 0: a free one.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics there over HTTP, for Prometheus.")
 @_given
 @memory_option
 @json_option
@@ -116,6 +117,7 @@ def serve(
     tls_ca: Path | None,
     heartbeat_row_ms: int,
     calls: str | None,
+    metrics: str | None,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -142,13 +144,17 @@ def serve(
         _open(store, data_memory, options) as db,
         tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
         nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
+        nullcontext() if metrics is None else tm.serve_metrics(db, metrics) as scraped,
     ):
-        where = None if taking is None else taking.name
+        more = {
+            "calls": None if taking is None else taking.name,
+            "metrics": None if scraped is None else scraped.name,
+        }
         if as_json:
-            click.echo(to_json({"serving": serving.name, "tls": tls is not None, "calls": where}))
+            click.echo(to_json({"serving": serving.name, "tls": tls is not None, **more}))
         else:
-            and_calls = "" if where is None else f", calls at {where}"
-            click.echo(f"serving {store} at {serving.name}{and_calls}{'' if tls is None else ' with TLS'}")
+            also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
+            click.echo(f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}")
         while not told.wait(1.0):
             _check_alive(db)
         found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}

@@ -248,7 +248,17 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
             found = {**db.status(), "restart": db.restart_report}
     except tm.Locked as locked:
         found = ask_owner(store, "status", locked)
-    say(found, as_json, lambda: tree_lines(found))
+    say(found, as_json, lambda: tree_lines(_without_buckets(found)))
+
+
+def _without_buckets(value: Any) -> Any:
+    """Counters for readers: of a histogram, number and mean."""
+    if not isinstance(value, dict):
+        return value
+    if "buckets" in value:
+        count = value["count"]
+        return {"count": count, "mean_ms": value["sum_seconds"] * 1_000 / count if count else None}
+    return {name: _without_buckets(inner) for name, inner in value.items()}
 
 
 @click.command(short_help="Show how full the pages of disk columns are.")

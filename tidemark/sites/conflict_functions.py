@@ -5,8 +5,8 @@ before anything is written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid, TableExists
 from tidemark.engine.schema.names import alternatives, is_system_table, no_such_column
@@ -14,30 +14,31 @@ from tidemark.engine.schema.types import UInt32, UInt64
 from tidemark.replication.settings.binlog_type import FULL_USE_UPDATE
 from tidemark.replication.settings.conflict_function import BY_NAME, COLUMN, ConflictFunction, parse
 from tidemark.replication.settings.exceptions_table import exceptions_definition, plan_exceptions
-from tidemark.replication.settings.match import EXACT, ReplicationRow, find_row, quality_of, row_of
-from tidemark.replication.settings.setup import RESOLVE_TYPES, SiteSettings, exceptions_of, set_up
+from tidemark.replication.settings.match import EXACT, ReplicationRow, find_row, quality_of
+from tidemark.replication.settings.setup import RESOLVE_TYPES, exceptions_of, set_up
 from tidemark.replication.settings.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE
+from tidemark.session import Transaction
 
 if TYPE_CHECKING:
-    from tidemark.database import Database
     from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.replication.channel.endpoint import Endpoint
 
 _log = logging.getLogger("tidemark")
 
 
 def set_conflict_function(
-    db: Database,
-    values: Mapping[str, Any],
+    endpoint: Endpoint,
     make: Callable[[TableDefinition], object],
     table: str,
     function: str | None,
     exceptions: bool,
 ) -> None:
-    """See `Database.set_conflict_function`. values: the replication options of the store. make: creates a table."""
-    definition = db[table].definition
+    """See `Database.set_conflict_function`. make: creates a table."""
+    store, binlog = endpoint.store, endpoint.binlog
+    definition = store.table(table).definition
     if is_system_table(definition.name):
         raise SchemaInvalid(f"{definition.name} has no conflict function; name a table of rows", table=definition.name)
-    server_id = values["server_id"]
+    server_id = endpoint.settings.server_id
     if not server_id:
         raise Rejected(
             "the row of mysql.ndb_replication names the site, and this store was opened without one; open it with"
@@ -47,7 +48,7 @@ def set_conflict_function(
     spec = None if function is None else spec_of(definition, function)
     database, _, name = definition.name.partition(".")
     row = ReplicationRow(database, name, server_id, FULL_USE_UPDATE, spec)
-    known = {each: found.definition for each, found in list(db.parts.store.tables.items())}
+    known = {each: found.definition for each, found in list(store.tables.items())}
     made = [] if NDB_REPLICATION in known else [NDB_REPLICATION_TABLE]
     recorded = exceptions_of(definition.name, known)
     if recorded is None and exceptions:
@@ -56,24 +57,22 @@ def set_conflict_function(
     elif recorded is not None and exceptions:
         for fault in plan_exceptions(definition, recorded)[1]:
             raise SchemaInvalid(f"{fault.text}; drop the table, it is made again", table=recorded.name)
-    options = db.parts.store.options
-    site = SiteSettings.from_options(values, options.gcp_interval_ms, options.epoch_interval_ms)
-    setup = set_up(definition, row, site, recorded)
+    setup = set_up(definition, row, endpoint.settings, recorded)
     for fault in setup.faults:
         raise SchemaInvalid(fault.text, table=definition.name, rule=fault.rule, column=fault.column)
-    if db.binlog is not None:
-        db.binlog.check_logged(definition)
+    if binlog is not None:
+        binlog.check_logged(definition)
     for each in made:
         try:
             make(each)
         except TableExists:
             _log.debug("another thread has made %s", each.name)
-    _write(db, row)
-    if db.binlog is not None:
-        db.binlog.set_up(db[table].definition)
+    _write(endpoint, row)
+    if binlog is not None:
+        binlog.set_up(definition)
     for remark in setup.remarks:
         _log.warning("%s: %s", definition.name, remark.text)
-    for channel in list(db.endpoint.channels.values()):
+    for channel in list(endpoint.channels.values()):
         if channel.is_applying:
             _log.warning("%s: channel %s decides by the new row after its next start", definition.name, channel.name)
 
@@ -115,34 +114,35 @@ def _check_column(definition: TableDefinition, function: ConflictFunction, fitti
         )
 
 
-def _write(db: Database, row: ReplicationRow) -> None:
+def _write(endpoint: Endpoint, row: ReplicationRow) -> None:
     """Write the row, in place of the one that names this table and site exactly, if there is one."""
     place = (row.database, row.table, row.server_id)
-    with db.transaction() as txn:
-        found = [(each, row_of(each._asdict())) for each in db[NDB_REPLICATION].scan()]
-        exact = [(each, known) for each, known in found if quality_of(known, *place) == EXACT]
-        if len(exact) > 1:
-            raise SchemaInvalid(
-                f"rows {', '.join(sorted(known.key for _, known in exact))} of {NDB_REPLICATION} name one table; delete"
-                " all but one"
-            )
-        function = None if row.conflict_fn is None else row.conflict_fn.encode()
-        changes = {"binlog_type": row.binlog_type, "conflict_fn": function}
+    rows = endpoint.replication_rows()
+    exact = [each for each in rows if quality_of(each, *place) == EXACT]
+    if len(exact) > 1:
+        raise SchemaInvalid(
+            f"rows {', '.join(sorted(each.key for each in exact))} of {NDB_REPLICATION} name one table; delete all but"
+            " one"
+        )
+    named = exact[0] if exact else row
+    key = (_bytes(named.database), _bytes(named.table), named.server_id)
+    changes = {
+        "binlog_type": row.binlog_type,
+        "conflict_fn": None if row.conflict_fn is None else _bytes(row.conflict_fn),
+    }
+    with endpoint.store.begin(kind=Transaction) as txn:
         if exact:
-            txn.update(NDB_REPLICATION, tuple(exact[0][0])[:3], changes)
+            txn.update(NDB_REPLICATION, key, changes)
         else:
-            key = {"db": row.database.encode(), "table_name": row.table.encode(), "server_id": row.server_id}
-            txn.insert(NDB_REPLICATION, key | changes)
-    rows = [*(known for _, known in found if quality_of(known, *place) != EXACT), row]
-    for name in db.tables():
-        if (
-            name != f"{row.database}.{row.table}"
-            and find_row(rows, *name.partition(".")[::2], row.server_id).row is row
-        ):
-            _log.warning(
-                "the row of %s.%s also matches %s, for _ stands for any character; give %s a row of its own",
-                row.database,
-                row.table,
-                name,
-                name,
-            )
+            txn.insert(NDB_REPLICATION, dict(zip(("db", "table_name", "server_id"), key, strict=True)) | changes)
+    rows = [*(each for each in rows if each not in exact), row]
+    for name in list(endpoint.store.tables):
+        if is_system_table(name) or name == f"{row.database}.{row.table}":
+            continue
+        if find_row(rows, *name.partition(".")[::2], row.server_id).row is row:
+            text = "the row of %s.%s also matches %s, for _ stands for any character; give %s a row of its own"
+            _log.warning(text, row.database, row.table, name, name)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,172 @@
+"""The port of metrics: what it answers, and what strangers cannot do to it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import tidemark as tm
+from tests.store.support import ACCOUNT, open_memory
+from tests.waiting import wait_until
+from tidemark import request_port
+from tidemark.monitoring import port
+from tidemark.monitoring.port import MetricsServing
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def db() -> Iterator[tm.Database]:
+    with open_memory() as opened:
+        opened.create_table("test.account", ACCOUNT, "id").insert((1, "ann", 1.0, None))
+        yield opened
+
+
+@pytest.fixture
+def serving(db: tm.Database) -> Iterator[MetricsServing]:
+    with tm.serve_metrics(db, "127.0.0.1:0") as made:
+        yield made
+
+
+def connect(serving: MetricsServing) -> socket.socket:
+    return socket.create_connection(serving.address, timeout=100)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    received = b""
+    try:
+        while piece := connection.recv(65_536):
+            received += piece
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def asked(serving: MetricsServing, request: bytes) -> tuple[str, bytes]:
+    """The status and the body of the answer to a request."""
+    with connect(serving) as connection:
+        connection.sendall(request)
+        head, _, body = everything(connection).partition(b"\r\n\r\n")
+    return head.split(b"\r\n")[0].decode(), body
+
+
+def test_metrics_are_answered_and_the_connection_ends(serving: MetricsServing, db: tm.Database) -> None:
+    status, body = asked(serving, GET)
+    assert status == "HTTP/1.1 200 OK"
+    assert b'tidemark_table_rows{table="test.account"} 1.0' in body
+    assert body.decode().splitlines()[-1].startswith("tidemark_")
+    assert asked(serving, b"HEAD /metrics HTTP/1.0\r\n\r\n") == ("HTTP/1.1 200 OK", b"")
+    assert asked(serving, GET.replace(b"/metrics", b"/metrics?name=x"))[0] == "HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+        (b"DELETE /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+        (b"GET /metrics\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (b"\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (b"PRI * HTTP/2.0\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+    ],
+)
+def test_nothing_else_is_answered(serving: MetricsServing, request_: bytes, status: str) -> None:
+    assert asked(serving, request_)[0] == status
+    assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
+
+
+def test_request_without_an_end_is_cut_off_at_its_limit(serving: MetricsServing) -> None:
+    with connect(serving) as connection:
+        try:
+            for _ in range(100):
+                connection.sendall(b"X-Header: x\r\n" * 100)
+        except OSError:
+            pass
+        assert everything(connection) == b""
+    assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
+
+
+def test_silent_client_is_cut_off(serving: MetricsServing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 0.0)
+    with connect(serving) as silent:
+        silent.sendall(b"GET /met")
+        assert everything(silent) == b""
+
+
+def test_silent_clients_keep_no_other_one_out(serving: MetricsServing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 10_000.0)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connect(serving)) for _ in range(request_port.CLIENTS_MAX)]
+        assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
+        assert everything(silent[0]) == b""
+
+
+def test_few_requests_are_answered_at_once(
+    serving: MetricsServing, monkeypatch: pytest.MonkeyPatch, db: tm.Database
+) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: object) -> str:
+        begun.release()
+        assert go_on.wait(100)
+        return "done\n"
+
+    monkeypatch.setattr(port, "metrics", slow)
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connect(serving)) for _ in range(port.ANSWERS_MAX)]
+        for each in waiting:
+            each.sendall(GET)
+            assert begun.acquire(timeout=100)
+        assert asked(serving, GET)[0] == "HTTP/1.1 503 Service Unavailable"
+        go_on.set()
+        assert all(everything(each).endswith(b"done\n") for each in waiting)
+
+
+def test_status_that_fails_is_an_answer(
+    serving: MetricsServing, monkeypatch: pytest.MonkeyPatch, db: tm.Database
+) -> None:
+    def failed(_: object) -> str:
+        raise tm.StoreFailed("planted")
+
+    monkeypatch.setattr(port, "metrics", failed)
+    assert asked(serving, GET) == ("HTTP/1.1 503 Service Unavailable", b"StoreFailed: planted\n")
+
+
+def test_closed_store_is_reported_and_closed_port_ends(db: tm.Database) -> None:
+    with tm.serve_metrics(db, "127.0.0.1:0") as serving:
+        db.close()
+        assert b"tidemark_open 0.0" in asked(serving, GET)[1]
+    with pytest.raises(OSError):
+        connect(serving)
+    names = {thread.name for thread in threading.enumerate()}
+    assert "tidemark-metrics" not in names
+
+
+def test_wrong_address_is_refused(db: tm.Database, serving: MetricsServing) -> None:
+    with pytest.raises(tm.PeerError, match="choose another port"):
+        tm.serve_metrics(db, serving.address)
+    with pytest.raises(tm.SchemaInvalid, match="host:port"):
+        tm.serve_metrics(db, "9308")
+
+
+def test_port_that_other_hosts_reach_is_a_warning(db: tm.Database, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tidemark"), tm.serve_metrics(db, "0.0.0.0:0") as serving:
+        assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
+    assert "every host that reaches this port reads names of tables" in caplog.text
+
+
+def test_port_of_ip_version_6(db: tm.Database) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with tm.serve_metrics(db, "[::1]:0") as serving:
+        wait_until(lambda: asked(serving, GET)[0] == "HTTP/1.1 200 OK")

@@ -1,0 +1,122 @@
+"""`tm.serve_metrics`: metrics over HTTP, for Prometheus.
+
+One request a connection, `GET /metrics`; nothing can be changed through it. `request_port.py` limits what clients may
+do. It asks for no secret: docs/security.md says what a stranger learns.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from tidemark.engine.base.errors import Error, PeerError
+from tidemark.monitoring.metrics import library, metrics
+from tidemark.replication.wire.wire import is_this_host, parse_address
+from tidemark.request_port import RequestPort
+
+if TYPE_CHECKING:
+    from tidemark.database import Database
+
+_log = logging.getLogger("tidemark")
+
+PATH = b"/metrics"
+ANSWERS_MAX = 2  # at once: each reads the whole status
+
+
+class MetricsServing(RequestPort):
+    """Metrics that are being served. Use it with `with`, or close it, before the store is closed.
+
+    `address` is where it listens, (host, port); `name` is the same as text.
+    """
+
+    what = "metrics"
+    unit = "request"
+    answers_max = ANSWERS_MAX
+
+    def __init__(self, db: Database, address: tuple[str, int]) -> None:
+        """See `serve_metrics`."""
+        db.check_usable()
+        self._content_type = library().CONTENT_TYPE_LATEST
+        self._db = db
+
+        def listen(listener: socket.socket) -> None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+            host, port = listener.getsockname()[:2]
+            self.address: tuple[str, int] = (host, port)
+            self.name = f"{host}:{port}"
+
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        try:
+            super().__init__(socket.socket(family), listen, db.parts.store.clock)
+        except OSError as error:
+            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
+        if not is_this_host(address[0]):
+            _log.warning("metrics at %s: every host that reaches this port reads names of tables and counts", self.name)
+
+    def __enter__(self) -> MetricsServing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _take(self, said: bytearray) -> bytes | None:
+        head, end, _ = bytes(said).partition(b"\r\n\r\n")
+        return head if end else None
+
+    def _may_ask_again(self) -> bool:
+        return False
+
+    def _answer(self, request: bytes) -> bytes:
+        method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
+        target, _, version = rest.partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            return _response("400 Bad Request", "this port speaks HTTP/1.1\n")
+        if target.partition(b"?")[0] != PATH:
+            return _response("404 Not Found", "there is only /metrics here\n")
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", "only GET is allowed here\n", more="Allow: GET, HEAD\r\n")
+        try:
+            text = metrics(self._db)
+        except Error as error:
+            return _response("503 Service Unavailable", f"{type(error).__name__}: {error.message}\n")
+        return _response("200 OK", text, self._content_type, has_body=method == b"GET")
+
+    def _refusal(self, text: str) -> bytes:
+        return _response("503 Service Unavailable", text + "\n", more="Retry-After: 1\r\n")
+
+
+def _response(
+    status: str, body: str, content_type: str = "text/plain; charset=utf-8", more: str = "", has_body: bool = True
+) -> bytes:
+    content = body.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n{more}"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (content if has_body else b"")
+
+
+def serve_metrics(db: Database, address: str | tuple[str, int]) -> MetricsServing:
+    """Serve the metrics of an open store over HTTP, at `/metrics`, until the result is closed.
+
+    Args:
+        address: Where to listen, "host:port"; port 0 takes a free one, which `address` of the result has. Every host
+            that reaches it reads names of tables and counts; there is no secret.
+
+    Raises:
+        Unsupported: prometheus-client is not installed.
+        SchemaInvalid: The address is invalid.
+        PeerError: The address is taken.
+        StoreFailed: The store is closed or has failed.
+
+    Examples:
+        >>> from urllib.request import urlopen
+        >>> with tm.serve_metrics(db, "127.0.0.1:0") as serving:
+        ...     text = urlopen(f"http://{serving.name}/metrics").read().decode()
+        >>> "tidemark_open 1.0" in text
+        True
+    """
+    return MetricsServing(db, parse_address(address))
