@@ -17,8 +17,9 @@ import numpy as np
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from tidemark.engine.log.load_files import FOLDER
-from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
-from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
+from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
+from tidemark.engine.sealed.json_unit import sealed_text, text_of
+from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.load.directory import (
@@ -36,7 +37,6 @@ from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, L
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.load_files import LoadFile
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
 
 FILES_MAX = 1 << 16  # of one load: the list of them in the log's record stays below 8 MiB
@@ -222,17 +222,9 @@ def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> in
 
 
 def _sealed(manifest: LoadManifest) -> bytes:
-    body = manifest.to_json().encode()
-    count = max(LOAD_UNIT_WORDS_MIN, LOAD_MANIFEST_WORDS + -(-len(body) // 8))
-    words: Words = np.zeros(count, dtype=np.int64)
-    header = header_of(words, LOAD_MANIFEST)
-    write_seal(header, KIND_LOAD_MANIFEST, count, manifest.job.store, manifest.job.incarnation)
-    header["job"] = manifest.job.number
-    header["body_bytes"] = len(body)
-    start = LOAD_MANIFEST_WORDS * 8
-    words.data.cast("B")[start : start + len(body)] = body
-    seal(words, count)
-    return words.tobytes()
+    job = manifest.job
+    about = (LOAD_MANIFEST, KIND_LOAD_MANIFEST, (job.store, job.incarnation), LOAD_UNIT_WORDS_MIN)
+    return sealed_text(*about, manifest.to_json().encode(), job=job.number).tobytes()
 
 
 def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadManifest:
@@ -259,9 +251,8 @@ def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadMan
         raise _damaged(leaf, "fails its checksum")
     check_version(words, leaf)
     header = header_of(words, LOAD_MANIFEST)
-    start = LOAD_MANIFEST_WORDS * 8
     try:
-        manifest = LoadManifest.from_json(content[start : start + int(header["body_bytes"])])
+        manifest = LoadManifest.from_json(text_of(words, LOAD_MANIFEST))
     except Rejected as error:
         raise _damaged(leaf, f"is invalid ({error.message})") from error
     if manifest.job.number != int(header["job"]) or manifest.job.name != name:

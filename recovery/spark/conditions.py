@@ -63,7 +63,8 @@ def _packed(value: Any, depth: int) -> Any:
     if depth > NESTING_MAX:
         raise TypeMismatch(f"conditions nest {NESTING_MAX} deep at most")
     if isinstance(value, Expression):
-        return {type(value).__name__: [_packed(getattr(value, each.name), depth + 1) for each in _fields(type(value))]}
+        node: Any = value
+        return {type(value).__name__: [_packed(getattr(value, each.name), depth + 1) for each in fields(node)]}
     if isinstance(value, tuple):
         return [_packed(each, depth + 1) for each in value]
     if value is None or isinstance(value, (bool, int, str)):
@@ -72,10 +73,6 @@ def _packed(value: Any, depth: int) -> Any:
         if isinstance(value, kind):
             return {kind.__name__: write(value)}
     raise TypeMismatch(f"{shown(value)} is not a value of a column")
-
-
-def _fields(kind: Any) -> tuple[Any, ...]:
-    return fields(kind)
 
 
 def _unpacked(value: Any, depth: int) -> Any:

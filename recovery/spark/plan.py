@@ -83,19 +83,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class ReadTask:
-    """The files one task of Spark reads, and the columns it returns."""
-
-    origin: Origin
-    columns: tuple[str, ...]
-    hidden: tuple[str, ...]
-    parts: tuple[Part, ...]
-    where: Expression | None = None
-
-
-@dataclass(frozen=True)
 class ReadPlan:
-    """A read of one table: all of its parts, and the wanted columns and rows."""
+    """A read of one table, or a task of it: all of the table's parts, or some; the wanted columns and rows."""
 
     origin: Origin
     columns: tuple[str, ...]
@@ -110,18 +99,14 @@ class ReadPlan:
         known = {column.name: column for column in self.origin.definition.columns}
         return [known[name] for name in self.columns]
 
-    def divided(self) -> list[ReadTask]:
+    def divided(self) -> list[ReadPlan]:
         """Return tasks of about equal size in bytes, without fragments in which no row can satisfy the condition."""
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
         parts = [each for each in self.parts if fragments is None or each.fragment in fragments]
         total = sum(each.size_bytes for each in parts)
         count = self.tasks or -(-total // self.task_bytes)
-        return [
-            ReadTask(self.origin, self.columns, self.hidden, tuple(bin_), self.where)
-            for bin_ in packed(parts, max(1, min(count, len(parts))))
-            if bin_
-        ]
+        return [replace(self, parts=tuple(bin_)) for bin_ in packed(parts, max(1, min(count, len(parts)))) if bin_]
 
 
 def packed(parts: Sequence[Part], bins: int) -> list[list[Part]]:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 Task = dict[str, Any]
 Report = dict[str, Any]
 Run = Callable[[Sequence[Task]], Iterable[Report]]
-BACKUP = "backup"
-LCP = "lcp"
 _SUM = "sum"
 _ROWS = "rows"
 
@@ -95,13 +93,6 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
             yield LcpSide(files, number)
         else:
             yield BackupSide(files, make_plan(files, Until(), number).manifest)
-
-
-def _kind_and_number(side: Side) -> tuple[str, int]:
-    if isinstance(side, LcpSide):
-        return LCP, side.number
-    assert isinstance(side, BackupSide)
-    return BACKUP, side.number
 
 
 class _Restricted(Side):
@@ -175,12 +166,11 @@ class TaskReader(RangeReader):
         self._run = run
 
     def _tasks(self, what: str, ranges: Ranges, by: str, is_all: bool) -> list[Task]:
-        kind, number = _kind_and_number(self._side)
+        assert isinstance(self._side, (LcpSide, BackupSide))
         return [
             {
-                "kind": kind,
                 "place": self._place,
-                "number": number,
+                "number": self._side.number,
                 "side": self._letter,
                 "table": self._table.name,
                 "columns": list(self._table.columns),
