@@ -19,7 +19,6 @@ from tidemark.engine.base.errors import CatalogDamaged, FileMissing, Incompatibl
 from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE, UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed.checksums_kernels import xxh3_words
-from tidemark.engine.sealed.json_unit import sealed_text, text_of
 from tidemark.engine.sealed.sealed_layout import (
     KIND_CATALOG_SEAL,
     KIND_CATALOG_VALUE,
@@ -29,6 +28,7 @@ from tidemark.engine.sealed.sealed_layout import (
     store_of,
     write_seal,
 )
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ class Archive:
             try:
                 segment = read_segment(self._place, name)
             except Damaged as error:
-                _log.warning("%s; its groups are archived again if the log has them", error)
+                _tell_of_damage(error)
                 continue
             if segment.store != self._identity[0]:
                 raise ForeignFile(f"{name} belongs to another store; archive into another place", file=name)
@@ -107,7 +107,7 @@ class Archive:
             try:
                 last = firm_up(self._place, segment)
             except BackupDamaged as error:
-                _log.warning("%s; its groups are archived again if the log has them", error)
+                _tell_of_damage(error)
                 continue
             if segment.next < tail:
                 break
@@ -204,6 +204,11 @@ class Archive:
         self._hold(None)
         self._log.close()
         self._place.close_all()
+
+
+def _tell_of_damage(error: Damaged) -> None:
+    what = error.message.partition(";")[0]
+    _log.warning("%s; its groups are archived again if the log has them", what)
 
 
 class Archiver:

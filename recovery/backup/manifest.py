@@ -17,10 +17,11 @@ from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.files.firm import write_whole
 from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.sealed.json_unit import sealed_text, text_of
 from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, store_of
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.rows_file import Level
+from tidemark.recovery.local_checkpoint.control import plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 NAME = "manifest"
-NUMBER_DIGITS_MAX = 15
 FULL = "full"
 INCREMENTAL = "incremental"
 
@@ -135,13 +135,7 @@ def write_manifest(files: Files, manifest: Manifest) -> None:
 
 def folders(files: Files) -> list[int]:
     """Return the numbers of all folders of backups, finished or not, newest first."""
-    found = (_number(name) for name in files.list())
-    return sorted((number for number in found if number is not None), reverse=True)
-
-
-def _number(text: str) -> int | None:
-    is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
-    return int(text) if is_plain and str(int(text)) == text and int(text) > 0 else None
+    return sorted((number for name in files.list() if (number := plain_number(name))), reverse=True)
 
 
 def read_manifest(files: Files, number: int) -> Manifest:

@@ -37,7 +37,7 @@ from tidemark.recovery.backup.tasks import is_of_attempt, run_task
 from tidemark.recovery.backup.whole import WholeStore, fragment_rows, index_entries
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
-from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import OnePool, must_fit
 from tidemark.recovery.system_restart.replay import apply_schema
@@ -48,21 +48,17 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.later_changes import LaterChanges
     from tidemark.recovery.backup.plan import Plan
     from tidemark.recovery.backup.restore_task import Runner
-    from tidemark.recovery.local_checkpoint.data_file import DataFileWriter
-    from tidemark.recovery.local_checkpoint.writer import LcpReport
     from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # if number 1 were damaged, a restart would look for the log from its beginning
 UNDO_SHARE = 6  # local checkpoints empty the UNDO log after this part of it has been used
-Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 
 
 @dataclass
@@ -128,25 +124,6 @@ class _RestoringRestart(Restart):
         return self._disk
 
 
-class _AdoptingLcp(LocalCheckpoint):
-    """A local checkpoint with data files that tasks have written already, by table and fragment number."""
-
-    adopted: dict[tuple[int, int], Sizes]
-
-    def write_fragment(
-        self,
-        lcp_id: int,
-        part: tuple[int, int],
-        fragment: int,
-        span: Words,
-        copies: DataFileWriter,
-        report: LcpReport,
-    ) -> Sizes:
-        if part in self.adopted:
-            return self.adopted[part]
-        return super().write_fragment(lcp_id, part, fragment, span, copies, report)
-
-
 @dataclass(frozen=True)
 class How:
     """Settings of a restore, apart from what it restores.
@@ -194,7 +171,7 @@ class Restore:
         self._progress_turn = threading.Lock()
         self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
-        self._lcp: _AdoptingLcp | None = None
+        self._lcp: LocalCheckpoint | None = None
         self._disk: DiskRestart | None = None
         self._is_under_way = False
 
@@ -263,8 +240,7 @@ class Restore:
         self._disk = restart.disk
         sink = CopySink(store.latch)
         store.sink = sink
-        lcp = self._lcp = _AdoptingLcp(store, self._files, opened.identity, sink, FIRST_LCP)
-        lcp.adopted = {}
+        lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
         self._set_clock(opened)
         self._make_tables()
         sections = self._split(opened.identity, report)

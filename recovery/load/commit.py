@@ -18,8 +18,8 @@ from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
-from tidemark.engine.sealed.json_unit import sealed_text, text_of
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.load.directory import (
