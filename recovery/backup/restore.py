@@ -34,7 +34,7 @@ from tidemark.recovery.backup.native import NativeTables
 from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import is_of_attempt, run_task
-from tidemark.recovery.backup.whole import WholeStore, fragment_rows, index_entries
+from tidemark.recovery.backup.whole import WholeStore, close_files, fragment_rows, index_entries
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.later_changes import LaterChanges
     from tidemark.recovery.backup.plan import Plan
     from tidemark.recovery.backup.restore_task import Runner
-    from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
@@ -112,18 +111,6 @@ def clear(files: Files) -> None:
     remove(files, list(names_of(files)))
 
 
-class _RestoringRestart(Restart):
-    """Creates the empty store, and reopens the finished one for comparison despite the mark."""
-
-    is_restoring = True
-
-    @property
-    def disk(self) -> DiskRestart:
-        """The disk columns of the opened store."""
-        assert self._disk is not None, "only after `run`"
-        return self._disk
-
-
 @dataclass(frozen=True)
 class How:
     """Settings of a restore, apart from what it restores.
@@ -172,7 +159,6 @@ class Restore:
         self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
         self._lcp: LocalCheckpoint | None = None
-        self._disk: DiskRestart | None = None
         self._is_under_way = False
 
     def run(self) -> RestoreReport:
@@ -234,10 +220,8 @@ class Restore:
     # --- building --------------------------------------------------------------------------------
     def _build(self, report: RestoreReport) -> dict[tuple[str, int], int]:
         """Build the store on disk; return the number of rows of each fragment, by table and number."""
-        restart = _RestoringRestart(self._files, replace(self._options, create=True), self._clock)
-        opened = restart.run()
+        opened = self._restart(replace(self._options, create=True)).run()
         store = self._store = opened.store
-        self._disk = restart.disk
         sink = CopySink(store.latch)
         store.sink = sink
         lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
@@ -252,10 +236,11 @@ class Restore:
         made = {(store.by_id[table_id].name, number): sizes[0] for (table_id, number), sizes in lcp.adopted.items()}
         rows = {**fragment_rows(store), **made}
         store.log.flush()
-        store.disk.close()
-        self._disk.close()
-        store.log.close()
+        close_files(store)
         return rows
+
+    def _restart(self, options: Options) -> Restart:
+        return Restart(self._files, options, self._clock, is_restoring=True)
 
     def _set_clock(self, opened: Opened) -> None:
         """Set the new store's current epoch after all epochs of its rows. If another log follows, its changes keep
@@ -437,8 +422,7 @@ class Restore:
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None
         self._let_go()
-        restart = _RestoringRestart(self._files, self._options, self._clock)
-        whole = WholeStore(restart.run(), restart.disk, self._files)
+        whole = WholeStore(self._restart(self._options).run(), self._files)
         done = 0
 
         def advance(epochs: int) -> None:
@@ -458,7 +442,7 @@ class Restore:
         """Drop the store in memory: there is no room for two."""
         if hasattr(self, "_store"):
             del self._store
-        self._lcp = self._disk = None
+        self._lcp = None
         gc.collect()
 
     # --- verification ----------------------------------------------------------------------------
@@ -469,7 +453,7 @@ class Restore:
         """
         self._let_go()
         try:
-            store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
+            store = self._restart(self._options).rehearse()
         except Damaged as error:
             raise BackupDamaged(
                 f"the restored store is damaged ({error.message}); restore again, or another backup"

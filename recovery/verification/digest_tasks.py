@@ -17,8 +17,7 @@ import numpy as np
 from tidemark.engine.access.batch_operations import ScanBatch
 from tidemark.engine.base.errors import FileMissing, LcpDamaged
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.definitions import Comparable
@@ -92,7 +91,7 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
         if any(files.exists(name) for name in NAMES):
             yield LcpSide(files, number)
         else:
-            yield BackupSide(files, make_plan(files, Until(), number).manifest)
+            yield BackupSide(files, chosen_backup(files, number))
 
 
 class _Restricted(Side):
