@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, ForeignFile, IoFailed
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
 from tidemark.engine.log.reader import GroupRead, described
 from tidemark.engine.log.redo_layout import GROUP_WORDS
@@ -112,17 +113,14 @@ def write_segment(files: Files, identity: tuple[bytes, int], timeline: int, grou
     seal(words, ARCHIVE_WORDS)
     if files.exists(segment.name):
         files.unlink(segment.name)  # a crash left it half written; its groups are written again here
-    file = files.create(segment.name)
+    out = SequentialFile(files, segment.name)
     try:
-        files.pwrite(file, 0, words.data.cast("B"))
-        offset = words.nbytes
+        out.write(words.data.cast("B"))
         for group in groups:
-            size = group.end_lsn - group.lsn
-            files.pwrite(file, offset, group.words[: size // 8].data.cast("B"))
-            offset += size
-        files.fdatasync(file)
+            out.write(group.words[: (group.end_lsn - group.lsn) // 8].data.cast("B"))
+        out.close()
     finally:
-        files.close(file)
+        out.leave()
     files.sync_directory(FOLDER)
     return segment
 

@@ -75,7 +75,7 @@ class _Sections(DataFileWriter):
     def finish(self) -> None:
         """Write waiting blocks and close. A split file is never synced: an interrupted restore starts again."""
         self._write()
-        self._files.close(self._file)
+        self._out.leave()
 
 
 class _Splitter:

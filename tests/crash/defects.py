@@ -132,9 +132,9 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "data-file-not-synced",
-        "tidemark.recovery.local_checkpoint.data_file",
-        "        self._write()\n        self._files.fdatasync(self._file)\n        self._files.close",
-        "        self._write()\n        self._files.close",
+        "tidemark.engine.files.sequential",
+        "            self._files.fdatasync(self._file)\n        self.leave()",
+        "            pass\n        self.leave()",
         "states",
     ),
     Defect(
