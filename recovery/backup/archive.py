@@ -255,7 +255,8 @@ class Archiver:
                 if isinstance(error, StorageFull):
                     raise
                 raise StorageFull(
-                    f"the archive in {self.name} cannot be written, and the log waits for it: {error.message}"
+                    f"the archive in {self.name} cannot be written, and the log waits for it ({error.message});"
+                    " make it writable again"
                 ) from error
 
     def _is_own(self, error: Error) -> bool:

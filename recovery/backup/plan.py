@@ -191,9 +191,9 @@ def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
         return segment.last_epoch
     if until.epoch is not None:
         return until.epoch
-    late = [group.epoch for group in groups_of(files, segment) if not until.takes(group.epoch, group.wall_us)]
-    taken = [group.epoch for group in groups_of(files, segment) if group.epoch < min(late)]
-    return max(taken, default=0)
+    found = [(group.epoch, until.takes(group.epoch, group.wall_us)) for group in groups_of(files, segment)]
+    first_late = min(epoch for epoch, is_taken in found if not is_taken)
+    return max((epoch for epoch, _ in found if epoch < first_late), default=0)
 
 
 def check_number(value: object) -> int:

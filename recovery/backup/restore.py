@@ -349,7 +349,11 @@ class Restore:
         for table_id, number in sections:
             table = self._store.by_id.get(table_id)
             if table is not None and number >= table.definition.partition.next_number:
-                raise BackupDamaged(f"the archived log has rows of fragment {number} of {table.name}, which has none")
+                raise BackupDamaged(
+                    f"the archived log has rows of fragment {number} of {table.name}, which has no such fragment;"
+                    " restore to an earlier epoch, or from another backup",
+                    table=table.name,
+                )
         return sections
 
     def _is_native(self, table: Table) -> bool:

@@ -32,7 +32,7 @@ from tidemark.recovery.load.directory import (
     directory_of,
     own_directory,
 )
-from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of
+from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of, not_as_written
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -71,7 +71,7 @@ class LoadManifest:
             value = json.loads(text)
             manifest = cls(LoadJob.from_dict(value["job"]), tuple(file_of(each) for each in value["files"]))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise Rejected(f"this is not the manifest of a load: {error!r}") from error
+            raise not_as_written("the manifest of a load", error) from error
         manifest.check()
         return manifest
 
@@ -88,7 +88,8 @@ class LoadManifest:
         for file in self.files:
             is_of_job = file.job == self.job.number and file.table_id == table_id
             if not is_of_job or file.fragment not in self.job.fragments:
-                raise Rejected(f"{file.leaf} is not a file of load {self.job.name}", job=self.job.number)
+                text = f"{file.leaf} is not a file of load {self.job.name}; give the reports of its own tasks"
+                raise Rejected(text, job=self.job.number)
             is_sane = file.rows > 0 and file.pages == -(-file.rows // slots) and 0 < file.blocks <= file.rows
             if not is_sane or not 0 < file.records_words * 8 < file.size_bytes:
                 raise Rejected(
@@ -168,7 +169,8 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
     refused = sum(report.refused for report in reports)
     for report in reports:
         if report.job != job.number:
-            raise Rejected(f"a report belongs to another load, not to {job.name}", job=job.number)
+            text = f"a report is not of load {job.name}, but of another one; give the reports of its own tasks"
+            raise Rejected(text, job=job.number)
     if refused:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
         least = "at least " if any(report.is_at_least for report in reports) else ""
