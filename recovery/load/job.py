@@ -18,7 +18,8 @@ EXAMPLES_MAX = 10
 
 def not_as_written(what: str, why: Exception | str) -> Rejected:
     """Return the error for a text that is not what `to_json` wrote."""
-    return Rejected(f"this is not {what} ({why!r}); give the text that to_json() returned")
+    said = why if isinstance(why, str) else repr(why)
+    return Rejected(f"this is not {what} ({said}); give the text that to_json() returned")
 
 
 @dataclass(frozen=True)
