@@ -120,12 +120,12 @@ class Archive:
         """Check that this log continues a segment. Members of a node group are one store with a log each, and a member
         that copies everything begins its log again. Raises: ForeignFile.
         """
-        (lsn, sequence), log = segment.next, self._store.log
-        durable_lsn = log.durable_lsn
-        if lsn < durable_lsn:
-            is_ours = self._log.group_at(lsn, sequence) is not None
-        else:
-            is_ours = (lsn, sequence) == (durable_lsn, log.durable_sequence + 1)
+        at, log = segment.next, self._store.log
+
+        def goes_on() -> bool:
+            return self._log.group_at(*at) is not None or at == (log.durable_lsn, log.durable_sequence + 1)
+
+        is_ours = goes_on() or goes_on()  # the group there may have been written between both looks
         if is_ours and (last.lsn, last.sequence) >= tail:
             own = self._log.group_at(last.lsn, last.sequence)
             is_ours = own is not None and np.array_equal(own.words, last.words)
