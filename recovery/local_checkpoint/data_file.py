@@ -89,14 +89,13 @@ class DataFileWriter:
             self._span = np.empty(wanted, dtype=np.int64)
         self.block = self._span[self._start : self._start + wanted]
 
-    def append(self, entries: Words, count: int) -> None:
-        """Add finished entries."""
+    def append(self, entries: Words) -> None:
+        """Add finished entries, which the caller counts."""
         if int(self.state[0]) + entries.size > self.block.size:
             self.make_room(entries.size)
         at = int(self.state[0])
         self.block[at : at + entries.size] = entries
         self.state[0] += entries.size
-        self.state[1] += count
 
     def _finish(self, is_last: bool) -> None:
         used = int(self.state[0])

@@ -228,7 +228,7 @@ class LocalCheckpoint:
     def drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
-            copies.append(entries, 0)  # commits have counted them, by fragment
+            copies.append(entries)  # commits have counted them, by fragment
             report.copies_bytes += entries.nbytes
             self._sink.reuse(buffer)
 
