@@ -14,11 +14,8 @@ from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.opening import open_or_attach
 from tidemark.read_only import ReadOnlyDatabase
-from tidemark.recovery.backup.manifest import find_backups
-from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.storage import LOCAL, open_place
-from tidemark.recovery.system_restart.place import nothing_here
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID
 from tidemark.recovery.verification.report import Pair
@@ -77,10 +74,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
             files = open_place(copy, what="store or backup")
             stack.callback(files.close_all)
             files.read_errors_latch = False
-            found = find_backups(files)
-            if not (found.manifests or found.damaged):
-                raise nothing_here(files, "store or backup", "sysfile or finished backup", "check the path")
-            yield BackupSide(files, make_plan(files, Until(), number).manifest)
+            yield BackupSide(files, chosen_backup(files, number))
         else:
             raise Rejected(f"give a store, a snapshot, a path or a place of backups, got {type(copy).__name__}")
 

@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import StorageFull
 from tidemark.engine.base.options import format_size
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import Buffer, File, Files
 
 PIECE_BYTES = 256 << 10
 COPIED_BYTES = 1 << 20
@@ -28,6 +28,20 @@ def make_folder(files: Files, path: str) -> None:
     if not files.exists(path):
         files.make_directory(path)
     files.sync_directory(path.rpartition("/")[0])
+
+
+def write_whole(files: Files, unnamed: str, name: str, content: Buffer) -> None:
+    """Create a file, whole or not at all: under the name `unnamed`, which must be free, until its content is durable.
+    Durable on return: content and name. Raises: StorageFull, Rejected, IoFailed, SyncFailed.
+    """
+    file = files.create(unnamed)
+    try:
+        files.pwrite(file, 0, content)
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.rename(unnamed, name)
+    files.sync_directory(name.rpartition("/")[0])
 
 
 def check_room(files: Files, size_bytes: int, what: str, advice: str) -> None:

@@ -28,6 +28,7 @@ from tidemark.engine.sealed.sealed_layout import (
     store_of,
     write_seal,
 )
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
@@ -66,11 +67,9 @@ class Catalog:
                     "a value of the catalog fails its checksum; open the store for writing, which rebuilds it"
                 )
             digest = _extend_digest(digest, words)
-            value_header = header_of(words, CATALOG_VALUE)
-            start = CATALOG_VALUE.itemsize
             try:
                 check_version(words, DATA_NAME)
-                found.append(TableDefinition.from_json(value[start : start + int(value_header["body_bytes"])]))
+                found.append(TableDefinition.from_json(text_of(words, CATALOG_VALUE)))
             except (Incompatible, Rejected) as error:
                 raise CatalogDamaged(f"a value of the catalog cannot be used: {error}") from error
         if len(found) != int(header["tables"]) or digest != int(header["tables_digest"]):
@@ -162,17 +161,9 @@ class Catalog:
         self._write_seal(lsn, len(definitions), digest)
 
     def _sealed_value(self, definition: TableDefinition) -> Words:
-        body = definition.to_json()
-        count = max(UNIT_WORDS_MIN, CATALOG_VALUE.itemsize // 8 + -(-len(body) // 8))
-        words = np.zeros(count, dtype=np.int64)
-        header = header_of(words, CATALOG_VALUE)
-        write_seal(header, KIND_CATALOG_VALUE, count, self._store, self._incarnation)
-        header["table_id"] = definition.table_id
-        header["body_bytes"] = len(body)
-        start = CATALOG_VALUE.itemsize
-        words.data.cast("B")[start : start + len(body)] = body
-        seal(words, count)
-        return words
+        identity = (self._store, self._incarnation)
+        about = (CATALOG_VALUE, KIND_CATALOG_VALUE, identity, UNIT_WORDS_MIN)
+        return sealed_text(*about, definition.to_json(), table_id=definition.table_id)
 
     def _write_seal(self, lsn: int, tables: int, digest: int) -> None:
         words = np.zeros(UNIT_WORDS_MIN, dtype=np.int64)

@@ -97,7 +97,7 @@ class Archive:
             try:
                 segment = read_segment(self._place, name)
             except Damaged as error:
-                _log.warning("%s; its groups are archived again if the log has them", error)
+                _tell_of_damage(error)
                 continue
             if segment.store != self._identity[0]:
                 raise ForeignFile(f"{name} belongs to another store; archive into another place", file=name)
@@ -107,7 +107,7 @@ class Archive:
             try:
                 last = firm_up(self._place, segment)
             except BackupDamaged as error:
-                _log.warning("%s; its groups are archived again if the log has them", error)
+                _tell_of_damage(error)
                 continue
             if segment.next < tail:
                 break
@@ -120,12 +120,12 @@ class Archive:
         """Check that this log continues a segment. Members of a node group are one store with a log each, and a member
         that copies everything begins its log again. Raises: ForeignFile.
         """
-        (lsn, sequence), log = segment.next, self._store.log
-        durable_lsn = log.durable_lsn
-        if lsn < durable_lsn:
-            is_ours = self._log.group_at(lsn, sequence) is not None
-        else:
-            is_ours = (lsn, sequence) == (durable_lsn, log.durable_sequence + 1)
+        at, log = segment.next, self._store.log
+
+        def goes_on() -> bool:
+            return self._log.group_at(*at) is not None or at == (log.durable_lsn, log.durable_sequence + 1)
+
+        is_ours = goes_on() or goes_on()  # the group there may have been written between both looks
         if is_ours and (last.lsn, last.sequence) >= tail:
             own = self._log.group_at(last.lsn, last.sequence)
             is_ours = own is not None and np.array_equal(own.words, last.words)
@@ -206,6 +206,11 @@ class Archive:
         self._place.close_all()
 
 
+def _tell_of_damage(error: Damaged) -> None:
+    what = error.message.partition(";")[0]
+    _log.warning("%s; its groups are archived again if the log has them", what)
+
+
 class Archiver:
     """Archives the log of one store into one place. Any thread may call any method."""
 
@@ -250,7 +255,8 @@ class Archiver:
                 if isinstance(error, StorageFull):
                     raise
                 raise StorageFull(
-                    f"the archive in {self.name} cannot be written, and the log waits for it: {error.message}"
+                    f"the archive in {self.name} cannot be written, and the log waits for it ({error.message});"
+                    " make it writable again"
                 ) from error
 
     def _is_own(self, error: Error) -> bool:

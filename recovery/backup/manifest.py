@@ -14,11 +14,14 @@ import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
+from tidemark.engine.files.firm import write_whole
+from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, seal, store_of, write_seal
+from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, store_of
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.rows_file import Level
+from tidemark.recovery.local_checkpoint.control import plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 NAME = "manifest"
-NUMBER_DIGITS_MAX = 15
 FULL = "full"
 INCREMENTAL = "incremental"
 
@@ -125,38 +127,15 @@ def manifest_name(number: int) -> str:
 
 def write_manifest(files: Files, manifest: Manifest) -> None:
     """Make the backup valid. Durable on return: content and name."""
-    body = manifest.body()
-    count = max(BACKUP_UNIT_WORDS_MIN, BACKUP_MANIFEST_WORDS + -(-len(body) // 8))
-    words = np.zeros(count, dtype=np.int64)
-    header = header_of(words, BACKUP_MANIFEST)
-    write_seal(header, KIND_BACKUP_MANIFEST, count, manifest.store, manifest.incarnation)
-    header["backup"] = manifest.number
-    header["epoch"] = manifest.epoch
-    header["body_bytes"] = len(body)
-    start = BACKUP_MANIFEST_WORDS * 8
-    words.data.cast("B")[start : start + len(body)] = body
-    seal(words, count)
-    # Rename it into place, so that a crash never leaves a half-written manifest: an invalid one is always damage.
-    unnamed = f"{manifest.number}/{NAME}.new"
-    file = files.create(unnamed)
-    try:
-        files.pwrite(file, 0, words.data.cast("B"))
-        files.fdatasync(file)
-    finally:
-        files.close(file)
-    files.rename(unnamed, manifest_name(manifest.number))
-    files.sync_directory(str(manifest.number))
+    about = (BACKUP_MANIFEST, KIND_BACKUP_MANIFEST, (manifest.store, manifest.incarnation), BACKUP_UNIT_WORDS_MIN)
+    words = sealed_text(*about, manifest.body(), backup=manifest.number, epoch=manifest.epoch)
+    # A crash never leaves a half-written manifest: an invalid one is always damage.
+    write_whole(files, f"{manifest.number}/{NAME}.new", manifest_name(manifest.number), words)
 
 
 def folders(files: Files) -> list[int]:
     """Return the numbers of all folders of backups, finished or not, newest first."""
-    found = (_number(name) for name in files.list())
-    return sorted((number for number in found if number is not None), reverse=True)
-
-
-def _number(text: str) -> int | None:
-    is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
-    return int(text) if is_plain and str(int(text)) == text and int(text) > 0 else None
+    return sorted((number for name in files.list() if (number := plain_number(name))), reverse=True)
 
 
 def read_manifest(files: Files, number: int) -> Manifest:
@@ -171,12 +150,10 @@ def read_manifest(files: Files, number: int) -> Manifest:
         raise BackupDamaged(f"{name} fails its checksum; use another backup", file=name)
     check_version(words, name)
     header = header_of(words, BACKUP_MANIFEST)
-    start = BACKUP_MANIFEST_WORDS * 8
-    body = words.tobytes()[start : start + int(header["body_bytes"])]
     if int(header["backup"]) != number or int(header["words"]) != words.size:
         raise BackupDamaged(f"{name} is the manifest of another backup; put the right one back", file=name)
     try:
-        return _parse(number, int(header["epoch"]), store_of(words), json.loads(body))
+        return _parse(number, int(header["epoch"]), store_of(words), json.loads(text_of(words, BACKUP_MANIFEST)))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, Rejected) as error:
         raise BackupDamaged(f"{name} is invalid ({error}); use another backup", file=name) from error
 

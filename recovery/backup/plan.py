@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
 from tidemark.recovery.backup.archive import SEGMENT_BYTES
 from tidemark.recovery.backup.later_changes import Standing
-from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.manifest import find_backups, folders
 from tidemark.recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
 from tidemark.recovery.system_restart.place import nothing_here
 
@@ -84,6 +84,15 @@ def make_plan(
     return plan
 
 
+def chosen_backup(files: Files, number: int | None = None) -> Manifest:
+    """Return the manifest of a backup in a place that is no store; of the newest one if `number` is None. A damaged one
+    is never skipped. Raises: FileMissing, BackupDamaged, ForeignFile.
+    """
+    if not folders(files):
+        raise nothing_here(files, "store or backup", "sysfile or finished backup", "check the path")
+    return _of_backup(files, LATEST, number).manifest
+
+
 def no_backup(files: Files) -> FileMissing:
     """Return the error for a place without a backup; it says what the place has."""
     return nothing_here(files, "backup", "finished backup", "check the place")
@@ -103,7 +112,8 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
         raise ForeignFile("the place holds backups of several stores; move those of each store to a place of its own")
     usable = [each for each in found.manifests if number in (None, each.number)]
     if not usable:
-        raise FileMissing(f"there is no backup {number} here; see the list", number=number)
+        there = ", ".join(str(each.number) for each in found.manifests)
+        raise FileMissing(f"there is no backup {number} here; there are: {there}", number=number)
     fitting = [each for each in usable if until.takes(each.epoch, each.wall_us)]
     if not fitting:
         oldest = usable[-1]
@@ -181,9 +191,9 @@ def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
         return segment.last_epoch
     if until.epoch is not None:
         return until.epoch
-    late = [group.epoch for group in groups_of(files, segment) if not until.takes(group.epoch, group.wall_us)]
-    taken = [group.epoch for group in groups_of(files, segment) if group.epoch < min(late)]
-    return max(taken, default=0)
+    found = [(group.epoch, until.takes(group.epoch, group.wall_us)) for group in groups_of(files, segment)]
+    first_late = min(epoch for epoch, is_taken in found if not is_taken)
+    return max((epoch for epoch, _ in found if epoch < first_late), default=0)
 
 
 def check_number(value: object) -> int:

@@ -34,10 +34,10 @@ from tidemark.recovery.backup.native import NativeTables
 from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import is_of_attempt, run_task
-from tidemark.recovery.backup.whole import WholeStore, fragment_rows, index_entries
+from tidemark.recovery.backup.whole import WholeStore, close_files, fragment_rows, index_entries
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
-from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
+from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import OnePool, must_fit
 from tidemark.recovery.system_restart.replay import apply_schema
@@ -48,21 +48,16 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.later_changes import LaterChanges
     from tidemark.recovery.backup.plan import Plan
     from tidemark.recovery.backup.restore_task import Runner
-    from tidemark.recovery.local_checkpoint.data_file import DataFileWriter
-    from tidemark.recovery.local_checkpoint.writer import LcpReport
-    from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # if number 1 were damaged, a restart would look for the log from its beginning
 UNDO_SHARE = 6  # local checkpoints empty the UNDO log after this part of it has been used
-Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 
 
 @dataclass
@@ -116,37 +111,6 @@ def clear(files: Files) -> None:
     remove(files, list(names_of(files)))
 
 
-class _RestoringRestart(Restart):
-    """Creates the empty store, and reopens the finished one for comparison despite the mark."""
-
-    is_restoring = True
-
-    @property
-    def disk(self) -> DiskRestart:
-        """The disk columns of the opened store."""
-        assert self._disk is not None, "only after `run`"
-        return self._disk
-
-
-class _AdoptingLcp(LocalCheckpoint):
-    """A local checkpoint with data files that tasks have written already, by table and fragment number."""
-
-    adopted: dict[tuple[int, int], Sizes]
-
-    def write_fragment(
-        self,
-        lcp_id: int,
-        part: tuple[int, int],
-        fragment: int,
-        span: Words,
-        copies: DataFileWriter,
-        report: LcpReport,
-    ) -> Sizes:
-        if part in self.adopted:
-            return self.adopted[part]
-        return super().write_fragment(lcp_id, part, fragment, span, copies, report)
-
-
 @dataclass(frozen=True)
 class How:
     """Settings of a restore, apart from what it restores.
@@ -194,8 +158,7 @@ class Restore:
         self._progress_turn = threading.Lock()
         self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
-        self._lcp: _AdoptingLcp | None = None
-        self._disk: DiskRestart | None = None
+        self._lcp: LocalCheckpoint | None = None
         self._is_under_way = False
 
     def run(self) -> RestoreReport:
@@ -257,14 +220,11 @@ class Restore:
     # --- building --------------------------------------------------------------------------------
     def _build(self, report: RestoreReport) -> dict[tuple[str, int], int]:
         """Build the store on disk; return the number of rows of each fragment, by table and number."""
-        restart = _RestoringRestart(self._files, replace(self._options, create=True), self._clock)
-        opened = restart.run()
+        opened = self._restart(replace(self._options, create=True)).run()
         store = self._store = opened.store
-        self._disk = restart.disk
         sink = CopySink(store.latch)
         store.sink = sink
-        lcp = self._lcp = _AdoptingLcp(store, self._files, opened.identity, sink, FIRST_LCP)
-        lcp.adopted = {}
+        lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
         self._set_clock(opened)
         self._make_tables()
         sections = self._split(opened.identity, report)
@@ -276,10 +236,11 @@ class Restore:
         made = {(store.by_id[table_id].name, number): sizes[0] for (table_id, number), sizes in lcp.adopted.items()}
         rows = {**fragment_rows(store), **made}
         store.log.flush()
-        store.disk.close()
-        self._disk.close()
-        store.log.close()
+        close_files(store)
         return rows
+
+    def _restart(self, options: Options) -> Restart:
+        return Restart(self._files, options, self._clock, is_restoring=True)
 
     def _set_clock(self, opened: Opened) -> None:
         """Set the new store's current epoch after all epochs of its rows. If another log follows, its changes keep
@@ -388,7 +349,11 @@ class Restore:
         for table_id, number in sections:
             table = self._store.by_id.get(table_id)
             if table is not None and number >= table.definition.partition.next_number:
-                raise BackupDamaged(f"the archived log has rows of fragment {number} of {table.name}, which has none")
+                raise BackupDamaged(
+                    f"the archived log has rows of fragment {number} of {table.name}, which has no such fragment;"
+                    " restore to an earlier epoch, or from another backup",
+                    table=table.name,
+                )
         return sections
 
     def _is_native(self, table: Table) -> bool:
@@ -461,8 +426,7 @@ class Restore:
         plan, how = self._plan.later, self._how
         assert plan is not None and how.later is not None
         self._let_go()
-        restart = _RestoringRestart(self._files, self._options, self._clock)
-        whole = WholeStore(restart.run(), restart.disk, self._files)
+        whole = WholeStore(self._restart(self._options).run(), self._files)
         done = 0
 
         def advance(epochs: int) -> None:
@@ -482,7 +446,7 @@ class Restore:
         """Drop the store in memory: there is no room for two."""
         if hasattr(self, "_store"):
             del self._store
-        self._lcp = self._disk = None
+        self._lcp = None
         gc.collect()
 
     # --- verification ----------------------------------------------------------------------------
@@ -493,7 +457,7 @@ class Restore:
         """
         self._let_go()
         try:
-            store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
+            store = self._restart(self._options).rehearse()
         except Damaged as error:
             raise BackupDamaged(
                 f"the restored store is damaged ({error.message}); restore again, or another backup"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.memory.arena_layout import OK
 from tidemark.engine.rows.backup_layout import (
     BACKUP_BLOCK,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 BLOCK_WORDS = 1 << 17  # 1 MiB
 LEVEL_FIELDS = 10
-SYNC_BYTES = 16 << 20  # sync this often; else one sync at the end would hold up all other syncs
 
 
 @dataclass(frozen=True)
@@ -105,19 +105,16 @@ class RowsWriter:
 
     def __init__(self, files: Files, identity: tuple[bytes, int], place: Place, block: Words) -> None:
         """block: BLOCK_WORDS words; several writers may use it in turn."""
-        self._files = files
         self._identity = identity
         self.place = place
-        self._file: File | None = None
+        self._out = SequentialFile(files, place.name)  # a fragment without a change gets no file
         self.block = block
         self.state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         self.state[B_USED] = BACKUP_BLOCK_WORDS
         self.state[B_ROWID] = -1
         self._content = CONTENT_ROWS
         self._sealed_entries = 0
-        self._unsynced_bytes = 0
         self._blocks = 0
-        self._size_bytes = 0
 
     @property
     def has_rows(self) -> bool:
@@ -162,30 +159,20 @@ class RowsWriter:
         header["rows"] = int(self.state[B_ROWS])
         header["used_words"] = used - BACKUP_BLOCK_WORDS
         seal(block, words)
-        if self._file is None:  # not earlier: a fragment without a change gets no file
-            self._file = self._files.create(place.name)
-        self._files.pwrite(self._file, self._size_bytes, block[:words].data.cast("B"))
+        self._out.write(block[:words].data.cast("B"))
         self._sealed_entries = total
         self._blocks += 1
-        self._size_bytes += words * 8
-        self._unsynced_bytes += words * 8
-        if self._unsynced_bytes >= SYNC_BYTES and not is_last:
-            self._files.fdatasync(self._file)
-            self._unsynced_bytes = 0
         self.state[B_USED] = BACKUP_BLOCK_WORDS
 
     def close(self) -> Sizes:
         """Write the last block and sync. Durable on return: the content; the name needs a sync of the directory."""
         self._finish(True)
-        assert self._file is not None, "the last block made it"
-        self._files.fdatasync(self._file)
-        self._files.close(self._file)
-        return Sizes(int(self.state[B_ENTRIES]), self._blocks, self._size_bytes, int(self.state[B_ROWS]))
+        self._out.close()
+        return Sizes(int(self.state[B_ENTRIES]), self._blocks, self._out.size_bytes, int(self.state[B_ROWS]))
 
     def discard(self) -> None:
         """Close without finishing: the file is then invalid."""
-        if self._file is not None:
-            self._files.close(self._file)
+        self._out.leave()
 
 
 @dataclass(frozen=True)

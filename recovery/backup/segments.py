@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, ForeignFile, IoFailed
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
 from tidemark.engine.log.reader import GroupRead, described
 from tidemark.engine.log.redo_layout import GROUP_WORDS
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 FOLDER = "archive"
+_FIELDS = (ARCHIVE_SEGMENT.names or ())[len(SEAL.names or ()) : -1]  # of a `Segment`, after the store
 _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
 
@@ -106,26 +108,25 @@ def write_segment(files: Files, identity: tuple[bytes, int], timeline: int, grou
     words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
     header = header_of(words, ARCHIVE_SEGMENT)
     write_seal(header, KIND_ARCHIVE, ARCHIVE_WORDS, *identity)
-    for name in ("timeline", "start_lsn", "end_lsn", "start_sequence", "groups"):
-        header[name] = getattr(segment, name)
-    for name in ("first_epoch", "last_epoch", "first_wall_us", "last_wall_us"):
+    for name in _FIELDS:
         header[name] = getattr(segment, name)
     seal(words, ARCHIVE_WORDS)
     if files.exists(segment.name):
         files.unlink(segment.name)  # a crash left it half written; its groups are written again here
-    file = files.create(segment.name)
+    out = SequentialFile(files, segment.name)
     try:
-        files.pwrite(file, 0, words.data.cast("B"))
-        offset = words.nbytes
+        out.write(words.data.cast("B"))
         for group in groups:
-            size = group.end_lsn - group.lsn
-            files.pwrite(file, offset, group.words[: size // 8].data.cast("B"))
-            offset += size
-        files.fdatasync(file)
+            out.write(group.words[: (group.end_lsn - group.lsn) // 8].data.cast("B"))
+        out.close()
     finally:
-        files.close(file)
+        out.leave()
     files.sync_directory(FOLDER)
     return segment
+
+
+def _damaged(name: str, offset: int, what: str) -> BackupDamaged:
+    return BackupDamaged(f"{name} {what} at {offset}; use another copy", file=name, offset=offset)
 
 
 def segment_names(files: Files) -> list[str]:
@@ -146,13 +147,12 @@ def read_segment(files: Files, name: str) -> Segment:
         words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
         _read(files, file, name, 0, words)
         if not is_sealed(words, KIND_ARCHIVE, ARCHIVE_WORDS):
-            raise BackupDamaged(f"{name} fails its checksum", file=name, offset=0)
+            raise _damaged(name, 0, "fails its checksum")
         check_version(words, name)
         header = header_of(words, ARCHIVE_SEGMENT)
-        fields = (ARCHIVE_SEGMENT.names or ())[len(SEAL.names or ()) : -1]
-        segment = Segment(store_of(words), *(int(header[field]) for field in fields))
+        segment = Segment(store_of(words), *(int(header[field]) for field in _FIELDS))
         if segment.name != name or files.size(file) != segment.size_bytes:
-            raise BackupDamaged(f"{name} is incomplete, or another segment", file=name)
+            raise _damaged(name, 0, "is incomplete, or another segment")
         return segment
     finally:
         files.close(file)
@@ -164,9 +164,9 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
     except IoFailed as error:
         if files.failure.first is not None:
             raise
-        raise BackupDamaged(f"{name} cannot be read at {offset}", file=name, offset=offset) from error
+        raise _damaged(name, offset, "cannot be read") from error
     if got != words.nbytes:
-        raise BackupDamaged(f"{name} ends in the middle of a group", file=name, offset=offset)
+        raise _damaged(name, offset, "ends in the middle of a group")
 
 
 def firm_up(files: Files, segment: Segment) -> GroupRead:
@@ -178,7 +178,7 @@ def firm_up(files: Files, segment: Segment) -> GroupRead:
     """
     last = deque(groups_of(files, segment), 1)
     if not last:
-        raise BackupDamaged(f"{segment.name} has no group", file=segment.name)
+        raise _damaged(segment.name, 0, "has no group")
     firm_up_file(files, segment.name)
     return last[0]
 
@@ -195,17 +195,17 @@ def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
             _read(files, file, name, offset, words)
             size = int(header_of(words, SEAL)["words"])
             if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or lsn + size * 8 > segment.end_lsn:
-                raise BackupDamaged(f"{name} has no group at {offset}", file=name, offset=offset)
+                raise _damaged(name, offset, "has no group")
             if size > GROUP_ALIGN_WORDS:
                 words = np.zeros(size, dtype=np.int64)
                 _read(files, file, name, offset, words)
             group = _group(words, size, name, offset, segment.store)
             if (group.lsn, group.sequence) != (lsn, sequence) or not epoch <= group.epoch <= segment.last_epoch:
-                raise BackupDamaged(f"{name} holds another group at {offset}", file=name, offset=offset)
+                raise _damaged(name, offset, "holds another group")
             yield group
             lsn, epoch = group.end_lsn, group.epoch
         if lsn != segment.end_lsn:
-            raise BackupDamaged(f"{name} ends at LSN {lsn}, not {segment.end_lsn}", file=name)
+            raise _damaged(name, segment.size_bytes, f"ends at LSN {lsn}, not {segment.end_lsn},")
     finally:
         files.close(file)
 
@@ -213,8 +213,8 @@ def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
 def _group(words: Words, size: int, name: str, offset: int, store: bytes) -> GroupRead:
     records = int(header_of(words, GROUP)["records_words"])
     if not is_sealed(words, KIND_GROUP, size) or records > size - GROUP_WORDS:
-        raise BackupDamaged(f"{name} fails its checksum at {offset}", file=name, offset=offset)
+        raise _damaged(name, offset, "fails its checksum")
     if store_of(words) != store:
-        raise ForeignFile(f"{name} has a group of another store", file=name)
+        raise ForeignFile(f"{name} has a group of another store; put the right one back", file=name)
     check_version(words, name)
     return described(words)

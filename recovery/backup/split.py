@@ -75,7 +75,7 @@ class _Sections(DataFileWriter):
     def finish(self) -> None:
         """Write waiting blocks and close. A split file is never synced: an interrupted restore starts again."""
         self._write()
-        self._files.close(self._file)
+        self._out.leave()
 
 
 class _Splitter:
@@ -130,22 +130,14 @@ class _Splitter:
         self._made.sections.append([table_id, fragment, writer.name, offset, blocks, entries, end - offset])
 
 
-def split_segments(
-    place: Files,
-    target: Files,
-    identity: tuple[bytes, int],
-    source: bytes,
-    number: int,
-    attempt: str,
-    task: RestoreTask,
-) -> tuple[str, Split]:
+def split_segments(place: Files, target: Files, task: RestoreTask, attempt: str) -> tuple[str, Split]:
     """Split the groups of a task's segments after the backup, up to the end of the restore. Every group is verified,
     with its spool files. Return the name of the file, and its sections. Raises: BackupDamaged, SpoolDamaged,
     RedoDamaged, ForeignFile.
     """
-    name = split_name(number, attempt)
+    name, source = split_name(task.number, attempt), bytes.fromhex(task.source)
     made = Split()
-    writer = _Sections(target, name, identity, (SPLIT_LCP, 0, 0), new_span())
+    writer = _Sections(target, name, task.identity, (SPLIT_LCP, 0, 0), new_span())
     try:
         splitter = _Splitter(writer, made)
         for each in task.work:

@@ -89,12 +89,10 @@ def _take_back(task: RestoreTask, target: Files, attempt: str) -> None:
 
 
 def _carried_out(task: RestoreTask, place: Files, target: Files, attempt: str, advance: Advance | None) -> TaskReport:
-    source = bytes.fromhex(task.source)
     if task.kind == SPLIT:
-        name, made = split_segments(place, target, task.identity, source, task.number, attempt, task)
-        return TaskReport(
-            task.number, name, made.sections, made.schema, made.groups, made.operations, 0, task.size_bytes
-        )
+        name, made = split_segments(place, target, task, attempt)
+        counts = (made.groups, made.operations, 0, task.size_bytes)
+        return TaskReport(task.number, name, made.sections, made.schema, *counts)
     operations = rows = 0
     files: list[Any] = []
     for part in task.work:

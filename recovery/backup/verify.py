@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Damaged, Incompatible
@@ -46,15 +46,6 @@ class VerifyReport(Findings):
         for name in ("backups", "files", "rows", "segments", "groups", "size_bytes", "rows_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def to_json(self) -> str:
-        """Return the report as text, for another process."""
-        return json.dumps(self.__dict__, separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> VerifyReport:
-        """Return the report that `to_json` wrote."""
-        return VerifyReport(**json.loads(text))
-
     def add_error(self, error: Exception, name: str) -> None:
         """Add a problem of a file."""
         said = str(error)
@@ -75,15 +66,6 @@ class VerifyTask:
     tables: list[Any] = field(default_factory=list)  # their definitions
     files: list[list[int]] = field(default_factory=list)  # table number, fragment, and the ten numbers of a level
     segments: list[str] = field(default_factory=list)
-
-    def to_json(self) -> str:
-        """Return the task as text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> VerifyTask:
-        """Return the task that `to_json` wrote."""
-        return VerifyTask(**json.loads(text))
 
 
 # Carries out tasks, in any order and anywhere, and returns the report of each.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
     from tidemark.recovery.backup.later_changes import LaterChanges, LaterPlan, LaterReport
-    from tidemark.recovery.system_restart.disk import DiskRestart
     from tidemark.recovery.system_restart.restart import Opened
 
 FLUSH_BYTES = 1 << 20  # of log that may wait in memory: none of its commits was acknowledged
@@ -43,14 +42,20 @@ def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
     }
 
 
+def close_files(store: Store) -> None:
+    """Close the files of a store that no thread serves. Nothing is written."""
+    store.disk.close()
+    store.space.close()
+    store.log.close()
+
+
 class WholeStore:
     """One store, from its opening to the end of a restore."""
 
-    def __init__(self, opened: Opened, disk: DiskRestart, files: Files) -> None:
+    def __init__(self, opened: Opened, files: Files) -> None:
         """Set the store back into the epoch after its local checkpoint: there was no commit after that."""
         self.store = opened.store
         self._keeper = opened.keeper
-        self._disk = disk
         sink = CopySink(self.store.latch)
         self.store.sink = sink
         self._lcp = LocalCheckpoint(self.store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
@@ -120,7 +125,5 @@ class WholeStore:
             next_lcp_id=self._lcp.next_id,
         )
         rows = fragment_rows(store)
-        store.disk.close()
-        self._disk.close()
-        store.log.close()
+        close_files(store)
         return rows

@@ -123,7 +123,9 @@ def resolve(name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise SchemaInvalid(f"{name!r} cannot be imported: {error}") from error
+        raise SchemaInvalid(
+            f"{name!r} cannot be imported ({error}); give module:function, with the module on the path"
+        ) from error
     return found
 
 

@@ -179,7 +179,9 @@ class Adopter:
             raise ForeignFile(f"load {job.name} was planned by another store; adopt it there", load=job.name)
         table = self._store.by_id.get(job.definition.table_id)
         if table is None:
-            raise LoadRefused(f"table {job.table} was dropped since load {job.name} was planned", table=job.table)
+            raise LoadRefused(
+                f"table {job.table} was dropped since load {job.name} was planned; abort the load", table=job.table
+            )
         table = table.newest
         if job.format_version << MODE_BITS != table.stamp:
             raise _altered(job)
@@ -192,7 +194,8 @@ class Adopter:
             try:
                 got = copy_file(place.files, place.name(file.leaf), own.files, own.name(file.leaf), file.size_bytes)
             except Rejected as error:
-                raise LoadDamaged(f"{file.leaf} cannot be opened ({error.message})", file=file.leaf) from error
+                text = f"{file.leaf} cannot be opened ({error.message}); abort the load and load again"
+                raise LoadDamaged(text, file=file.leaf) from error
             if got != file.size_bytes:
                 text = f"{file.leaf} has {got} of {file.size_bytes} bytes; abort the load and load again"
                 raise LoadDamaged(text, file=file.leaf, offset=got)

@@ -17,8 +17,9 @@ import numpy as np
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from tidemark.engine.log.load_files import FOLDER
-from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
-from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed, seal, write_seal
+from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
+from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.load.directory import (
@@ -31,12 +32,11 @@ from tidemark.recovery.load.directory import (
     directory_of,
     own_directory,
 )
-from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of
+from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of, not_as_written
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.load_files import LoadFile
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
 
 FILES_MAX = 1 << 16  # of one load: the list of them in the log's record stays below 8 MiB
@@ -71,7 +71,7 @@ class LoadManifest:
             value = json.loads(text)
             manifest = cls(LoadJob.from_dict(value["job"]), tuple(file_of(each) for each in value["files"]))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise Rejected(f"this is not the manifest of a load: {error!r}") from error
+            raise not_as_written("the manifest of a load", error) from error
         manifest.check()
         return manifest
 
@@ -88,7 +88,8 @@ class LoadManifest:
         for file in self.files:
             is_of_job = file.job == self.job.number and file.table_id == table_id
             if not is_of_job or file.fragment not in self.job.fragments:
-                raise Rejected(f"{file.leaf} is not a file of load {self.job.name}", job=self.job.number)
+                text = f"{file.leaf} is not a file of load {self.job.name}; give the reports of its own tasks"
+                raise Rejected(text, job=self.job.number)
             is_sane = file.rows > 0 and file.pages == -(-file.rows // slots) and 0 < file.blocks <= file.rows
             if not is_sane or not 0 < file.records_words * 8 < file.size_bytes:
                 raise Rejected(
@@ -168,7 +169,8 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
     refused = sum(report.refused for report in reports)
     for report in reports:
         if report.job != job.number:
-            raise Rejected(f"a report belongs to another load, not to {job.name}", job=job.number)
+            text = f"a report is not of load {job.name}, but of another one; give the reports of its own tasks"
+            raise Rejected(text, job=job.number)
     if refused:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
         least = "at least " if any(report.is_at_least for report in reports) else ""
@@ -222,17 +224,9 @@ def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> in
 
 
 def _sealed(manifest: LoadManifest) -> bytes:
-    body = manifest.to_json().encode()
-    count = max(LOAD_UNIT_WORDS_MIN, LOAD_MANIFEST_WORDS + -(-len(body) // 8))
-    words: Words = np.zeros(count, dtype=np.int64)
-    header = header_of(words, LOAD_MANIFEST)
-    write_seal(header, KIND_LOAD_MANIFEST, count, manifest.job.store, manifest.job.incarnation)
-    header["job"] = manifest.job.number
-    header["body_bytes"] = len(body)
-    start = LOAD_MANIFEST_WORDS * 8
-    words.data.cast("B")[start : start + len(body)] = body
-    seal(words, count)
-    return words.tobytes()
+    job = manifest.job
+    about = (LOAD_MANIFEST, KIND_LOAD_MANIFEST, (job.store, job.incarnation), LOAD_UNIT_WORDS_MIN)
+    return sealed_text(*about, manifest.to_json().encode(), job=job.number).tobytes()
 
 
 def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadManifest:
@@ -259,9 +253,8 @@ def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadMan
         raise _damaged(leaf, "fails its checksum")
     check_version(words, leaf)
     header = header_of(words, LOAD_MANIFEST)
-    start = LOAD_MANIFEST_WORDS * 8
     try:
-        manifest = LoadManifest.from_json(content[start : start + int(header["body_bytes"])])
+        manifest = LoadManifest.from_json(text_of(words, LOAD_MANIFEST))
     except Rejected as error:
         raise _damaged(leaf, f"is invalid ({error.message})") from error
     if manifest.job.number != int(header["job"]) or manifest.job.name != name:

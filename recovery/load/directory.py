@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing
-from tidemark.engine.files.firm import make_folder
+from tidemark.engine.files.firm import make_folder, write_whole
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.recovery.backup.storage import full_disk_named, open_place
 
@@ -53,14 +53,7 @@ class Directory:
         unnamed = self.name(leaf + NEW)
         if self.files.exists(unnamed):
             self.files.unlink(unnamed)
-        file = self.files.create(unnamed)
-        try:
-            self.files.pwrite(file, 0, content)
-            self.files.fdatasync(file)
-        finally:
-            self.files.close(file)
-        self.files.rename(unnamed, self.name(leaf))
-        self.sync()
+        write_whole(self.files, unnamed, self.name(leaf), content)
 
     def read(self, leaf: str) -> bytes:
         """Return the content of a file. Raises: FileMissing, IoFailed."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.log.load_blocks import RecordPacker
 from tidemark.engine.log.load_files import LoadFile
 from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
@@ -15,7 +16,6 @@ from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, wr
 from tidemark.recovery.load.directory import NEW
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.columnar import EncodedRows
     from tidemark.recovery.load.directory import Directory
@@ -25,7 +25,7 @@ FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # place of the first record of a t
 BLOCK_WORDS = 1 << 17  # 1 MiB
 BLOCK_WORDS_MIN = 1 << 13
 BLOCKS_WORDS_MAX = 1 << 23  # of all files that a task writes at once
-SYNC_BYTES = 64 << 20  # sync this often; else one sync at the end would hold up all other syncs
+SYNC_BYTES = 64 << 20
 _NO_ORDER: Words = np.zeros(0, dtype=np.int64)
 
 
@@ -38,17 +38,13 @@ class FileWriter:
         """files: the number of files written at once."""
         self._job = job
         self._place = place
-        self._identity = (fragment, part, attempt, tag)
+        self._identity = (job.number, job.definition.table_id, fragment, part, attempt, tag)
+        self.leaf = LoadFile(*self._identity, 0, 0, 0, 0, 0, 0).leaf  # the final name of the file
         words = max(BLOCK_WORDS_MIN, min(BLOCK_WORDS, BLOCKS_WORDS_MAX // files))
         self._packer = RecordPacker(job.shape.words(fragment), words)
-        self._file: File | None = None
         self._checksums: list[int] = []
-        self._size_bytes = self._unsynced_bytes = self._records_words = 0
-
-    @property
-    def leaf(self) -> str:
-        """The final name of the file."""
-        return self._described(0).leaf
+        self._records_words = 0
+        self._out = SequentialFile(place.files, place.name(self.leaf + NEW), SYNC_BYTES)
 
     def add(self, rows: EncodedRows, order: Words | None = None) -> None:
         """Append rows of the fragment: all, or those at the given positions. Raises: StorageFull, IoFailed."""
@@ -68,36 +64,10 @@ class FileWriter:
         header["start_word"] = FIRST_WORD + self._records_words
         header["records_words"] = records_words
         seal(unit, unit.size)
-        files = self._place.files
-        if self._file is None:
-            self._file = files.create(self._place.name(self.leaf + NEW))
-        files.pwrite(self._file, self._size_bytes, unit.data.cast("B"))
+        self._out.write(unit.data.cast("B"))
         self._checksums.append(int(unit[0]))
         self._records_words += records_words
-        self._size_bytes += unit.nbytes
-        self._unsynced_bytes += unit.nbytes
-        if self._unsynced_bytes >= SYNC_BYTES:
-            files.fdatasync(self._file)
-            self._unsynced_bytes = 0
         self._packer.clear()
-
-    def _described(self, digest: int) -> LoadFile:
-        fragment, part, attempt, tag = self._identity
-        rows = self._packer.rows
-        return LoadFile(
-            self._job.number,
-            self._job.definition.table_id,
-            fragment,
-            part,
-            attempt,
-            tag,
-            rows,
-            -(-rows // self._job.shape.slots),
-            len(self._checksums),
-            self._records_words,
-            self._size_bytes,
-            digest,
-        )
 
     def close(self) -> LoadFile | None:
         """Give the file its name and return its description; return None, and leave no file, if there is no row.
@@ -106,22 +76,20 @@ class FileWriter:
         """
         if self._packer.records_words:
             self._write_block()
-        if self._file is None:
+        if not self._out.size_bytes:
             return None
-        files = self._place.files
-        files.fdatasync(self._file)
-        files.close(self._file)
-        files.rename(self._place.name(self.leaf + NEW), self._place.name(self.leaf))
+        self._out.close()
+        self._place.files.rename(self._place.name(self.leaf + NEW), self._place.name(self.leaf))
         sums: Words = np.zeros(DIGEST_PAD_WORDS + len(self._checksums), dtype=np.int64)
         sums[DIGEST_PAD_WORDS:] = self._checksums
-        return self._described(records_digest(sums))
+        rows = self._packer.rows
+        counts = (rows, -(-rows // self._job.shape.slots), len(self._checksums), self._records_words)
+        return LoadFile(*self._identity, *counts, self._out.size_bytes, records_digest(sums))
 
     def discard(self) -> None:
         """Remove the file under either name. Never raises if the disk fails: the file is swept later."""
-        files = self._place.files
-        if self._file is not None and self._file.is_open:
-            files.close(self._file)
-        if files.failure.first is None:
+        self._out.leave()
+        if self._place.files.failure.first is None:
             self._place.remove(self.leaf + NEW)
             if self._place.exists(self.leaf):
                 self._place.sync()  # the name first: names and removals must be durable in the same order

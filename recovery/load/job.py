@@ -16,6 +16,12 @@ JOB_BITS = 63
 EXAMPLES_MAX = 10
 
 
+def not_as_written(what: str, why: Exception | str) -> Rejected:
+    """Return the error for a text that is not what `to_json` wrote."""
+    said = why if isinstance(why, str) else repr(why)
+    return Rejected(f"this is not {what} ({said}); give the text that to_json() returned")
+
+
 @dataclass(frozen=True)
 class LoadJob:
     """One bulk load into one table, as every process needs it. `directory` is a path or URI valid in all of them."""
@@ -81,7 +87,7 @@ class LoadJob:
         try:
             return cls.from_dict(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise Rejected(f"this is not the description of a load: {error}") from error
+            raise not_as_written("the description of a load", error) from error
 
     @classmethod
     def from_dict(cls, value: Any) -> LoadJob:
@@ -99,9 +105,9 @@ class LoadJob:
                 bool(value["is_own"]),
             )
         except (ValueError, LookupError, TypeError, OverflowError) as error:
-            raise Rejected(f"this is not the description of a load: {error!r}") from error
+            raise not_as_written("the description of a load", error) from error
         if not is_sane:
-            raise Rejected("this is not the description of a load: number or store is invalid")
+            raise not_as_written("the description of a load", "its number or store is invalid")
         return job
 
 
@@ -142,7 +148,7 @@ class FragmentReport:
                 tuple(value["examples"]),
             )
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-            raise Rejected(f"this is not the report of a task of a load: {error!r}") from error
+            raise not_as_written("the report of a task of a load", error) from error
 
 
 _FILE_FIELDS = tuple(each.name for each in fields(LoadFile))

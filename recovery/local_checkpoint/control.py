@@ -11,18 +11,16 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tidemark.engine.base.errors import ForeignFile, IoFailed, Rejected, StorageFull
 from tidemark.engine.base.limits import TABLE_ID_MAX
 from tidemark.engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.files.firm import write_again
+from tidemark.engine.files.firm import write_again, write_whole
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
-from tidemark.engine.rows.lcp_layout import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
+from tidemark.engine.rows.lcp_layout import LCP_CONTROL, UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.sealed.sealed_layout import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
-from tidemark.engine.sealed.version import check_version
+from tidemark.engine.sealed.sealed_layout import KIND_LCP_CONTROL, header_of, store_of
+from tidemark.engine.sealed.units import read_unit, sealed_text, text_of
 from tidemark.recovery.local_checkpoint.data_file import FOLDER
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ _log = logging.getLogger("tidemark.recovery")
 
 PREFIX = "control-"
 NEW = ".new"
+_HEADER_FIELDS = ("lcp_id", "epoch", "start_lsn", "start_sequence", "next_table_id")
 NUMBER_DIGITS_MAX = 15  # digits of a local checkpoint's number: more do not fit its field
 
 
@@ -103,28 +102,9 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     The file is renamed into place: no crash leaves a torn control file, so a bad one is damage. Otherwise an opening
     that found a torn one numbered 2 or more would have to assume that the log was truncated.
     """
-    body = control.body()
-    count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
-    words = np.zeros(count, dtype=np.int64)
-    header = header_of(words, LCP_CONTROL)
-    write_seal(header, KIND_LCP_CONTROL, count, *identity)
-    header["lcp_id"] = control.lcp_id
-    header["epoch"] = control.epoch
-    header["start_lsn"] = control.start_lsn
-    header["start_sequence"] = control.start_sequence
-    header["next_table_id"] = control.next_table_id
-    header["body_bytes"] = len(body)
-    start = CONTROL_HEADER_WORDS * 8
-    words.data.cast("B")[start : start + len(body)] = body
-    seal(words, count)
-    file = files.create(unnamed_control(control.lcp_id))
-    try:
-        files.pwrite(file, 0, words)
-        files.fdatasync(file)
-    finally:
-        files.close(file)
-    files.rename(unnamed_control(control.lcp_id), control_name(control.lcp_id))
-    files.sync_directory(FOLDER)
+    fields = {name: getattr(control, name) for name in _HEADER_FIELDS}
+    words = sealed_text(LCP_CONTROL, KIND_LCP_CONTROL, identity, UNIT_WORDS_MIN, control.body(), **fields)
+    write_whole(files, unnamed_control(control.lcp_id), control_name(control.lcp_id), words)
 
 
 def firm_up_newest(files: Files, controls: list[Control]) -> None:
@@ -149,11 +129,11 @@ def firm_up_newest(files: Files, controls: list[Control]) -> None:
 def control_ids(files: Files) -> list[int]:
     """Return the numbers of all control files that have a name, newest first."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    found = (_number(leaf[len(PREFIX) :]) for leaf in leaves if leaf.startswith(PREFIX))
+    found = (plain_number(leaf[len(PREFIX) :]) for leaf in leaves if leaf.startswith(PREFIX))
     return sorted((number for number in found if number is not None), reverse=True)
 
 
-def _number(text: str) -> int | None:
+def plain_number(text: str) -> int | None:
     """Return the number in the name of a file, None if the name is not one that the store writes (F74)."""
     is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
     return int(text) if is_plain and str(int(text)) == text else None
@@ -162,13 +142,13 @@ def _number(text: str) -> int | None:
 def used_ids(files: Files) -> list[int]:
     """Return the numbers of all files, of complete checkpoints or leftovers: they are never used again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    found = [_number(leaf.split("-")[0]) for leaf in leaves] + [_unnamed_number(leaf) for leaf in leaves]
+    found = [plain_number(leaf.split("-")[0]) for leaf in leaves] + [_unnamed_number(leaf) for leaf in leaves]
     return [*control_ids(files), *(number for number in found if number is not None)]
 
 
 def _unnamed_number(leaf: str) -> int | None:
     """Return the number of a control file that does not have its name yet."""
-    return _number(leaf[len(PREFIX) : -len(NEW)]) if leaf.startswith(PREFIX) and leaf.endswith(NEW) else None
+    return plain_number(leaf[len(PREFIX) : -len(NEW)]) if leaf.startswith(PREFIX) and leaf.endswith(NEW) else None
 
 
 def sweep(files: Files) -> None:
@@ -178,7 +158,7 @@ def sweep(files: Files) -> None:
     named = set(control_ids(files))
     for name in files.list(FOLDER):
         leaf = name.rpartition("/")[2]
-        number = _number(leaf.split("-")[0])
+        number = plain_number(leaf.split("-")[0])
         is_unnamed_data = leaf.endswith(".data") and number is not None and number not in named
         if is_unnamed_data or _unnamed_number(leaf) is not None:
             files.unlink(f"{FOLDER}/{leaf}")
@@ -187,42 +167,23 @@ def sweep(files: Files) -> None:
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
     """Return an intact control file, or None if it is damaged or unreadable.
 
-    Raises: ForeignFile, VersionTooNew, VersionTooOld.
+    Raises: FileMissing, ForeignFile, VersionTooNew, VersionTooOld.
     """
     name = control_name(lcp_id)
-    file = files.open(name, False)
-    try:
-        size = files.size(file)
-        words = np.zeros(size // 8, dtype=np.int64)
-        files.pread_into(file, 0, words.data.cast("B"))
-    except IoFailed:
-        if files.failure.first is not None:
-            raise
-        return None
-    finally:
-        files.close(file)
-    if not is_sealed(words, KIND_LCP_CONTROL, words.size):
+    words = read_unit(files, name, KIND_LCP_CONTROL)
+    if words is None:
         return None
     if store_of(words) != store:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
-    check_version(words, name)
     header = header_of(words, LCP_CONTROL)
-    places = [int(header[name]) for name in ("epoch", "start_lsn", "start_sequence")]
-    if int(header["lcp_id"]) != lcp_id or max(places) >= 1 << 63 or int(header["next_table_id"]) > TABLE_ID_MAX + 1:
+    found: dict[str, Any] = {name: int(header[name]) for name in _HEADER_FIELDS}
+    if found["lcp_id"] != lcp_id or max(found.values()) >= 1 << 63 or found["next_table_id"] > TABLE_ID_MAX + 1:
         return None
-    start = CONTROL_HEADER_WORDS * 8
     try:
-        parts = _parse_body(words.tobytes()[start : start + int(header["body_bytes"])])
+        parts = _parse_body(text_of(words, LCP_CONTROL))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Rejected):
         return None
-    return Control(
-        lcp_id,
-        int(header["epoch"]),
-        int(header["start_lsn"]),
-        int(header["start_sequence"]),
-        int(header["next_table_id"]),
-        **parts,
-    )
+    return Control(**found, **parts)
 
 
 def _parse_body(body: bytes) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import (
     KIND_LCP_BLOCK,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 FOLDER = "lcp"
 BLOCK_WORDS = 1 << 17  # 1 MiB
 SPAN_WORDS = 4 * BLOCK_WORDS  # blocks are sealed and written in spans of this size
-SYNC_BYTES = 16 << 20  # bytes between syncs; one long sync at the end would delay the log's syncs
 
 
 def data_name(lcp_id: int, table_id: int, fragment: int) -> str:
@@ -61,11 +61,10 @@ class DataFileWriter:
         span: Words,
     ) -> None:
         """place: number of the checkpoint, table, fragment. span: see `new_span`."""
-        self._files = files
         self.name = name
         self._identity = identity
         self._place = place
-        self._file = files.create(name)
+        self._out = SequentialFile(files, name)
         self._span = span
         self._units: list[tuple[int, int]] = []  # finished blocks in the span: start, words
         self._start = 0  # start of the block that is being filled
@@ -73,8 +72,11 @@ class DataFileWriter:
         self.state: Words = np.array([BLOCK_HEADER_WORDS, 0], dtype=np.int64)
         self.blocks = 0
         self.entries = 0
-        self.size_bytes = 0
-        self._unsynced_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes written."""
+        return self._out.size_bytes
 
     def make_room(self, words: int) -> None:
         """Finish the block; the next one takes at least `words` words of entries."""
@@ -87,14 +89,13 @@ class DataFileWriter:
             self._span = np.empty(wanted, dtype=np.int64)
         self.block = self._span[self._start : self._start + wanted]
 
-    def append(self, entries: Words, count: int) -> None:
-        """Add finished entries."""
+    def append(self, entries: Words) -> None:
+        """Add finished entries, which the caller counts."""
         if int(self.state[0]) + entries.size > self.block.size:
             self.make_room(entries.size)
         at = int(self.state[0])
         self.block[at : at + entries.size] = entries
         self.state[0] += entries.size
-        self.state[1] += count
 
     def _finish(self, is_last: bool) -> None:
         used = int(self.state[0])
@@ -118,29 +119,22 @@ class DataFileWriter:
         self.state[1] = 0
 
     def _write(self) -> None:
-        size = self._start * 8
-        if not size:
+        if not self._start:
             return
         seal_units(self._span, self._units)
-        self._files.pwrite(self._file, self.size_bytes, self._span.data.cast("B")[:size])
+        self._out.write(self._span[: self._start].data.cast("B"))
         self._units.clear()
         self._start = 0
-        self.size_bytes += size
-        self._unsynced_bytes += size
-        if self._unsynced_bytes >= SYNC_BYTES:
-            self._files.fdatasync(self._file)
-            self._unsynced_bytes = 0
 
     def close(self) -> None:
         """Write the last blocks and sync. Durable on return: the content; the name needs a sync of the directory."""
         self._finish(True)
         self._write()
-        self._files.fdatasync(self._file)
-        self._files.close(self._file)
+        self._out.close()
 
     def discard(self) -> None:
         """Close the file without its last blocks and without a sync."""
-        self._files.close(self._file)
+        self._out.leave()
 
 
 def read_blocks(

@@ -22,6 +22,7 @@ from tidemark.engine.disk.disk_layout import (
     OWNER_TABLE_MASK,
 )
 from tidemark.engine.disk.space import header_words
+from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
 from tidemark.engine.sealed.version import check_version
@@ -57,9 +58,9 @@ def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, header
 
     Return extents, blocks and bytes, for the control file. Raises: StorageFull.
     """
-    file = files.create(extents_name(lcp_id))
+    out = SequentialFile(files, extents_name(lcp_id))
     try:
-        at = extents = blocks = size_bytes = 0
+        at = extents = blocks = 0
         while blocks == 0 or at < headers.size:
             stop, count = _block_end(headers, at)
             words = np.zeros(max(UNIT_WORDS_MIN, BLOCK_HEADER_WORDS + stop - at), dtype=np.int64)
@@ -72,12 +73,12 @@ def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, header
             header["used_words"] = stop - at
             words[BLOCK_HEADER_WORDS : BLOCK_HEADER_WORDS + stop - at] = headers[at:stop]
             seal(words, words.size)
-            files.pwrite(file, size_bytes, words)
-            at, extents, blocks, size_bytes = stop, extents + count, blocks + 1, size_bytes + words.nbytes
-        files.fdatasync(file)
+            out.write(words.data.cast("B"))
+            at, extents, blocks = stop, extents + count, blocks + 1
+        out.close()
     finally:
-        files.close(file)
-    return extents, blocks, size_bytes
+        out.leave()
+    return extents, blocks, out.size_bytes
 
 
 def _block_end(headers: Words, at: int) -> tuple[int, int]:

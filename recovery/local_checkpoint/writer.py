@@ -41,6 +41,7 @@ _log = logging.getLogger("tidemark.lcp")
 Progress = Callable[[int, int, str], None]
 # (table, fragment number) -> descriptor of the fragments in a local checkpoint.
 Parts = dict[tuple[int, int], int]
+Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 KEPT = 2
 
 
@@ -80,6 +81,7 @@ class LocalCheckpoint:
         self._sink = sink
         self._unsound = unsound
         self.next_id = next_id
+        self.adopted: dict[tuple[int, int], Sizes] = {}  # data files that tasks of a restore have written already
         self.completed = 0
         self.abandoned = 0
         self.run_seconds = Histogram(LCP_BOUNDS)
@@ -167,7 +169,9 @@ class LocalCheckpoint:
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
         try:
             for part, fragment in parts.items():
-                sizes = self.write_fragment(lcp_id, part, fragment, span, copies, report)
+                sizes = self.adopted.get(part)
+                if sizes is None:
+                    sizes = self.write_fragment(lcp_id, part, fragment, span, copies, report)
                 control.fragments[part] = sizes
                 report.rows += sizes[0]
                 report.size_bytes += sizes[2]
@@ -193,7 +197,7 @@ class LocalCheckpoint:
         span: Words,
         copies: DataFileWriter,
         report: LcpReport,
-    ) -> tuple[int, int, int]:
+    ) -> Sizes:
         """Write the data file of one fragment; return its entries, blocks and bytes. Durable on return: its content."""
         writer = DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span)
         try:
@@ -229,7 +233,7 @@ class LocalCheckpoint:
     def drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
-            copies.append(entries, 0)  # commits have counted them, by fragment
+            copies.append(entries)  # commits have counted them, by fragment
             report.copies_bytes += entries.nbytes
             self._sink.reuse(buffer)
 

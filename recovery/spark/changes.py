@@ -178,11 +178,6 @@ def _epoch(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Raise SchemaInvalid for options that have no meaning for this kind of read."""
-    checked_options(options, known)
-
-
 # --- batches --------------------------------------------------------------------------------------
 def change_arrow_schema(definition: TableDefinition) -> pa.Schema:
     """Return the schema of batches of changes: epoch, operation, and two structs of all columns of the table."""

@@ -52,18 +52,20 @@ def from_text(text: str) -> Expression:
         found = _unpacked(json.loads(text), 0)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise SchemaInvalid(
-            f"option where was not made by tidemark.spark.condition(): {error}", option="where"
+            f"option where is not a condition ({error}); make it with tidemark.spark.condition()", option="where"
         ) from error
     if not isinstance(found, Expression):
-        raise SchemaInvalid(f"option where is not a condition: {shown(found)}", option="where")
+        text = f"option where is not a condition, but {shown(found)}; make it with tidemark.spark.condition()"
+        raise SchemaInvalid(text, option="where")
     return found
 
 
 def _packed(value: Any, depth: int) -> Any:
     if depth > NESTING_MAX:
-        raise TypeMismatch(f"conditions nest {NESTING_MAX} deep at most")
+        raise TypeMismatch(f"conditions nest {NESTING_MAX} deep at most; divide the condition")
     if isinstance(value, Expression):
-        return {type(value).__name__: [_packed(getattr(value, each.name), depth + 1) for each in _fields(type(value))]}
+        node: Any = value
+        return {type(value).__name__: [_packed(getattr(value, each.name), depth + 1) for each in fields(node)]}
     if isinstance(value, tuple):
         return [_packed(each, depth + 1) for each in value]
     if value is None or isinstance(value, (bool, int, str)):
@@ -71,11 +73,7 @@ def _packed(value: Any, depth: int) -> Any:
     for kind, (write, _) in _VALUES.items():
         if isinstance(value, kind):
             return {kind.__name__: write(value)}
-    raise TypeMismatch(f"{shown(value)} is not a value of a column")
-
-
-def _fields(kind: Any) -> tuple[Any, ...]:
-    return fields(kind)
+    raise TypeMismatch(f"{shown(value)} is not a value of a column; give numbers, texts, bytes, dates or times")
 
 
 def _unpacked(value: Any, depth: int) -> Any:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import restore_fragment
-from tidemark.recovery.backup.verify import VerifyReport, VerifyTask, verify_task
+from tidemark.recovery.backup.verify import verify_task
 from tidemark.recovery.spark.failures import evidence_noted, typed_errors
 from tidemark.recovery.verification.digest_tasks import digest_fragment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+    from tidemark.recovery.backup.verify import VerifyReport, VerifyTask
 
 # Bytes of files for each task of a verification: a few hundred ms of work, while a task itself costs 30 ms.
 VERIFY_TASK_BYTES = 64 << 20
@@ -45,24 +47,16 @@ def cores(spark: SparkSession) -> int:
     return int(spark.sparkContext.defaultParallelism)
 
 
-def _verified(text: str) -> str:
-    return verify_task(VerifyTask.from_json(text)).to_json()
-
-
 def verifier(spark: SparkSession) -> Callable[[list[VerifyTask]], Iterable[VerifyReport]]:
     """Return a function that carries out tasks of a verification."""
-    return lambda tasks: map(VerifyReport.from_json, mapped(spark, _verified, [task.to_json() for task in tasks]))
-
-
-def restored_task(text: str) -> str:
-    return restore_fragment(RestoreTask.from_json(text)).to_json()
+    return lambda tasks: mapped(spark, verify_task, tasks)
 
 
 def restorer(spark: SparkSession) -> Callable[[list[RestoreTask]], Iterable[TaskReport]]:
     """Return a function that carries out tasks of a restore."""
-    return lambda tasks: map(TaskReport.from_json, mapped(spark, restored_task, [task.to_json() for task in tasks]))
+    return lambda tasks: mapped(spark, restore_fragment, tasks)
 
 
 def digester(spark: SparkSession) -> Callable[[Sequence[Any]], Iterable[Any]]:
     """Return a function that carries out tasks of a comparison."""
-    return lambda tasks: mapped(spark, digest_fragment, list(tasks))
+    return lambda tasks: mapped(spark, digest_fragment, tasks)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
-    BackupDamaged,
     FileMissing,
     LcpDamaged,
     NoSuchColumn,
@@ -29,7 +28,7 @@ from tidemark.engine.programs.condition_ranges import known_of
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table, qualified_name
 from tidemark.engine.schema.partition_pruning import partitions_for
-from tidemark.recovery.backup.manifest import find_backups
+from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.local_checkpoint.control import control_name
 from tidemark.recovery.spark.conditions import from_text
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
-    from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
 
@@ -83,19 +81,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class ReadTask:
-    """The files one task of Spark reads, and the columns it returns."""
-
-    origin: Origin
-    columns: tuple[str, ...]
-    hidden: tuple[str, ...]
-    parts: tuple[Part, ...]
-    where: Expression | None = None
-
-
-@dataclass(frozen=True)
 class ReadPlan:
-    """A read of one table: all of its parts, and the wanted columns and rows."""
+    """A read of one table, or a task of it: all of the table's parts, or some; the wanted columns and rows."""
 
     origin: Origin
     columns: tuple[str, ...]
@@ -110,18 +97,14 @@ class ReadPlan:
         known = {column.name: column for column in self.origin.definition.columns}
         return [known[name] for name in self.columns]
 
-    def divided(self) -> list[ReadTask]:
+    def divided(self) -> list[ReadPlan]:
         """Return tasks of about equal size in bytes, without fragments in which no row can satisfy the condition."""
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
         parts = [each for each in self.parts if fragments is None or each.fragment in fragments]
         total = sum(each.size_bytes for each in parts)
         count = self.tasks or -(-total // self.task_bytes)
-        return [
-            ReadTask(self.origin, self.columns, self.hidden, tuple(bin_), self.where)
-            for bin_ in packed(parts, max(1, min(count, len(parts))))
-            if bin_
-        ]
+        return [replace(self, parts=tuple(bin_)) for bin_ in packed(parts, max(1, min(count, len(parts)))) if bin_]
 
 
 def packed(parts: Sequence[Part], bins: int) -> list[list[Part]]:
@@ -196,7 +179,7 @@ def _condition(origin: Origin, text: str) -> Expression:
 
 
 def _of_backup(files: Files, place: str, table: str | None, number: int | None) -> tuple[Origin, list[Part]]:
-    manifest = _manifest(files, number)
+    manifest = chosen_backup(files, number)
     definition = find_table(manifest.tables, table)
     parts = [
         Part(fragment, sum(level.sizes.size_bytes for level in levels), tuple(levels))
@@ -208,21 +191,6 @@ def _of_backup(files: Files, place: str, table: str | None, number: int | None) 
         place, True, manifest.number, manifest.epoch, manifest.store, definition.to_json(), bytes(shapes.data)
     )
     return made, parts
-
-
-def _manifest(files: Files, number: int | None) -> Manifest:
-    """Return the manifest of a backup, the newest if None; a damaged one is never skipped (docs/backup.md, 2)."""
-    found = find_backups(files)
-    if not found.manifests and not found.damaged:
-        raise FileMissing("there is neither a store nor a backup here; check the path")
-    newest = max([0, *(each.number for each in found.manifests), *found.damaged])
-    wanted = number or newest
-    if wanted in found.damaged:
-        raise BackupDamaged(found.damaged[wanted], backup=wanted)
-    for each in found.manifests:
-        if each.number == wanted:
-            return each
-    raise FileMissing(f"there is no backup {wanted} here; see the list", number=wanted)
 
 
 def _of_store(files: Files, place: str, table: str | None, lcp: int | None) -> tuple[Origin, list[Part]]:

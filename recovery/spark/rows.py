@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.recovery.spark.plan import Origin, Part, ReadTask
+    from tidemark.recovery.spark.plan import Origin, Part, ReadPlan
 
 
-def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
+def read_task(task: ReadPlan) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task in the store's own types; hidden columns come after the others.
 
     Raises: Damaged (BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile), SnapshotTooOld if the local
@@ -75,7 +75,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 class PartReader:
     """Reads parts of one origin."""
 
-    def __init__(self, files: Files, task: ReadTask) -> None:
+    def __init__(self, files: Files, task: ReadPlan) -> None:
         self._files = files
         self._task = task
         self._origin: Origin = task.origin

@@ -76,9 +76,10 @@ class TidemarkSource(DataSource):
         Unsupported.
         """
         from tidemark.engine.base.errors import TypeMismatch, Unsupported
-        from tidemark.recovery.spark.changes import change_spark_schema, check_options
+        from tidemark.recovery.spark.changes import change_spark_schema
+        from tidemark.recovery.spark.plan import checked_options
 
-        check_options(self.options, known)
+        checked_options(self.options, known)  # others have no meaning for this kind of read
         if schema != change_spark_schema(changes.definition):
             raise TypeMismatch("row changes have a fixed schema; leave the schema out, and select columns")
         opener = type(self).opener

@@ -90,7 +90,9 @@ def to_spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Re
     import pyarrow as pa
 
     large = sum(
-        array.nbytes for array in batch.columns if pa.types.is_large_string(array.type) or _is_large_binary(array.type)
+        array.nbytes
+        for array in batch.columns
+        if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     )
     if large > ARRAY_BYTES_MAX and batch.num_rows > 1:
         half = batch.num_rows // 2
@@ -99,9 +101,3 @@ def to_spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Re
         return
     arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _is_large_binary(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_large_binary(kind))

@@ -7,7 +7,7 @@ start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.index.index_layout import INDEX_READY
 from tidemark.engine.index.stored import StoredIndex
@@ -15,8 +15,8 @@ from tidemark.engine.index.unique import StoredUnique
 from tidemark.recovery.system_restart.load import PARTS, run_parts
 
 if TYPE_CHECKING:
-    from tidemark.engine.index.ordered import Run
-    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.index.ordered import OrderedIndex
+    from tidemark.engine.index.unique import UniqueHash
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
@@ -27,37 +27,29 @@ def build_indexes(store: Store) -> int:
     entries = 0
     for table in store.tables.values():
         for definition in table.definition.indexes:
-            entries += (_build_unique if definition.is_unique else _build)(store, table, definition)
+            entries += _build(store, table, definition)
     return entries
 
 
 def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
-    index = StoredIndex(store.arena, table.definition, table.format.layout, definition, table.fragments, INDEX_READY)
-    runs: dict[int, Run] = {}
+    shape = (store.arena, table.definition, table.format.layout, definition, table.fragments)
+    runs: dict[int, Any] = {}
     parts = min(PARTS, len(table.fragments))
 
-    def work(part: int) -> None:
-        for fragment in table.fragments[part::parts]:
-            runs[fragment] = index.tree.collect(fragment)
+    def collect(tree: OrderedIndex | UniqueHash) -> list[Any]:
+        def work(part: int) -> None:
+            for fragment in table.fragments[part::parts]:
+                runs[fragment] = tree.collect(fragment)
 
-    run_parts(parts, work)
-    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))
-    table.adopt_index(index)
-    return index.tree.counters()["entries"]
+        run_parts(parts, work)
+        return [runs[fragment] for fragment in table.fragments]
 
-
-def _build_unique(store: Store, table: Table, definition: IndexDefinition) -> int:
-    index = StoredUnique(
-        store.arena, table.definition, table.format.layout, definition, table.fragments, table.seed, INDEX_READY
-    )
-    runs: dict[int, tuple[Words, Words]] = {}
-    parts = min(PARTS, len(table.fragments))
-
-    def work(part: int) -> None:
-        for fragment in table.fragments[part::parts]:
-            runs[fragment] = index.tree.collect(fragment)
-
-    run_parts(parts, work)
-    index.tree.load([runs[fragment] for fragment in table.fragments])
+    index: StoredIndex | StoredUnique
+    if definition.is_unique:
+        index = StoredUnique(*shape, table.seed, INDEX_READY)
+        index.tree.load(collect(index.tree))
+    else:
+        index = StoredIndex(*shape, INDEX_READY)
+        index.tree.load(index.tree.merge(collect(index.tree)))
     table.adopt_index(index)
     return index.tree.counters()["entries"]

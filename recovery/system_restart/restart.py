@@ -177,8 +177,6 @@ class CatchUp(Protocol):
 class Restart:
     """One restart of one store."""
 
-    is_restoring = False  # whether it may open the store of an unfinished restore
-
     def __init__(
         self,
         files: Files,
@@ -187,10 +185,12 @@ class Restart:
         through: Through | None = None,
         progress: Progress | None = None,
         catch_up: CatchUp | None = None,
+        is_restoring: bool = False,
     ) -> None:
         """through: the end of the restart; later changes are dropped. progress: see `Loader`. catch_up: the hook that
-        brings the rows up to those of a live node.
+        brings the rows up to those of a live node. is_restoring: the store may be that of an unfinished restore.
         """
+        self._is_restoring = is_restoring
         self._progress = progress
         self._catch_up = catch_up
         self._files = files
@@ -215,7 +215,7 @@ class Restart:
         longer kept; LimitExceeded if an option is too small for the store; the errors of `catch_up`.
         """
         self._files.read_errors_latch = False
-        sysfile = read_sysfile(self._files, self.is_restoring)
+        sysfile = read_sysfile(self._files, self._is_restoring)
         if sysfile is None:
             sysfile = self._create()
         if self._catch_up is not None:
@@ -258,7 +258,7 @@ class Restart:
         Raises: as `run`.
         """
         self._files.read_errors_latch = False
-        sysfile = read_sysfile(self._files, self.is_restoring)
+        sysfile = read_sysfile(self._files, self._is_restoring)
         if sysfile is None:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         controls = self._controls(sysfile)
@@ -316,7 +316,7 @@ class Restart:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         # Again, now under the lock: another process may have changed the directory since. A restore and a node that
         # joins made room before.
-        if self._catch_up is None and not self.is_restoring:
+        if self._catch_up is None and not self._is_restoring:
             check_place(files, self._options.create)
         if files.exists(REDO_FOLDER):
             for name in files.list(REDO_FOLDER):

@@ -39,6 +39,11 @@ OPENINGS_WARNED = 1_000
 NAMES = ("sysfile.0", "sysfile.1")
 # Fields of an open store that both copies have before anything depends on them (`write_both`).
 LASTING = frozenset({"incarnation", "undo_geometry"})
+# Fields of a `Sysfile` that are numbers of the header.
+_NUMBERS = (
+    *("generation", "gci", "closed_epoch", "durable_lsn", "durable_sequence", "hash_seed", "next_table_id"),
+    *("next_lcp_id", "created_us", "reach_lsn", "filtered_epoch", "timeline", "seam_lsn", "seam_sequence"),
+)
 RESTORING = "restoring"  # a restore is running in this directory, or was interrupted
 
 
@@ -147,25 +152,12 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None
     return Sysfile(
-        store_of(words),
-        int(header["incarnation"]),
-        int(header["generation"]),
-        int(header["gci"]),
-        int(header["closed_epoch"]),
-        int(header["durable_lsn"]),
-        int(header["durable_sequence"]),
-        geometry,
-        int(header["hash_seed"]),
-        int(header["next_table_id"]),
-        int(header["next_lcp_id"]),
-        int(header["created_us"]),
-        int(header["reach_lsn"]),
-        int(header["filtered_epoch"]),
-        undo,
-        UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
-        int(header["timeline"]),
-        int(header["seam_lsn"]),
-        int(header["seam_sequence"]),
+        store=store_of(words),
+        incarnation=int(header["incarnation"]),
+        geometry=geometry,
+        undo_geometry=undo,
+        undo_void=UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
+        **{name: int(header[name]) for name in _NUMBERS},
     )
 
 
@@ -180,27 +172,15 @@ def write_sysfile(copies: TwoCopies, content: Sysfile) -> Sysfile:
     words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
     header = header_of(words, SYSFILE)
     write_seal(header, KIND_SYSFILE, words.size, content.store, content.incarnation)
-    header["generation"] = content.generation
-    header["gci"] = content.gci
-    header["closed_epoch"] = content.closed_epoch
-    header["durable_lsn"] = content.durable_lsn
-    header["durable_sequence"] = content.durable_sequence
+    for name in _NUMBERS:
+        header[name] = getattr(content, name)
     header["file_bytes"] = content.geometry.file_bytes
     header["file_count"] = content.geometry.file_count
-    header["hash_seed"] = content.hash_seed
-    header["next_table_id"] = content.next_table_id
-    header["next_lcp_id"] = content.next_lcp_id
-    header["created_us"] = content.created_us
-    header["reach_lsn"] = content.reach_lsn
-    header["filtered_epoch"] = content.filtered_epoch
     if content.undo_geometry is not None:
         header["undo_file_bytes"] = content.undo_geometry.file_bytes
         header["undo_file_count"] = content.undo_geometry.file_count
     header["undo_void_sequence"] = content.undo_void.sequence
     header["undo_void_lsn"] = content.undo_void.lsn
-    header["timeline"] = content.timeline
-    header["seam_lsn"] = content.seam_lsn
-    header["seam_sequence"] = content.seam_sequence
     seal(words, words.size)
     copies.write(content.generation % 2, words)
     return content

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tidemark.engine.base.errors import FileMissing, ForeignFile, IoFailed
-from tidemark.engine.sealed.sealed_layout import Words, is_sealed
-from tidemark.engine.sealed.version import check_version
+from tidemark.engine.base.errors import FileMissing, ForeignFile
+from tidemark.engine.sealed.sealed_layout import Words
+from tidemark.engine.sealed.units import read_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,25 +20,10 @@ def read_sealed(files: Files, name: str, kind: int, size_bytes: int) -> Words | 
     """Return the words of one copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew,
     VersionTooOld.
     """
-    words = np.zeros(size_bytes // 8, dtype=np.int64)
     try:
-        file = files.open(name, False)
+        return read_unit(files, name, kind, size_bytes)
     except FileMissing:
         return None
-    try:
-        if files.size(file) < size_bytes:
-            return None
-        files.pread_into(file, 0, words.data.cast("B"))
-    except IoFailed:
-        if files.failure.first is not None:
-            raise
-        return None
-    finally:
-        files.close(file)
-    if not is_sealed(words, kind, words.size):
-        return None
-    check_version(words, name)
-    return words
 
 
 def check_of_one_store(stores: Iterable[bytes], names: Names) -> None:

@@ -8,7 +8,7 @@ and log as far as they are kept. Files that a running store retires meanwhile ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import (
@@ -202,10 +202,10 @@ class FileCheck:
 
     def log(self, sysfile: Sysfile, lsn: int, sequence: int, until: int | None = None) -> None:
         """Check every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
-        reader: LogReader | None = None
-        try:
+        with self._report.noting(self._files), ExitStack() as ends:
             handles = open_files(self._files, sysfile.geometry, False)
             reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
+            ends.callback(reader.close)
             self._report.files += len(handles)
             is_before_seam = sysfile.is_before_seam(lsn, sequence)
             if until is None or is_before_seam:
@@ -216,13 +216,6 @@ class FileCheck:
                     raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
             else:
                 self._kept_log(reader, lsn, sequence, until)
-        except (Damaged, Incompatible, IoFailed) as error:
-            if self._files.failure.first is not None:
-                raise
-            self._report.add(error.message)
-        finally:
-            if reader is not None:
-                reader.close()
 
     def _kept_log(self, reader: LogReader, lsn: int, sequence: int, until: int) -> None:
         while sequence < until:
@@ -244,12 +237,8 @@ class FileCheck:
         """Check the files that the groups of the log refer to, after `log` has read it."""
         for what in self._referred:
             self._report.files += 1
-            try:
+            with self._report.noting(self._files):
                 self._report.bytes += SpoolReader(self._files, store, what).verify()
-            except (Damaged, Incompatible, IoFailed) as error:
-                if self._files.failure.first is not None:
-                    raise
-                self._report.add(error.message)
         known = {name for what in self._referred for name in what.names}
         if not is_live:
             self._report.notes.extend(

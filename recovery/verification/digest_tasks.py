@@ -17,8 +17,7 @@ import numpy as np
 from tidemark.engine.access.batch_operations import ScanBatch
 from tidemark.engine.base.errors import FileMissing, LcpDamaged
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.segments import Until
+from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.definitions import Comparable
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 Task = dict[str, Any]
 Report = dict[str, Any]
 Run = Callable[[Sequence[Task]], Iterable[Report]]
-BACKUP = "backup"
-LCP = "lcp"
 _SUM = "sum"
 _ROWS = "rows"
 
@@ -94,14 +91,7 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
         if any(files.exists(name) for name in NAMES):
             yield LcpSide(files, number)
         else:
-            yield BackupSide(files, make_plan(files, Until(), number).manifest)
-
-
-def _kind_and_number(side: Side) -> tuple[str, int]:
-    if isinstance(side, LcpSide):
-        return LCP, side.number
-    assert isinstance(side, BackupSide)
-    return BACKUP, side.number
+            yield BackupSide(files, chosen_backup(files, number))
 
 
 class _Restricted(Side):
@@ -175,12 +165,11 @@ class TaskReader(RangeReader):
         self._run = run
 
     def _tasks(self, what: str, ranges: Ranges, by: str, is_all: bool) -> list[Task]:
-        kind, number = _kind_and_number(self._side)
+        assert isinstance(self._side, (LcpSide, BackupSide))
         return [
             {
-                "kind": kind,
                 "place": self._place,
-                "number": number,
+                "number": self._side.number,
                 "side": self._letter,
                 "table": self._table.name,
                 "columns": list(self._table.columns),

@@ -130,21 +130,7 @@ class FragmentCheck:
                     self._judge(part)
             except (Damaged, IoFailed):
                 for page in part:
-                    self._alone(page)
-
-    def _alone(self, page: int) -> bool:
-        """Judge one page; return False if it is unreadable, which is reported."""
-        try:
-            with self._store.disk.held([page], is_reference=False):
-                self._judge([page])
-        except NoSuchTable:
-            return False
-        except (Damaged, IoFailed) as error:
-            self._store.failure.check()
-            self._unreadable.add(page)
-            self._report.add(f"{self._where}: {error.message}")
-            return False
-        return True
+                    self._bring(page, is_judged=True)
 
     def _judge(self, pages: list[int]) -> None:
         for page in pages:
@@ -228,11 +214,14 @@ class FragmentCheck:
             self._store.clock.sleep(PAUSE_SECONDS)
         return True
 
-    def _bring(self, page: int) -> bool:
+    def _bring(self, page: int, is_judged: bool = False) -> bool:
+        """Read one page into memory, and judge it; return False if it is unreadable, which is reported once."""
         if page in self._unreadable:
             return False
         try:
             with self._store.disk.held([page], is_reference=False):
+                if is_judged:
+                    self._judge([page])
                 return True
         except NoSuchTable:
             return False

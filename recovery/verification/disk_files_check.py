@@ -6,9 +6,10 @@ The mark of each kept local checkpoint must be the first record of the group tha
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import Damaged, FileMissing, Incompatible, IoFailed, UndoDamaged
+from tidemark.engine.base.errors import FileMissing, UndoDamaged
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK
 from tidemark.engine.disk.data_file import file_bytes, file_name, open_data_file
 from tidemark.engine.disk.disk_layout import UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP
@@ -17,7 +18,7 @@ from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.log.geometry import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from tidemark.engine.disk.tablespaces import TablespaceDefinition
@@ -62,19 +63,12 @@ class DiskFileCheck:
             self._guarded(undo.geometry, lambda reader: self._kept_log(reader, start, end))
 
     def _guarded(self, geometry: Geometry, work: Callable[[UndoReader], None]) -> None:
-        reader: UndoReader | None = None
-        try:
+        with self._report.noting(self._files), ExitStack() as ends:
             handles = open_files(self._files, geometry, False)
             reader = UndoReader(self._files, geometry, self._sysfile.store, handles)
+            ends.callback(reader.close)
             self._report.files += len(handles)
             work(reader)
-        except (Damaged, Incompatible, IoFailed) as error:
-            if self._files.failure.first is not None:
-                raise
-            self._report.add(error.message)
-        finally:
-            if reader is not None:
-                reader.close()
 
     # --- UNDO log --------------------------------------------------------------------------------
     def _whole_log(self, reader: UndoReader, start: tuple[int, int], controls: list[Control]) -> None:
@@ -123,31 +117,19 @@ class DiskFileCheck:
         for definition in definitions:
             for file_id in definition.file_ids:
                 self._report.files += 1
-                try:
+                with self._report.noting(self._files):
                     file, extents = open_data_file(self._files, self._sysfile.store, definition, file_id)
-                except (Damaged, Incompatible, IoFailed) as error:
-                    if self._files.failure.first is not None:
-                        raise
-                    self._report.add(error.message)
-                    continue
-                self._report.bytes += file_bytes(definition, extents)
-                self._files.close(file)
+                    self._report.bytes += file_bytes(definition, extents)
+                    self._files.close(file)
 
     def _double_write(self, definitions: Iterable[TablespaceDefinition]) -> None:
         if not self._files.exists(FILE_NAME):
             self._report.notes.append(f"{FILE_NAME} is missing; the next opening creates it again")
             return
         self._report.files += 1
-        places = _Places(self._files, definitions)
-        try:
+        torn: Sequence[int] = ()
+        with self._report.noting(self._files), closing(_Places(self._files, definitions)) as places:
             torn = torn_pages(self._files, places, self._sysfile.store)
-        except (Damaged, Incompatible, IoFailed) as error:
-            if self._files.failure.first is not None:
-                raise
-            self._report.add(error.message)
-            return
-        finally:
-            places.close()
         self.torn_pages = len(torn)
         for page in torn:
             self._report.notes.append(f"{file_name(page >> FILE_SHIFT)}, page {page & PAGE_IN_FILE_MASK} is torn")

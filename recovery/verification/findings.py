@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tidemark.engine.base.errors import Damaged, Incompatible, IoFailed
+
+if TYPE_CHECKING:
+    from tidemark.engine.files.protocol import Files
 
 PROBLEMS_MAX = 100
 
@@ -21,6 +28,16 @@ class Findings:
             self.problems.append(problem)
         elif len(self.problems) == PROBLEMS_MAX:
             self.problems.append("and more")
+
+    @contextmanager
+    def noting(self, files: Files) -> Iterator[None]:
+        """Within the block, make damage, and what cannot be read, a problem. Raises: StoreFailed if the disk fails."""
+        try:
+            yield
+        except (Damaged, Incompatible, IoFailed) as error:
+            if files.failure.first is not None:
+                raise
+            self.add(error.message)
 
 
 @dataclass

@@ -9,9 +9,9 @@ file was retired.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.base.errors import (
     Damaged,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
 
-
+T = TypeVar("T")
 ATTEMPTS = 5
 
 
@@ -100,23 +100,20 @@ class StoreListing:
     # --- tables ----------------------------------------------------------------------------------
     def tables(self) -> list[TableDefinition]:
         """Return the definitions of all tables, from the newest local checkpoint and the log after it, by number."""
-        for _ in range(ATTEMPTS):
-            try:
-                return self._tables()
-            except RedoDamaged:
-                if not self._is_overtaken():
-                    raise
-        return self._tables()
+        return self._again_if_overtaken(self._tables)
 
     def tablespaces(self) -> list[TablespaceDefinition]:
         """Return the definitions of all tablespaces, from the same sources, by number."""
+        return self._again_if_overtaken(self._tablespaces)
+
+    def _again_if_overtaken(self, read: Callable[[], T]) -> T:
         for _ in range(ATTEMPTS):
             try:
-                return self._tablespaces()
+                return read()
             except RedoDamaged:
                 if not self._is_overtaken():
                     raise
-        return self._tablespaces()
+        return read()
 
     def _tablespaces(self) -> list[TablespaceDefinition]:
         newest = self.controls[0] if self.controls else None

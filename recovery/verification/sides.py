@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the end after the last
 _ROWID_PAGE_SHIFT = 16
 _SPARE_PAGES = 16
+_JOINED_PAGES = 4
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,9 @@ class BackupSide(Side):
                 yield from BackupFragment(self._files, self._manifest.store, self._definitions[name], levels).batches()
 
 
-def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4) -> PageRanges:
-    """Return the logical pages of ranges by ROWID. numbers: place >> shift of each, ascending. joined_max: ranges with
-    at most this many pages between them become one.
+def page_ranges(numbers: Words, shift: int, rowid_bits: int) -> PageRanges:
+    """Return the logical pages of ranges by ROWID; ranges with few pages between them become one. numbers: place >>
+    shift of each, ascending.
     """
     found: PageRanges = {}
     for number in numbers.tolist():
@@ -198,7 +199,7 @@ def page_ranges(numbers: Words, shift: int, rowid_bits: int, joined_max: int = 4
         first = rowid >> _ROWID_PAGE_SHIFT
         stop = ((rowid + (1 << shift) - 1) >> _ROWID_PAGE_SHIFT) + 1
         held = found.setdefault(fragment, [])
-        if held and first <= held[-1][1] + joined_max:
+        if held and first <= held[-1][1] + _JOINED_PAGES:
             held[-1] = (held[-1][0], max(stop, held[-1][1]))
         else:
             held.append((first, stop))

@@ -283,7 +283,7 @@ def test_archive_that_cannot_begin_leaves_no_file_of_the_log_open(monkeypatch: p
     monkeypatch.setattr(files, "open", lambda *given, **named: held.append(opened(*given, **named)) or held[-1])
     monkeypatch.setattr(files, "close", lambda file: (held.remove(file), closed(file)))
     archiver = archiver_of(db, lambda: MemoryFiles(place.disk))
-    with pytest.raises(tm.ForeignFile, match="another store"):
+    with pytest.raises(tm.ForeignFile, match="archive into another place"):
         archiver.attach()
     assert held == []
     archiver.close()

@@ -132,9 +132,9 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "data-file-not-synced",
-        "tidemark.recovery.local_checkpoint.data_file",
-        "        self._write()\n        self._files.fdatasync(self._file)\n        self._files.close",
-        "        self._write()\n        self._files.close",
+        "tidemark.engine.files.sequential",
+        "            self._files.fdatasync(self._file)\n        self.leave()",
+        "            pass\n        self.leave()",
         "states",
     ),
     Defect(
@@ -146,9 +146,9 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "name-of-control-file-not-synced",
-        "tidemark.recovery.local_checkpoint.control",
-        "control_name(control.lcp_id))\n    files.sync_directory(FOLDER)",
-        "control_name(control.lcp_id))",
+        "tidemark.engine.files.firm",
+        '    files.rename(unnamed, name)\n    files.sync_directory(name.rpartition("/")[0])\n',
+        "    files.rename(unnamed, name)\n",
         "states",
     ),
     Defect(
@@ -286,8 +286,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "restart-builds-indexes-of-one-fragment",
         "tidemark.recovery.system_restart.indexes",
-        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))",
-        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments[:1]]))",
+        "index.tree.load(index.tree.merge(collect(index.tree)))",
+        "index.tree.load(index.tree.merge(collect(index.tree)[:1]))",
         "index-states",
     ),
     Defect(

@@ -182,8 +182,10 @@ def transaction_too_large(path: Path) -> object:
 
 
 def limit_exceeded(path: Path) -> object:
-    db = _store(path)
-    return [db.snapshot() for _ in range(1_000)]
+    with _store(path) as db:
+        db["item"].insert_many([(number, "x" * 20, 0) for number in range(10, 40_000)])
+        db.checkpoint()
+    return _open(path, data_memory="2 MiB")
 
 
 def read_only(path: Path) -> None:

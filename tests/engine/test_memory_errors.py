@@ -176,7 +176,8 @@ def test_memory_error_at_any_point_of_an_opening_is_typed_and_changes_nothing_th
         point = fail_at(nth, lambda files=files: open_memory(files, **OPTIONS), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
         is_before = point.is_entry or point.where.startswith("tidemark/engine/base/options.py")
-        assert is_before or isinstance(point.error, (tm.MemoryExhausted, tm.StoreFailed, type(None))), place
+        known = (tm.LimitExceeded, tm.MemoryExhausted, tm.StoreFailed, type(None))
+        assert is_before or isinstance(point.error, known), place
         has_begun |= any("/recovery/" in each for each in point.files)
         after = files.kill()  # which a file that is still open, or the lock, would not keep from being opened
         seen["same bytes" if after.snapshot() == start else "written"] += 1

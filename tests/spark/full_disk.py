@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidemark.recovery.backup import tasks as restore_room
+from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.recovery.backup.tasks import restore_fragment
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.load import directory as load_room
-from tidemark.recovery.spark.jobs import restored_task
 from tidemark.recovery.spark.load import LoadMessage, LoadWriter, make_writer
 from tidemark.recovery.spark.source import TidemarkSource
 
@@ -86,11 +87,11 @@ class FullDiskSource(TidemarkSource):
         return FullDiskWriter(writer.job, *how)
 
 
-def restored_without_room(how: tuple[int, int], task: str) -> str:
+def restored_without_room(how: tuple[int, int], task: RestoreTask) -> TaskReport:
     """A task of a restore on such a disk; how: the n-th call, bytes of a file or 0."""
     nth, size_bytes = how
     if size_bytes:
         with limited(size_bytes):
-            return restored_task(task)
+            return restore_fragment(task)
     with replaced(restore_room, "PosixFiles", lambda real: without_room(real, nth)):
-        return restored_task(task)
+        return restore_fragment(task)

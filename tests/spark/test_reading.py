@@ -205,7 +205,7 @@ REFUSED: list[tuple[dict[str, Any], type[tm.Error], str]] = [
     ({"path": "store", "table": "disk"}, tm.Unsupported, "read a backup, or these columns: id, n$"),
     ({"path": "store", "table": "numbers", "lcp": "77"}, tm.SnapshotTooOld, "is gone"),
     ({"path": "nowhere"}, tm.FileMissing, "nowhere"),
-    ({"path": "empty"}, tm.FileMissing, "neither a store nor a backup"),
+    ({"path": "empty"}, tm.FileMissing, "no store or backup"),
 ]
 
 

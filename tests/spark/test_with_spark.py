@@ -271,7 +271,6 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
 ) -> None:
     from functools import partial
 
-    from tidemark.recovery.backup.restore_task import TaskReport
     from tidemark.recovery.spark.jobs import mapped
 
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
@@ -289,7 +288,7 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
         def runner(tasks: Any, how: tuple[int, int] = how) -> Any:
             tried.update(task.kind for task in tasks)
             work = partial(full_disk.restored_without_room, how)
-            return map(TaskReport.from_json, mapped(spark, work, [task.to_json() for task in tasks]))
+            return mapped(spark, work, tasks)
 
         try:
             report = tm.restore(tmp_path / "place", tmp_path / "copy", runner=runner, processes=2, **SMALL)

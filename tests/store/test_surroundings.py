@@ -78,7 +78,7 @@ def test_opening_with_little_address_space_is_refused_or_opens_and_kills_no_proc
     outcomes = in_child(child)
     print(outcomes)
     assert outcomes[0] and not outcomes[-1], "none was refused, or all"
-    assert set(outcomes) <= {"", "MemoryExhausted", "MemoryError"}
+    assert set(outcomes) <= {"", "LimitExceeded", "MemoryExhausted", "MemoryError"}
     with tm.open(place, **SMALL) as db:
         assert rows_of(db) == expected and db.check()["is_sound"]
 

@@ -13,11 +13,13 @@ import fnmatch
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 
+T = TypeVar("T")
 OPERATIONS = (
     "create",
     "open",
@@ -156,13 +158,10 @@ class _FaultRaw(RawWrapper):
             raise OSError(rule.error, "injected")
         return rule
 
-    def create(self, name: str) -> File:
-        self._before("create", name)
-        return self.inner.create(name)
-
-    def open(self, name: str, writable: bool) -> File:
-        self._before("open", name)
-        return self.inner.open(name, writable)
+    def _call(self, operation: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
+        if operation != "unlock":  # an error there would leave the disk locked
+            self._before("size" if operation == "exists" else operation, name)
+        return function(*arguments)
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         rule = self._before("pread", file.name)
@@ -184,10 +183,6 @@ class _FaultRaw(RawWrapper):
         data = flat(buffer)[: rule.short]
         return self.inner.pwrite(file, data, offset) if data.nbytes else 0
 
-    def truncate(self, file: File, size: int) -> None:
-        self._before("truncate", file.name)
-        self.inner.truncate(file, size)
-
     def fdatasync(self, file: File) -> None:
         rule = self._strike("fdatasync", file.name)
         if rule is not None and rule.error is not None:
@@ -201,38 +196,6 @@ class _FaultRaw(RawWrapper):
             self.fail_sync(path, rule.error)
         else:
             self.inner.sync_directory(path)
-
-    def make_directory(self, path: str) -> None:
-        self._before("make_directory", path)
-        self.inner.make_directory(path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._before("rename", source)
-        self.inner.rename(source, target)
-
-    def unlink(self, name: str) -> None:
-        self._before("unlink", name)
-        self.inner.unlink(name)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        self._before("list", path)
-        return self.inner.names(path)
-
-    def size(self, file: File) -> int:
-        self._before("size", file.name)
-        return self.inner.size(file)
-
-    def size_of(self, name: str) -> int:
-        self._before("size", name)
-        return self.inner.size_of(name)
-
-    def exists(self, name: str) -> bool:
-        self._before("size", name)
-        return self.inner.exists(name)
-
-    def lock(self) -> None:
-        self._before("lock", "LOCK")
-        self.inner.lock()
 
     def close(self, file: File) -> None:
         try:

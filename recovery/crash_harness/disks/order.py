@@ -48,7 +48,7 @@ from tidemark.engine.files.layer import CheckedFiles, parent_of
 from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
 from tidemark.recovery.crash_harness.disks.order_disk import DiskOrder
 from tidemark.recovery.crash_harness.disks.order_spool import SpoolOrder
-from tidemark.recovery.crash_harness.disks.order_undo import UndoOrder, is_undo_name
+from tidemark.recovery.crash_harness.disks.order_undo import Ring, UndoOrder, is_undo_name
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE, SYSFILE_BYTES
 
@@ -130,10 +130,7 @@ class _OrderRaw(RawWrapper):
         self._states: dict[str, _FileState] = {}
         self._handles: dict[int, _FileState] = {}
         self._redo = _RedoState()
-        self._redo_bytes: dict[str, int] = {}
-        self._redo_continued: tuple[str, int] | None = None
-        # Starts of writes that are not durable yet.
-        self._redo_unsynced: set[tuple[str, int]] = set()
+        self._redo_ring = Ring("redo", is_redo_name)
         # The reach in each sysfile copy as written, and the durable reach; None until a sync of a copy is seen.
         self._reach_written: dict[str, int] = {}
         self._reach: int | None = None
@@ -178,7 +175,7 @@ class _OrderRaw(RawWrapper):
         self._undo.begun(file.name, offset)
 
     def _forget_sizes(self) -> None:
-        self._redo_bytes.clear()
+        self._redo_ring.sizes = {}
         self._undo.sizes = {}
 
     def _check_control(self, operation: str, name: str) -> None:
@@ -220,16 +217,13 @@ class _OrderRaw(RawWrapper):
             raise OrderViolation(f"O2: unlink of {name} while no other control file stands in for it")
 
     def _check_redo_write(self, file: File, offset: int, count: int) -> None:
-        self._measure_redo()
-        # Not a new write: the rest of one that was short or crosses into the next file, or one repeated after a signal,
-        # at the same place.
-        if (file.name, offset) != self._redo_continued and (file.name, offset) not in self._redo_unsynced:
+        ring = self._redo_ring
+        ring.measure(self.inner)
+        if ring.is_new(file.name, offset):
             unsynced = self._unsynced_redo()
             if unsynced:
                 raise OrderViolation(f"O4: REDO write at {file.name} {offset}+{count} while {unsynced[0]} is unsynced")
-        names = sorted(self._redo_bytes)
-        place = sum(self._redo_bytes[name] for name in names[: names.index(file.name)]) + offset
-        lost = self._redo.write(place, count, sum(self._redo_bytes.values()))
+        lost = self._redo.write(ring.place(file.name, offset), count, ring.capacity)
         if lost is not None:
             raise OrderViolation(f"O3: REDO write at {file.name} {offset}+{count} over LSN {lost}, which no cut freed")
 
@@ -240,21 +234,6 @@ class _OrderRaw(RawWrapper):
             return
         if end > self._reach:
             raise OrderViolation(f"O8: REDO write at {file.name} {offset} ends at LSN {end}, past {self._reach}")
-
-    def _redo_written(self, file: File, offset: int, done: int, is_short: bool) -> None:
-        self._redo_unsynced.add((file.name, offset))
-        end = offset + done
-        if end < self._redo_bytes.get(file.name, 0):
-            self._redo_continued = (file.name, end) if is_short else None
-        else:
-            names = sorted(self._redo_bytes)
-            self._redo_continued = (names[(names.index(file.name) + 1) % len(names)], 0) if names else None
-
-    def _measure_redo(self) -> None:
-        if not self._redo_bytes:
-            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if is_redo_name(f"redo/{leaf}")]
-            # Assign all sizes at once: a signal may interrupt any of these calls.
-            self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
     def create(self, name: str) -> File:
         with self._mutex:
@@ -295,8 +274,9 @@ class _OrderRaw(RawWrapper):
                 self._check_redo_write(file, offset, count)
                 self._check_reach(file, offset, view)
                 self._check_spool(self._spool.redo_fault(view, self._is_durable))
+                self._redo_ring.begun(file.name, offset)
             elif is_redo:
-                self._redo_bytes.clear()
+                self._redo_ring.sizes = {}
             is_undo = is_undo_name(file.name) and offset + count <= self.inner.size(file)
             if is_undo:
                 self._check_undo_write(file, offset, view)
@@ -304,17 +284,9 @@ class _OrderRaw(RawWrapper):
             if fault:
                 raise OrderViolation(fault)
             state.writes += 1
-        try:
-            done = self.inner.pwrite(file, buffer, offset)
-        except BaseException:
-            if is_log:
-                # It is unknown how much was written; after a signal the same bytes go to the same place again.
-                self._redo_unsynced.add((file.name, offset))
-            raise
-        if is_log:
-            self._redo_written(file, offset, done, done < count)
-        elif is_undo:
-            self._undo.written(file.name, offset, done, done < count)
+        done = self.inner.pwrite(file, buffer, offset)
+        if is_log or is_undo:
+            (self._redo_ring if is_log else self._undo).written(file.name, offset, done, done < count)
         with self._mutex:
             state.writes += 1
             self._disk.landed(file.name, view)
@@ -342,8 +314,8 @@ class _OrderRaw(RawWrapper):
             self._disk.synced(file.name)
             self._reach = self._reach_written.get(file.name, self._reach)
             # A group across two files is repeated whole after a signal, so both places count until both are durable.
-            if self._redo_unsynced and not self._unsynced_redo():
-                self._redo_unsynced.clear()
+            if self._redo_ring.is_pending and not self._unsynced_redo():
+                self._redo_ring.synced()
             if is_undo_name(file.name) and not self._unsynced_undo():
                 self._undo.synced()
 
@@ -419,7 +391,7 @@ class _OrderRaw(RawWrapper):
                     raise OrderViolation(f"O5: ack {values} while {unsynced[0]} is unsynced")
             elif kind == "cut":
                 self._check_cut()
-                self._redo.cut(int(values["lsn"]), sum(self._redo_bytes.values()))
+                self._redo.cut(int(values["lsn"]), self._redo_ring.capacity)
             elif kind == "undo_durable":
                 if not self._unsynced_undo():
                     self._disk.durable(int(values["lsn"]))
@@ -437,4 +409,4 @@ class _OrderRaw(RawWrapper):
             if _CONTROL.fullmatch(name) and not self._is_durable(name):
                 raise OrderViolation(f"O2: cut of the log before {name} is durable in content and entry")
         if self.inner.exists("redo"):
-            self._measure_redo()
+            self._redo_ring.measure(self.inner)

@@ -9,14 +9,18 @@ from __future__ import annotations
 import errno
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFiles
+
+T = TypeVar("T")
+# The second argument of a call, as a field of its event.
+_FIELDS = (("truncate", "length"), ("rename", "target"))
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,8 @@ class _TraceRaw(RawWrapper):
         with self._mutex:
             self.events.append(Event(len(self.events) + 1, operation, name, **fields))
 
-    def _run(self, operation: str, name: str, function: Any, *arguments: Any, **fields: Any) -> Any:
+    def _call(self, operation: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
+        fields = {field: arguments[1] for kind, field in _FIELDS if kind == operation}
         # Recorded after it has returned: the record is the order in which the disk finished.
         try:
             result = function(*arguments)
@@ -153,14 +158,6 @@ class _TraceRaw(RawWrapper):
             raise
         self._record(operation, name, **fields)
         return result
-
-    def create(self, name: str) -> File:
-        file: File = self._run("create", name, self.inner.create, name)
-        return file
-
-    def open(self, name: str, writable: bool) -> File:
-        file: File = self._run("open", name, self.inner.open, name, writable)
-        return file
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         try:
@@ -183,12 +180,6 @@ class _TraceRaw(RawWrapper):
         self._record("pwrite", file.name, offset=offset, length=done, digest=_digest(data), data=data)
         return done
 
-    def truncate(self, file: File, size: int) -> None:
-        self._run("truncate", file.name, self.inner.truncate, file, size, length=size)
-
-    def fdatasync(self, file: File) -> None:
-        self._run("fdatasync", file.name, self.inner.fdatasync, file)
-
     def fail_sync(self, target: File | str, error_number: int) -> None:
         name = target if isinstance(target, str) else target.name
         operation = "sync_directory" if isinstance(target, str) else "fdatasync"
@@ -200,43 +191,6 @@ class _TraceRaw(RawWrapper):
             raise
         finally:
             self._record(operation, name, error=error)
-
-    def sync_directory(self, path: str) -> None:
-        self._run("sync_directory", path, self.inner.sync_directory, path)
-
-    def make_directory(self, path: str) -> None:
-        self._run("make_directory", path, self.inner.make_directory, path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._run("rename", source, self.inner.rename, source, target, target=target)
-
-    def unlink(self, name: str) -> None:
-        self._run("unlink", name, self.inner.unlink, name)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        names: tuple[str, ...] = self._run("list", path, self.inner.names, path)
-        return names
-
-    def size(self, file: File) -> int:
-        size: int = self._run("size", file.name, self.inner.size, file)
-        return size
-
-    def size_of(self, name: str) -> int:
-        size: int = self._run("size", name, self.inner.size_of, name)
-        return size
-
-    def exists(self, name: str) -> bool:
-        found: bool = self._run("exists", name, self.inner.exists, name)
-        return found
-
-    def lock(self) -> None:
-        self._run("lock", "LOCK", self.inner.lock)
-
-    def unlock(self) -> None:
-        self._run("unlock", "LOCK", self.inner.unlock)
-
-    def close(self, file: File) -> None:
-        self._run("close", file.name, self.inner.close, file)
 
     def mark(self, kind: str, values: dict[str, Any]) -> None:
         self._record("mark", kind, values=dict(values))

@@ -6,23 +6,29 @@ translation and the latch of `CheckedFiles` are always above them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import Buffer, File, RawFiles
 
+T = TypeVar("T")
+
 
 class RawWrapper:
-    """Every call of `RawFiles`, passed on to `inner`."""
+    """Every call of `RawFiles`, passed on to `inner`; most of them through `_call`, which a subclass may override."""
 
     def __init__(self, inner: RawFiles) -> None:
         self.inner = inner
 
+    def _call(self, operation: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
+
     def create(self, name: str) -> File:
-        return self.inner.create(name)
+        return self._call("create", name, self.inner.create, name)
 
     def open(self, name: str, writable: bool) -> File:
-        return self.inner.open(name, writable)
+        return self._call("open", name, self.inner.open, name, writable)
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         return self.inner.pread_into(file, view, offset)
@@ -31,22 +37,22 @@ class RawWrapper:
         return self.inner.pwrite(file, buffer, offset)
 
     def truncate(self, file: File, size: int) -> None:
-        self.inner.truncate(file, size)
+        self._call("truncate", file.name, self.inner.truncate, file, size)
 
     def fdatasync(self, file: File) -> None:
-        self.inner.fdatasync(file)
+        self._call("fdatasync", file.name, self.inner.fdatasync, file)
 
     def sync_directory(self, path: str) -> None:
-        self.inner.sync_directory(path)
+        self._call("sync_directory", path, self.inner.sync_directory, path)
 
     def make_directory(self, path: str) -> None:
-        self.inner.make_directory(path)
+        self._call("make_directory", path, self.inner.make_directory, path)
 
     def rename(self, source: str, target: str) -> None:
-        self.inner.rename(source, target)
+        self._call("rename", source, self.inner.rename, source, target)
 
     def unlink(self, name: str) -> None:
-        self.inner.unlink(name)
+        self._call("unlink", name, self.inner.unlink, name)
 
     def unlink_unpinned(self, name: str) -> bool:
         self.unlink(name)  # through the wrapper: disks in memory have no readers other than the store
@@ -56,31 +62,31 @@ class RawWrapper:
         return False
 
     def names(self, path: str) -> tuple[str, ...]:
-        return self.inner.names(path)
+        return self._call("list", path, self.inner.names, path)
 
     def size(self, file: File) -> int:
-        return self.inner.size(file)
+        return self._call("size", file.name, self.inner.size, file)
 
     def size_of(self, name: str) -> int:
-        return self.inner.size_of(name)
+        return self._call("size", name, self.inner.size_of, name)
 
     def exists(self, name: str) -> bool:
-        return self.inner.exists(name)
+        return self._call("exists", name, self.inner.exists, name)
 
     def lock(self) -> None:
-        self.inner.lock()
+        self._call("lock", "LOCK", self.inner.lock)
 
     def unlock(self) -> None:
-        self.inner.unlock()
+        self._call("unlock", "LOCK", self.inner.unlock)
+
+    def close(self, file: File) -> None:
+        self._call("close", file.name, self.inner.close, file)
 
     def check_place(self) -> None:
         self.inner.check_place()
 
     def free_bytes(self) -> int | None:
         return self.inner.free_bytes()
-
-    def close(self, file: File) -> None:
-        self.inner.close(file)
 
     def close_directories(self) -> None:
         self.inner.close_directories()
