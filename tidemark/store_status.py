@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.base.ids import TXID_COUNTER_MAX
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
 from tidemark.engine.disk.matrix_layout import (
@@ -44,7 +45,12 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         },
         "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
         "log": store.log.counters(),
-        "lcp": {"completed": lcp.completed, "abandoned": lcp.abandoned, "next_id": lcp.next_id},
+        "lcp": {
+            "completed": lcp.completed,
+            "abandoned": lcp.abandoned,
+            "next_id": lcp.next_id,
+            "running": None if lcp.progress is None else dict(zip(("rows", "of"), lcp.progress, strict=True)),
+        },
         "disk": store.disk.counters(),
         "locks": store.locks.counters(),
         "memory": {
@@ -59,7 +65,10 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             for table in list(store.tables.values())
         },
         "tablespaces": store.space.counters(),
-        "transactions": {"open": len(store.locks.by_slot)},
+        "transactions": {
+            "open": len(store.locks.by_slot),
+            "begun": store.txid_limit() - 1 & TXID_COUNTER_MAX,  # in this opening, and at its primary
+        },
         "spool": store.spools.counters(),
     }
 
