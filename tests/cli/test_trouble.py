@@ -21,12 +21,9 @@ from tests.cli.test_help import LEAVES
 from tests.other_user import write_secret
 from tidemark.cli.commands import commands
 
-GROUP = "--group 1=127.0.0.1:1 --secret-file {secret}"
 # Each command with a store, a place of backups, a new directory, a file of rows, and a secret.
 LINES = {
-    "arbitrator": f"arbitrator {{new}} {GROUP},arbitrator=127.0.0.1:0 --new-group".replace(
-        "1:1 --secret-file {secret},arbitrator=127.0.0.1:0", "1:1,arbitrator=127.0.0.1:0 --secret-file {secret}"
-    ),
+    "arbitrator": "arbitrator {new} --group 1=127.0.0.1:1,arbitrator=127.0.0.1:2 --secret-file {secret} --new-group",
     "archive": "archive {store} {place}",
     "backup make": "backup {store} {place}",
     "backup list": "backup list {place}",
@@ -42,7 +39,7 @@ LINES = {
     "init": "init {new} -o redo_log=4MiB",
     "load": "load {store} test.account {rows}",
     "log": "log {store} --redo",
-    "node": f"node {{new}} --node 1 {GROUP} --found",
+    "node": "node {new} --node 1 --group 1=127.0.0.1:1 --secret-file {secret} --found",
     "partitions": "partitions {store} test.account",
     "replicate": "replicate 127.0.0.1:1 {new} --server-id 2 --secret-file {secret}",
     "report": "report {store} -o {out}.html",

@@ -211,13 +211,17 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
 
 def _reason(path: Path, error: Exception, done: int) -> str:
     """Class, file and error on one line. Rows are counted from 1 after the header; `done` rows were read before."""
-    text = " ".join(str(error).split()).replace("; nothing was inserted", "")
-    row = getattr(error, "row", None)
+    return f"{type(error).__name__}: {path}: {_told(error, getattr(error, 'row', None), done)}"
+
+
+def _told(error: Exception, row: Any, done: int = 0) -> str:
+    """The text of an error, in which the engine counts its row from 0, with rows that count from 1."""
+    text = " ".join(str(error).split())
+    text = re.sub("; nothing was (inserted|loaded)", "", text)
     if isinstance(row, int):
         text = re.sub(rf"\brow {row}\b", f"row {done + row + 1:,}", text, count=1)
     # pyarrow counts the header of a CSV file as a row.
-    text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
-    return f"{type(error).__name__}: {path}: {text}"
+    return re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
 
 
 def _refusal(error: tm.LoadRefused) -> str:
@@ -227,8 +231,8 @@ def _refusal(error: tm.LoadRefused) -> str:
     for each in examples[:SHOWN_ROWS]:
         values = ", ".join(f"{name}={value}" for name, value in each["values"].items())
         shown.append(f"({values})")
-    text = " ".join(f"{error.message}; rows: {' '.join(shown)}".split())
-    return f"{type(error).__name__}: {text}"
+    text = _told(error, examples[0].get("row") if examples else None)
+    return " ".join(f"{type(error).__name__}: {text}; rows: {' '.join(shown)}; no rows were loaded".split())
 
 
 class _Loading:
@@ -273,9 +277,11 @@ class _Loading:
         from tidemark.load_calls import WRITTEN
         from tidemark.sources import open_source
 
+        where = paths[0]
         try:
-            for path in paths:
-                self._check_columns(open_source(path, self._definition))
+            for where in paths:
+                self._check_columns(open_source(where, self._definition))
+            where = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files, whose rows are counted together")
             with bar(self._definition.name, None) as advance:
                 done = 0
 
@@ -290,9 +296,7 @@ class _Loading:
         except tm.LoadRefused as error:
             raise click.ClickException(_refusal(error)) from error
         except (tm.Error, pa.ArrowException, OSError) as error:
-            raise click.ClickException(
-                f"{type(error).__name__}: {' '.join(str(error).split())}; no rows were loaded"
-            ) from error
+            raise click.ClickException(f"{_reason(where, error, 0)}; no rows were loaded") from error
 
     def _check_columns(self, source: Source) -> None:
         known = [column.name for column in self._definition.columns]
