@@ -12,178 +12,202 @@ from typing import TYPE_CHECKING, Any
 # First: it refuses an interpreter on which the store cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
-from tidemark.database import Database
-from tidemark.engine.base.errors import (
-    BackupDamaged,
-    BinlogDamaged,
-    BinlogOverloaded,
-    CallMemoryExhausted,
-    CatalogDamaged,
-    CheckpointMemoryExhausted,
-    CommitInterrupted,
-    CommitOnFailedStore,
-    CommitUnanswered,
-    Damaged,
-    Deadlock,
-    DuplicateKey,
-    EpochGap,
-    Error,
-    FileMissing,
-    FileTruncated,
-    ForeignFile,
-    ForkedHandle,
-    FrameRejected,
-    Incompatible,
-    IndexExists,
-    InvalidName,
-    InvariantBroken,
-    IoFailed,
-    LcpDamaged,
-    LimitExceeded,
-    LoadDamaged,
-    LoadEnded,
-    LoadRefused,
-    Locked,
-    LockTimeout,
-    MemoryExhausted,
-    NoPartition,
-    NoSuchColumn,
-    NoSuchIndex,
-    NoSuchPartition,
-    NoSuchTable,
-    NoSuchTablespace,
-    NotNullViolation,
-    NotPrimary,
-    OutcomeUnknown,
-    PageDamaged,
-    PeerError,
-    PeerRefused,
-    PeerTimeout,
-    PeerUnauthenticated,
-    PeerUnproved,
-    PeerVersion,
-    PositionLost,
-    PrimaryLost,
-    ProgramFailed,
-    ProgramInvalid,
-    ReadOnly,
-    RedoDamaged,
-    RedoOverloaded,
-    Rejected,
-    RestoreUnfinished,
-    Retryable,
-    RowNotFound,
-    RowTooLarge,
-    SchemaInvalid,
-    SnapshotClosed,
-    SnapshotTooOld,
-    SpoolDamaged,
-    StorageFull,
-    StoreClosed,
-    StoreFailed,
-    SyncFailed,
-    SysfileDamaged,
-    TableExists,
-    TablespaceExists,
-    TablespaceInUse,
-    TooManyFiles,
-    TransactionEnded,
-    TransactionTooLarge,
-    TypeMismatch,
-    UndoDamaged,
-    Unsupported,
-    ValueOutOfRange,
-    VersionTooNew,
-    VersionTooOld,
-    ViewDamaged,
-    WrongThread,
-)
-from tidemark.engine.base.options import Options
-from tidemark.engine.files.private_files import read_secret
-from tidemark.engine.programs.expressions import Expression, col
-from tidemark.engine.programs.interpreter import Assembler, Program
-from tidemark.engine.rows.row import Row
-from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.partition import (
-    MAXVALUE,
-    HashPartition,
-    KeyPartition,
-    LinearHash,
-    ListPartition,
-    Partition,
-    RangePartition,
-)
-from tidemark.engine.schema.types import (
-    Blob,
-    Bool,
-    Date,
-    DateTime,
-    Decimal,
-    Enum,
-    Float32,
-    Float64,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Text,
-    Time,
-    Timestamp,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-)
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from tidemark.handles import TableHandle
-from tidemark.opening import open_or_attach as open
-from tidemark.read_only import ReadOnlyDatabase
-from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
-from tidemark.session import Transaction
-from tidemark.snapshot import Snapshot, SnapshotTable
-from tidemark.typed_rows import TypedTable
-
 if TYPE_CHECKING:
     from tidemark.backup import restore
     from tidemark.comparison import diff, repair
+    from tidemark.database import Database
+    from tidemark.engine.base.errors import (
+        BackupDamaged,
+        BinlogDamaged,
+        BinlogOverloaded,
+        CallMemoryExhausted,
+        CatalogDamaged,
+        CheckpointMemoryExhausted,
+        CommitInterrupted,
+        CommitOnFailedStore,
+        CommitUnanswered,
+        Damaged,
+        Deadlock,
+        DuplicateKey,
+        EpochGap,
+        Error,
+        FileMissing,
+        FileTruncated,
+        ForeignFile,
+        ForkedHandle,
+        FrameRejected,
+        Incompatible,
+        IndexExists,
+        InvalidName,
+        InvariantBroken,
+        IoFailed,
+        LcpDamaged,
+        LimitExceeded,
+        LoadDamaged,
+        LoadEnded,
+        LoadRefused,
+        Locked,
+        LockTimeout,
+        MemoryExhausted,
+        NoPartition,
+        NoSuchColumn,
+        NoSuchIndex,
+        NoSuchPartition,
+        NoSuchTable,
+        NoSuchTablespace,
+        NotNullViolation,
+        NotPrimary,
+        OutcomeUnknown,
+        PageDamaged,
+        PeerError,
+        PeerRefused,
+        PeerTimeout,
+        PeerUnauthenticated,
+        PeerUnproved,
+        PeerVersion,
+        PositionLost,
+        PrimaryLost,
+        ProgramFailed,
+        ProgramInvalid,
+        ReadOnly,
+        RedoDamaged,
+        RedoOverloaded,
+        Rejected,
+        RestoreUnfinished,
+        Retryable,
+        RowNotFound,
+        RowTooLarge,
+        SchemaInvalid,
+        SnapshotClosed,
+        SnapshotTooOld,
+        SpoolDamaged,
+        StorageFull,
+        StoreClosed,
+        StoreFailed,
+        SyncFailed,
+        SysfileDamaged,
+        TableExists,
+        TablespaceExists,
+        TablespaceInUse,
+        TooManyFiles,
+        TransactionEnded,
+        TransactionTooLarge,
+        TypeMismatch,
+        UndoDamaged,
+        Unsupported,
+        ValueOutOfRange,
+        VersionTooNew,
+        VersionTooOld,
+        ViewDamaged,
+        WrongThread,
+    )
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.private_files import read_secret
+    from tidemark.engine.programs.expressions import Expression, col
+    from tidemark.engine.programs.interpreter import Assembler, Program
+    from tidemark.engine.rows.row import Row
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.partition import (
+        MAXVALUE,
+        HashPartition,
+        KeyPartition,
+        LinearHash,
+        ListPartition,
+        Partition,
+        RangePartition,
+    )
+    from tidemark.engine.schema.types import (
+        Blob,
+        Bool,
+        Date,
+        DateTime,
+        Decimal,
+        Enum,
+        Float32,
+        Float64,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        Text,
+        Time,
+        Timestamp,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+    )
+    from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+    from tidemark.handles import TableHandle
     from tidemark.monitoring.metrics import metrics
     from tidemark.monitoring.port import serve_metrics
     from tidemark.monitoring.tracing import opentelemetry_tracer
     from tidemark.nodes.arbitrator import Arbitrator
     from tidemark.nodes.node_group import NodeGroup
+    from tidemark.opening import open_or_attach as open
+    from tidemark.read_only import ReadOnlyDatabase
     from tidemark.remote.database import RemoteDatabase, connect
     from tidemark.remote.serving import CallServing, serve_calls
+    from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
+    from tidemark.session import Transaction
     from tidemark.sites.channel import Applied, Channel
     from tidemark.sites.serving import Serving, serve
+    from tidemark.snapshot import Snapshot, SnapshotTable
+    from tidemark.typed_rows import TypedTable
 
-# Replication and restore are imported when one of their names is first used: most programs use neither, and they take
-# as long to import as everything else.
-_LATER = {
-    "Applied": "tidemark.sites.channel",
-    "Arbitrator": "tidemark.nodes.arbitrator",
-    "CallServing": "tidemark.remote.serving",
-    "Channel": "tidemark.sites.channel",
-    "NodeGroup": "tidemark.nodes.node_group",
-    "RemoteDatabase": "tidemark.remote.database",
-    "Serving": "tidemark.sites.serving",
-    "connect": "tidemark.remote.database",
-    "diff": "tidemark.comparison",
-    "metrics": "tidemark.monitoring.metrics",
-    "opentelemetry_tracer": "tidemark.monitoring.tracing",
-    "repair": "tidemark.comparison",
-    "restore": "tidemark.backup",
-    "serve": "tidemark.sites.serving",
-    "serve_calls": "tidemark.remote.serving",
-    "serve_metrics": "tidemark.monitoring.port",
+
+# Each name is imported when it is first used, so that commands which open no store start at once. The other names of
+# `__all__` are errors.
+_HOMES = {
+    "tidemark.backup": "restore",
+    "tidemark.comparison": "diff repair",
+    "tidemark.database": "Database",
+    "tidemark.engine.base.options": "Options",
+    "tidemark.engine.files.private_files": "read_secret",
+    "tidemark.engine.programs.expressions": "Expression col",
+    "tidemark.engine.programs.interpreter": "Assembler Program",
+    "tidemark.engine.rows.row": "Row",
+    "tidemark.engine.schema.column": "Column",
+    "tidemark.engine.schema.partition": (
+        "HashPartition KeyPartition LinearHash ListPartition MAXVALUE Partition RangePartition"
+    ),
+    "tidemark.engine.schema.types": (
+        "Blob Bool Date DateTime Decimal Enum Float32 Float64 Int16 Int32 Int64 Int8 Text Time "
+        "Timestamp UInt16 UInt32 UInt64 UInt8"
+    ),
+    "tidemark.engine.schema.types_text": "Binary Char VarBinary VarChar",
+    "tidemark.handles": "TableHandle",
+    "tidemark.monitoring.metrics": "metrics",
+    "tidemark.monitoring.port": "serve_metrics",
+    "tidemark.monitoring.tracing": "opentelemetry_tracer",
+    "tidemark.nodes.arbitrator": "Arbitrator",
+    "tidemark.nodes.node_group": "NodeGroup",
+    "tidemark.opening": "open",
+    "tidemark.read_only": "ReadOnlyDatabase",
+    "tidemark.remote.database": "RemoteDatabase connect",
+    "tidemark.remote.serving": "CallServing serve_calls",
+    "tidemark.scans": "AUTHOR EPOCH FRAGMENT ROWID Scan",
+    "tidemark.session": "Transaction",
+    "tidemark.sites.channel": "Applied Channel",
+    "tidemark.sites.serving": "Serving serve",
+    "tidemark.snapshot": "Snapshot SnapshotTable",
+    "tidemark.typed_rows": "TypedTable",
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_LATER[name]), name)
+    module = import_module(_HOME.get(name, "tidemark.engine.base.errors"))
+    globals()[name] = value = getattr(module, "open_or_attach" if name == "open" else name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

@@ -330,7 +330,7 @@ def drills(
         every_seconds: The interval, above 0.
         clock: None: that of the system.
 
-    Raises: as `drill`; an error ends the schedule.
+    Raises: as `drill`; an error ends the schedule. Rejected if the interval is not above 0.
 
     Examples:
         >>> from tidemark import backup
@@ -340,6 +340,10 @@ def drills(
         True
         >>> schedule.close()
     """
+    if isinstance(every_seconds, bool) or not isinstance(every_seconds, (int, float)) or not every_seconds > 0:
+        raise Rejected(
+            f"every_seconds must be a number of seconds above 0, got {every_seconds!r}; give 86_400 for a day"
+        )
     time = SystemClock() if clock is None else clock
     due = time.monotonic()
     while True:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.archive import Archiver
-from tidemark.recovery.backup.storage import at_place, open_place
+from tidemark.recovery.backup.storage import LOCAL, at_place, open_place
 from tidemark.recovery.backup.writer import BackupWriter
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
         sysfile.geometry,
         opened.identity,
         sysfile.timeline,
-        place,
+        _absolute(place),
         opened_place,
     )
     try:
@@ -70,6 +71,13 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
 
 def same_archive(archiver: Archiver, place: Place) -> None:
     """Raises: Rejected unless the store is archived to this place."""
-    is_same = archiver.name == place if isinstance(place, tuple) else str(archiver.name) == str(place)
-    if not is_same:
+    if archiver.name != _absolute(place):
         raise Rejected(f"the store is archived to {archiver.name} until it is closed; leave the place out")
+
+
+def _absolute(place: Place) -> Place:
+    """Return a path as it is known from any working directory; other places stay as they are."""
+    if isinstance(place, tuple):
+        return place
+    name = str(place).removeprefix(LOCAL)
+    return name if "://" in name else os.path.abspath(name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.base.ids import TXID_COUNTER_MAX
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
 from tidemark.engine.disk.matrix_layout import (
@@ -49,6 +50,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             "abandoned": lcp.abandoned,
             "next_id": lcp.next_id,
             "run_seconds": lcp.run_seconds.to_dict(),
+            "running": None if lcp.progress is None else dict(zip(("rows", "of"), lcp.progress, strict=True)),
         },
         "disk": store.disk.counters(),
         "locks": store.locks.counters(),
@@ -64,7 +66,11 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             for table in list(store.tables.values())
         },
         "tablespaces": store.space.counters(),
-        "transactions": {"open": len(store.locks.by_slot), "commit_seconds": store.commit_seconds.to_dict()},
+        "transactions": {
+            "open": len(store.locks.by_slot),
+            "begun": store.txid_limit() - 1 & TXID_COUNTER_MAX,  # in this opening, and at its primary
+            "commit_seconds": store.commit_seconds.to_dict(),
+        },
         "spool": store.spools.counters(),
     }
 

@@ -86,6 +86,7 @@ class LocalCheckpoint:
         self.abandoned = 0
         self.run_seconds = Histogram(LCP_BOUNDS)
         self.last_start_lsn = 0
+        self.progress: tuple[int, int] | None = None  # of the running one: rows written, rows in all
         # Of the running checkpoint: whether there are disk columns, where its UNDO_LCP record is, the extents at its
         # start.
         self._has_disk = False
@@ -119,6 +120,7 @@ class LocalCheckpoint:
                     self._abandon(lcp_id, parts)
                 raise
         finally:
+            self.progress = None
             self._store.unpin(self)
         self.completed += 1
         self.last_start_lsn = control.start_lsn
@@ -164,6 +166,7 @@ class LocalCheckpoint:
     def write_data(self, control: Control, parts: Parts, report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
         total = self._store.arena.sum_words(list(parts.values()), F_ROWS)
+        self.progress = (0, total)
         span = new_span()
         place = (lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
@@ -175,6 +178,7 @@ class LocalCheckpoint:
                 control.fragments[part] = sizes
                 report.rows += sizes[0]
                 report.size_bytes += sizes[2]
+                self.progress = (report.rows, total)
                 if progress is not None:
                     progress(report.rows, total, "rows")
             self.drain(copies, report)

@@ -10,6 +10,8 @@ from tidemark.replication.settings.pattern import matches
 
 SCHEME = "mysql"
 PORT = 3306
+# Where replication begins the first time: at the end of the binlog, or with a copy of the tables.
+CURRENT, COPY = "current", "copy"
 # A server's own databases, some of them virtual.
 SERVER_DATABASES = frozenset(("mysql", "sys", "information_schema", "performance_schema"))
 

@@ -22,7 +22,7 @@ from tidemark.engine.base.errors import (
     TableExists,
 )
 from tidemark.replication.ingest import copy, standing
-from tidemark.replication.ingest.address import Address, Filter
+from tidemark.replication.ingest.address import COPY, CURRENT, Address, Filter
 from tidemark.replication.ingest.applier import Applier
 from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
 from tidemark.replication.ingest.client import BinlogStream, Client, TableChanged
@@ -39,7 +39,6 @@ _log = logging.getLogger("tidemark.ingest")
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 30.0
 # Where to begin with a source that is new to the store: at the present end of its binlog, or with a copy of all tables.
-CURRENT, COPY = "current", "copy"
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,19 @@ def test_store_with_the_option_archives_itself_by_time(tmp_path: Path, monkeypat
         assert content(copy_of) == want
 
 
+def test_place_of_an_archive_is_the_same_however_it_is_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: places were compared as text, so the store refused its own archive under a relative path."""
+    monkeypatch.chdir(tmp_path)
+    with tm.open("store", background=False, **ROOM) as db:
+        db.archive("place")
+        for same in ("./place", tmp_path / "place", f"file://{tmp_path}/place", f"{tmp_path}/other/../place"):
+            assert db.archive(same)["place"] == str(tmp_path / "place")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with pytest.raises(tm.Rejected, match="leave the place out"):
+            db.archive("place")
+
+
 def test_closed_store_has_archived_everything_and_goes_on_without_a_gap(tmp_path: Path) -> None:
     for turn in range(3):
         with tm.open(tmp_path / "store", background=False, archive=str(tmp_path / "place"), **ROOM) as db:

@@ -44,6 +44,14 @@ def test_drills_come_at_their_times_and_end_with_the_first_that_fails(
     assert [round(each) for each in times] == [0, 60, 180, 240]  # the multiple that was missed is left out
 
 
+@pytest.mark.parametrize("wrong", [0, -1, True, float("nan"), "1h"])
+def test_interval_that_is_not_above_0_is_refused_before_a_drill(wrong: Any, tmp_path: Path) -> None:
+    """Story: an interval of 0 divided by zero, after the first drill."""
+    with pytest.raises(tm.Rejected, match="every_seconds must be"):
+        next(drills(tmp_path / "none", tmp_path / "scratch", wrong))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_drill_that_finds_a_problem_is_the_last(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark.backup.check_store", lambda *_, **__: {"is_sound": False, "problems": ["planted"]})
     reports = list(drills(place, tmp_path / "scratch", 60, clock=ManualClock(), **ROOM))

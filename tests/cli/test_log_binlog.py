@@ -124,18 +124,21 @@ def test_end_within_an_event_of_the_file_in_use_is_no_damage_but_anywhere_else_i
 
 
 def test_relay_logs_are_shown_by_channel_with_the_positions_of_the_source(store: Path) -> None:
+    """Story: the command looked into a folder of each channel. The relay logs are in one, by names of channels."""
     for channel in ("east", "west"):
-        write(store, f"relay/{channel}", "relay")
-    moved = store / "relay" / "west" / "relay.000001"
+        write(store, "relay", channel)
+    moved = store / "relay" / "west.000001"
     assert {each["channel"] for each in json_lines("log", store, "--relay")} == {"east", "west"}
     west = json_lines("log", store, "--relay", "--channel", "west")
-    assert {each["channel"] for each in west} == {"west"} and west[0]["file"] == "relay.000001"
-    assert "2 channels" in refused("log", store, "--relay", "--file", "relay.000001")
+    assert {each["channel"] for each in west} == {"west"} and west[0]["file"] == "west.000001"
+    assert json_lines("log", store, "--relay", "--file", "west.000001") == [
+        each for each in west if each["file"] == "west.000001"
+    ]
     # Bytes of a source are at other positions in a relay file, and contain their original positions.
     octets = moved.read_bytes()
     begin = west[2]["position"]
     moved.write_bytes(octets[:begin] + octets[begin : west[3]["end_position"]] * 2 + octets[begin:])
-    again = json_lines("log", store, "--relay", "--channel", "west", "--file", "relay.000001")
+    again = json_lines("log", store, "--relay", "--channel", "west", "--file", "west.000001")
     assert [each["end_position"] for each in again[2:4]] == [each["end_position"] for each in again[4:6]]
     assert again[4]["position"] == again[3]["end_position"]
     shutil.rmtree(store / "relay")

@@ -296,6 +296,38 @@ def test_table_made_from_parquet_has_its_columns(store: Path, tmp_path: Path) ->
         assert db["test.made"]["a"].price == decimal.Decimal("1.50")
 
 
+def test_rows_of_every_kind_of_load_count_from_1(store: Path, tmp_path: Path) -> None:
+    """Story: `load --bulk` counted rows from 0, and the header of a CSV file as a row; other loads did not."""
+    first, bad, null = (tmp_path / name for name in ("first.csv", "bad.csv", "null.csv"))
+    first.write_text("id,owner\n100,a\n101,b\n")
+    bad.write_text("id,owner\n200,a\nx,b\n")
+    null.write_text("id,owner\n300,a\n301,\n,c\n")
+    for more in ((), ("--bulk",), ("--batch-rows", 1)):
+        text = refused("load", store, "test.account", bad, *more)
+        assert "bad.csv" in text and "row 2:" in text
+        text = refused("load", store, "test.account", null, *more)
+        assert "null.csv" in text and "row 3 is not nullable" in text
+    text = refused("load", store, "test.account", first, null, "--bulk")
+    assert "2 files, whose rows are counted together" in text and "row 5 is not nullable" in text
+
+
+def test_load_makes_the_store_too_but_not_for_a_file_that_makes_no_table(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("id,name\n1,pen\n2,cup\n")
+    missing, empty = tmp_path / "missing", tmp_path / "empty"
+    empty.mkdir()
+    assert "no column 'key'" in refused("load", missing, "item", tmp_path / "items.csv", "--create", "--key", "key")
+    assert run("load", missing, "item", tmp_path / "items.csv").exit_code == 2
+    assert not missing.exists()
+    for place in (missing, empty):
+        report = document("load", place, "test.item", tmp_path / "items.csv", "--create", "--key", "id")
+        assert report["rows"] == 2
+        assert json_lines("scan", place, "test.item") == [{"id": 1, "name": "pen"}, {"id": 2, "name": "cup"}]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    text = refused("load", tmp_path / "mine", "test.item", tmp_path / "items.csv", "--create", "--key", "id")
+    assert "ForeignFile" in text and [each.name for each in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
 def test_columns_made_from_a_tables_own_arrow_schema_hold_the_same_values() -> None:
     definition = TableDefinition(0, 1, "t", tuple(EVERY_TYPE), ("id",))
     made = {each.name: each for each in columns_from_arrow(arrow_schema(definition), ["id"])}

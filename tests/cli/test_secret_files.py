@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import tidemark as tm
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder, write_secret
-from tidemark.cli import channel_commands, mysql_commands, node_commands
+from tidemark.cli import channel_commands, mysql_commands
 from tidemark.cli.commands import commands
 from tidemark.engine.files.private_files import SECRET_BYTES_MAX, check_secret_file
 
@@ -134,8 +134,8 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(channel_commands.tm, "serve", stop)
     monkeypatch.setattr(channel_commands.tm, "Channel", stop, raising=False)
     monkeypatch.setattr(mysql_commands, "parse_address", stop)
-    monkeypatch.setattr(node_commands, "NodeGroup", stop)
-    monkeypatch.setattr(node_commands, "Arbitrator", stop)
+    monkeypatch.setattr(tm, "NodeGroup", stop)
+    monkeypatch.setattr(tm, "Arbitrator", stop)
     tm.open("store", data_memory="16 MiB", redo_log="1 MiB", background=False).close()
     return found
 

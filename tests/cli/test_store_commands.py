@@ -33,6 +33,34 @@ def test_help_lists_every_command_on_one_whole_line() -> None:
     assert all(text.endswith(".") and not text.endswith("...") for text in listed.values())
 
 
+def test_init_makes_a_store_with_its_options_once(tmp_path: Path) -> None:
+    place = tmp_path / "shop"
+    sizes = [
+        "-o",
+        "redo_log=4 MiB",
+        "-o",
+        "data_memory=64 MiB",
+        "-o",
+        "checkpoint_log_share=0.2",
+        "-o",
+        "undo_filter=off",
+    ]
+    made = document("init", place, *sizes)
+    assert document("info", place)["store"]["id"] == made["id"]
+    assert document("info", place)["options"]["redo_log"] == "4092 KiB"
+    before = contents(place)
+    assert "has a store already" in refused("init", place)
+    assert contents(place) == before
+    for wrong, said in (
+        ("redo_lag=1 MiB", "did you mean redo_log"),
+        ("redo_log=1", "give "),
+        ("server_id=0x", "give 0 to"),
+    ):
+        assert said in refused("init", tmp_path / "none", "-o", wrong)
+    assert run("init", tmp_path / "none", "-o", "redo_log").exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
 def test_info_tells_what_the_files_hold_and_changes_none(store: Path) -> None:
     before = contents(store)
     found = document("info", store)

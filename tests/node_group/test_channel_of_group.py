@@ -19,7 +19,6 @@ from tests.node_group.test_binlogs import LOGGED, do, rows, said
 from tests.other_user import write_secret
 from tests.ports import free_ports
 from tests.waiting import wait_until
-from tidemark.cli import node_commands
 from tidemark.cli.commands import commands
 from tidemark.engine.base.clock import SystemClock
 from tidemark.nodes.node_channel import NodeChannel
@@ -291,7 +290,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tup
         seen.update(given)
         raise tm.Rejected("seen")
 
-    monkeypatch.setattr(node_commands, "NodeGroup", made)
+    monkeypatch.setattr(tm, "NodeGroup", made)
     write_secret(folder / "secret", SECRET)
     write_secret(folder / "other", b"the secret of the source, a long one\n")
     own = ["node", str(folder / "1"), "--node", "1", "--group", "1=127.0.0.1:1"]

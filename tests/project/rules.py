@@ -139,7 +139,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyarrow.PyExtensionType": (),
     "runpy": (),
     # Modules by their names: of this tree, and the program a command line of the harness names.
-    "importlib.import_module": ("tidemark.engine.jit.kernel", "tidemark.recovery.crash_harness.", "tidemark"),
+    "importlib.import_module": (
+        *("tidemark.engine.jit.kernel", "tidemark.recovery.crash_harness.", "tidemark", "tidemark.cli.commands"),
+    ),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
     "multiprocessing": ("tidemark.engine.jit.__main__", "tidemark.recovery.crash_harness."),
     "concurrent.futures.ProcessPoolExecutor": (),
@@ -154,7 +156,8 @@ DISK_DOORS = frozenset(
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
     "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
-    " path.join path.basename path.dirname path.split path.splitext path.normpath path.isabs path.commonpath".split()
+    " path.join path.abspath path.basename path.dirname path.split path.splitext path.normpath path.isabs"
+    " path.commonpath".split()
 )
 # Private names of the standard library: threads that take turns stand in for CPython's own.
 PRIVATE_PLACES: dict[str, frozenset[str]] = {

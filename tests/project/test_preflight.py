@@ -48,6 +48,14 @@ def test_every_error_class_is_public() -> None:
     assert all(getattr(tidemark, name) is getattr(errors, name) for name in classes)
 
 
+def test_every_public_name_is_found_at_its_home() -> None:
+    for name in tidemark.__all__:
+        assert getattr(tidemark, name) is not None
+    assert set(tidemark.__all__) <= set(dir(tidemark))
+    with pytest.raises(AttributeError, match="has no attribute 'opem'"):
+        _ = tidemark.opem
+
+
 def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -> None:
     """Story: rooms that only replicating or restored stores need were imported at every start, and made it a third
     longer.

@@ -12,6 +12,7 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     counted,
+    example,
     json_option,
     memory_option,
     one_line,
@@ -73,14 +74,18 @@ def _time(wall_us: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall_us)).isoformat(timespec="seconds")
 
 
-@click.group("backup", cls=_Group, short_help="Back a store up; list, verify, prune and try backups.")
+@click.group("backup", cls=_Group, epilog=example("tidemark backup shop backups", "tidemark backup verify backups"))
 def backup() -> None:
     """Back up a store while writers continue: tidemark backup STORE PLACE. PLACE is a path or a URI that pyarrow
     knows.
     """
 
 
-@backup.command("make", short_help="Back a store up (what `backup STORE PLACE` does).")
+@backup.command(
+    "make",
+    short_help="Back a store up (what `backup STORE PLACE` does).",
+    epilog=example("tidemark backup shop backups", "tidemark backup shop backups --incremental"),
+)
 @click.argument("store", type=_STORE)
 @_place
 @click.option("--incremental", is_flag=True, help="Back up only what changed since the newest backup there.")
@@ -108,7 +113,7 @@ def _made_lines(report: dict[str, Any]) -> Iterator[str]:
     )
 
 
-@backup.command("list", short_help="The backups of a place.")
+@backup.command("list", short_help="The backups of a place.", epilog=example("tidemark backup list backups"))
 @_place
 @json_option
 @one_line
@@ -144,7 +149,11 @@ def _list_lines(found: dict[str, Any]) -> Iterator[str]:
     yield from (f"note: backup {number} was not finished" for number in found["unfinished"])
 
 
-@backup.command("verify", short_help="Read every byte of the backups of a place.")
+@backup.command(
+    "verify",
+    short_help="Read every byte of the backups of a place.",
+    epilog=example("tidemark backup verify backups --number 3"),
+)
 @_place
 @_number
 @json_option
@@ -167,7 +176,11 @@ def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"{verdict_of(report)}: {', '.join(counts)}, {counted(report['size_bytes'], 'byte')}"
 
 
-@backup.command("prune", short_help="Keep the newest backups and all they need.")
+@backup.command(
+    "prune",
+    short_help="Keep the newest backups and all they need.",
+    epilog=example("tidemark backup prune backups --keep 7"),
+)
 @_place
 @click.option("--keep", type=click.IntRange(min=1), required=True, help="Number of backups to keep.")
 @json_option
@@ -180,7 +193,11 @@ def prune_place(place: str, keep: int, as_json: bool) -> None:
     say(report, as_json, lambda: tree_lines(report))
 
 
-@backup.command("drill", short_help="Restore into a scratch directory, verify, and clear it.")
+@backup.command(
+    "drill",
+    short_help="Restore into a scratch directory, verify, and clear it.",
+    epilog=example("tidemark backup drill backups scratch --every 1d"),
+)
 @_place
 @_scratch
 @_until
@@ -226,7 +243,7 @@ def seconds_of(text: str) -> float:
     return float(int(number) * _UNITS[unit])
 
 
-@click.command(short_help="Copy the log of closed epochs to a place of backups.")
+@click.command(epilog=example("tidemark archive shop backups"))
 @click.argument("store", type=_STORE)
 @_place
 @memory_option
@@ -244,7 +261,13 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
     say(report, as_json, lambda: tree_lines(report))
 
 
-@click.command(short_help="Restore a store from a backup, to its end, an epoch or a time.")
+@click.command(
+    epilog=example(
+        "tidemark restore backups restored",
+        "tidemark restore backups restored --until 2026-11-21T22:05:00",
+        "tidemark restore backups --plan",
+    )
+)
 @_place
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @_until

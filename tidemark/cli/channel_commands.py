@@ -14,51 +14,36 @@ import click
 
 import tidemark as tm
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
-from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
+from tidemark.cli.output import (
+    bar,
+    check_exists,
+    example,
+    json_option,
+    memory_option,
+    one_line,
+    options_given,
+    options_of,
+    reported,
+    say,
+    to_json,
+    tree_lines,
+)
 from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_told
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.recovery.system_restart.place import no_store
-from tidemark.recovery.system_restart.sysfile import NAMES
-from tidemark.replication.ingest.ingest import COPY
-from tidemark.replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
-from tidemark.replication.wire.handshake import KEY_BYTES_MIN
+from tidemark.replication.ingest.address import COPY
+from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
     from tidemark.sites.channel import Channel
 
 POLL_SECONDS = 0.05
 _server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Id of this site.")
-_given = click.option(
-    "-o",
-    "--option",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An option of replication, of the store or of the channel.",
-)
-
-
-def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (options of the store, options of the channel)."""
-    store: dict[str, Any] = {}
-    channel: dict[str, Any] = {}
-    for each in given:
-        name, equals, text = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
-        (store if name in OF_STORE else channel)[name] = parse_text(name, text)
-    return store, channel
+_given = options_given("An option of replication, of the store or of the channel.")
 
 
 def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: bool = False) -> tm.Database:
     if not create:
-        files = PosixFiles(store)
-        try:
-            if not any(files.exists(name) for name in NAMES):
-                raise no_store(files)
-        finally:
-            files.close_all()
+        check_exists(store)
     with reported("restart") as progress:
         db = tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **options)
     assert isinstance(db, tm.Database)
@@ -70,7 +55,7 @@ def _check_alive(db: tm.Database) -> None:
     db.check_usable()
 
 
-@click.command(short_help="Make a secret for the links of stores.")
+@click.command(epilog=example("tidemark secret secret"))
 @click.argument("file", type=click.Path(path_type=Path))
 @one_line
 def secret(file: Path) -> None:
@@ -78,16 +63,22 @@ def secret(file: Path) -> None:
 
     Give each side of a link a copy. Links to other hosts without TLS accept no shorter secret.
     """
+    from tidemark.replication.wire.handshake import KEY_BYTES_MIN
+
+    is_made = False
     try:
         file.touch(0o600, exist_ok=False)
+        is_made = True
         file.write_text(f"{SystemClock().random_bytes(KEY_BYTES_MIN).hex()}\n")
     except OSError as error:
+        if is_made:
+            file.unlink()  # half a secret would be taken for one
         raise click.UsageError(
             f"no secret was written to {file}: {error.strerror}; give the path of a new file"
         ) from error
 
 
-@click.command(short_help="Serve a store's binlog to replicas.")
+@click.command(epilog=example("tidemark serve shop --server-id 1 --secret-file secret --listen 127.0.0.1:7306"))
 @click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @_server_id
@@ -127,7 +118,7 @@ def serve(
     The first line printed is the address. A store without a binlog gets one (-o log_bin=NAME, "binlog" if not given);
     replicas get what is committed from then on.
     """
-    options = {"log_bin": "binlog", **_options(given)[0]}
+    options = {"log_bin": "binlog", **options_of(given)[0]}
     if server_id is not None:
         options["server_id"] = server_id
     secret = secret_of(secret_file)
@@ -161,7 +152,12 @@ def serve(
     say(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
 
 
-@click.command(short_help="Follow a store that is served, or a MySQL or MariaDB server.")
+@click.command(
+    epilog=example(
+        "tidemark replicate 127.0.0.1:7306 branch --server-id 2 --secret-file secret --copy",
+        "tidemark replicate mysql://reader@db.example:3306/ branch --copy --table shop.%",
+    )
+)
 @click.argument("source")
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
 @mysql_options
@@ -222,7 +218,9 @@ def _replicate(
     if wanted["start"] not in (None, COPY):
         raise click.UsageError("--from-now is for mysql:// sources")
     secret = secret_of(secret_file)
-    options, of_channel = _options(given)
+    options, of_channel = options_of(given)
+    if "skip_start" in of_channel:
+        raise click.UsageError("the channel of replicate starts at once; leave the option skip_start out")
     if wanted["server_id"] is not None:
         options["server_id"] = wanted["server_id"]
     tls = None

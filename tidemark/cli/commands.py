@@ -1,54 +1,111 @@
-"""The `tidemark` script: the commands of the modules of this package, and the demo."""
+"""The `tidemark` script: which module has which command, and how an error ends it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import click
 
-from tidemark.cli.backup_commands import archive, backup, restore
-from tidemark.cli.channel_commands import replicate, secret, serve
-from tidemark.cli.log_commands import log
-from tidemark.cli.node_commands import arbitrator, node
-from tidemark.cli.output import json_option, one_line, say
-from tidemark.cli.row_commands import dump, load, scan
-from tidemark.cli.store_commands import check, checkpoint, info, partitions, report, status, tables
-from tidemark.cli.verify_commands import diff
+from tidemark.cli.output import example
+
+# Each command, the module of this package that has it, and its line in the list. A module is imported when its command
+# is called or completed: help and mistakes in options are to come at once.
+COMMANDS = {
+    "arbitrator": ("node_commands", "Run the arbitrator, which decides if a node group is split."),
+    "archive": ("backup_commands", "Copy the log of closed epochs to a place of backups."),
+    "backup": ("backup_commands", "Back a store up; list, verify, prune and try backups."),
+    "check": ("store_commands", "Verify files and rows, or replication."),
+    "checkpoint": ("store_commands", "Make a local checkpoint."),
+    "completion": ("other_commands", "Print a script that completes commands in a shell."),
+    "demo": ("other_commands", "Load, change, kill, restart and check TPC-H rows."),
+    "diff": ("verify_commands", "Compare two copies, and repair one of them."),
+    "doctor": ("doctor_command", "Look for trouble: the machine, the disk, a store."),
+    "dump": ("row_commands", "Write a table into a CSV, Parquet or Arrow file."),
+    "info": ("store_commands", "Print the options a store was made with, and its files."),
+    "init": ("store_commands", "Make a store."),
+    "load": ("row_commands", "Load rows from CSV, Parquet or Arrow files."),
+    "log": ("log_commands", "Print a log, or the local checkpoints."),
+    "node": ("node_commands", "Run a node of a group of synchronous replicas."),
+    "partitions": ("store_commands", "List the partitions of a table and their rows."),
+    "replicate": ("channel_commands", "Follow a store that is served, or a MySQL or MariaDB server."),
+    "report": ("report_command", "Show how full pages are; with -o, a page about the store."),
+    "restore": ("backup_commands", "Restore a store from a backup, to its end, an epoch or a time."),
+    "scan": ("row_commands", "Print the rows of a table."),
+    "secret": ("channel_commands", "Make a secret for the links of stores."),
+    "serve": ("channel_commands", "Serve a store's binlog to replicas."),
+    "status": ("store_commands", "Print every counter."),
+    "tables": ("store_commands", "List the tables and their rows."),
+    "top": ("top_command", "Watch an open store: commits, log, page cache, lag."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _WrongUsage(click.ClickException):
+    """A mistake in the command line, on one line; click's own takes four."""
+
+    exit_code = 2
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turn wrong usage, and an error of the system, into one line with what to do."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        path = "tidemark" if error.ctx is None else error.ctx.command_path
+        text = " ".join(error.format_message().split()).rstrip(".")
+        raise _WrongUsage(f"{text}; see {path} --help") from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader has left: click ends the command without a word
+            raise
+        where = f" {error.filename}" if error.filename else " standard output"
+        raise click.ClickException(f"{error.strerror}:{where}; {_advice(error.errno)}") from error
+
+
+def _advice(number: int | None) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "free space there and run the command again"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "run the command as a user with the right, or give another path"
+    return "check the path and run the command again"
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, says = COMMANDS[cmd_name]
+        found = getattr(import_module(f"tidemark.cli.{module}"), cmd_name)
+        assert isinstance(found, click.Command)
+        found.short_help = says
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, says) for name, (_, says) in COMMANDS.items()])
+
+    def make_context(self, *args: Any, **keywords: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(*args, **keywords)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=example("tidemark init shop", "tidemark load shop test.item items.csv --create --key id"),
+)
 @click.version_option(package_name="tidemark")
 def commands() -> None:
     """Tidemark: an embedded, transactional row store."""
-
-
-@commands.command(short_help="Load, change, kill, restart and check TPC-H rows.")
-@click.option("--folder", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True)
-@click.option("--scale", default=0.1, show_default=True, help="TPC-H scale factor.")
-@click.option("--rounds", default=3, show_default=True, help="How often the process is killed.")
-@click.option("--seconds", default=12.0, show_default=True, help="Refresh work per round.")
-@click.option("--bulk-scale", default=1.0, show_default=True, help="TPC-H scale factor in bulk; 0 leaves it out.")
-@click.option("--seed", default=20_261_121, show_default=True)
-@json_option
-@one_line
-def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float, seed: int, as_json: bool) -> None:
-    """Load TPC-H rows, change them from four threads, kill the process, restart and check. Then do the same tables in
-    bulk: load them with Spark, back them up, change them, kill the process, restore to a point in time, and compare.
-    """
-    from tidemark.demo.bulk import Bulk
-    from tidemark.demo.run import Demo
-
-    def tell(line: str) -> None:
-        if not as_json:
-            click.echo(line)
-
-    result = Demo(folder, scale, rounds, seconds, seed, tell).run()
-    if bulk_scale > 0:
-        result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, tell).run()
-    say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
-
-
-for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
-    commands.add_command(each)
-for each in (backup, archive, restore, diff, arbitrator, node, secret):
-    commands.add_command(each)

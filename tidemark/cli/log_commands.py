@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemark.cli.output import cell, json_option, one_line, store_argument, to_json
+from tidemark.cli.output import cell, example, json_option, one_line, store_argument, to_json
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.recovery.verification.log_listing import StoreListing
-from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
-from tidemark.replication.binlog.index import Position
+
+if TYPE_CHECKING:
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.replication.binlog.index import Position
 
 INDENT = {
     "group": 0,
@@ -37,10 +37,12 @@ INDENT = {
 OPERATION_INDENT = 2
 BINLOGS = ("binlog", "relay")
 BINLOG_FOLDER = "binlog"
-RELAY_FOLDER = "relay"  # a folder for each channel
+RELAY_FOLDER = "relay"  # the base name of a relay log is that of its channel
 
 
-@click.command("log", short_help="Print a log, or the local checkpoints.")
+@click.command(
+    "log", epilog=example("tidemark log shop --redo --limit 20", "tidemark log shop --binlog --from binlog.000001:4")
+)
 @store_argument
 @click.option("--redo", "what", flag_value="redo", help="Groups, transactions and operations of the REDO log.")
 @click.option("--undo", "what", flag_value="undo", help="Groups and records of the UNDO log of disk columns.")
@@ -73,6 +75,8 @@ def log(
         raise click.UsageError("--channel names a relay log; use it with --relay")
     if what == "lcp" and start is not None:
         raise click.UsageError("--from is a place in a log; use it with --redo, --undo, --binlog or --relay")
+    from tidemark.engine.files.directory import PosixFiles
+
     files = PosixFiles(store)
     try:
         entries = _events(files, what, start, file, channel) if what in BINLOGS else _entries(files, what, _lsn(start))
@@ -100,6 +104,8 @@ def _lsn(start: str | None) -> int | None:
 
 
 def _entries(files: PosixFiles, what: str, from_lsn: int | None) -> Iterator[dict[str, Any]]:
+    from tidemark.recovery.verification.log_listing import StoreListing
+
     listing = StoreListing(files)
     if what == "undo":
         return listing.undo(from_lsn)
@@ -114,30 +120,27 @@ def _events(
 
     files.read_errors_latch = False
     begin = _position(start, file)
-    folders = [BINLOG_FOLDER]
-    if what == "relay":
-        channels = files.list(RELAY_FOLDER) if files.exists(RELAY_FOLDER) else ()
-        folders = [f"{RELAY_FOLDER}/{name}" for name in channels if channel in (None, name)]
+    folder = RELAY_FOLDER if what == "relay" else BINLOG_FOLDER
     known = [
-        (folder, base)
-        for folder in folders
+        base
         for base in bases(files, folder)
-        if begin is None or begin.file.rpartition(".")[0] == base
+        if channel in (None, base) and (begin is None or begin.file.rpartition(".")[0] == base)
     ]
     if not known:
         named = "" if channel is None else f" of channel {channel}"
         raise Rejected(f"there is no {what} log{named} here" + ("" if begin is None else f" with a file {begin.file}"))
-    if begin is not None and len(known) > 1:
-        raise Rejected(f"{len(known)} channels have a file {begin.file}; say which with --channel")
     return (
-        ({**entry, "channel": folder.rpartition("/")[2]} if what == "relay" else entry)
-        for folder, base in known
+        ({**entry, "channel": base} if what == "relay" else entry)
+        for base in known
         for entry in BinlogListing(files, folder, base).entries(begin, file)
     )
 
 
 def _position(start: str | None, file: str | None) -> Position | None:
     """Where to begin: FILE:POSITION, the beginning of a file, or a position in the file that is named separately."""
+    from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+    from tidemark.replication.binlog.index import Position
+
     if start is None:
         return None if file is None else Position(file, FIRST_POSITION)
     name, colon, place = start.rpartition(":")

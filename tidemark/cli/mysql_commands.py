@@ -11,10 +11,7 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import bar
-from tidemark.engine.files.private_files import check_secret_file, read_secret
-from tidemark.replication.ingest.address import Filter, Tls, parse_address
-from tidemark.replication.ingest.ingest import COPY, CURRENT, IngestOptions
-from tidemark.sites.mysql_ingest import default_server_id, ingest
+from tidemark.replication.ingest.address import COPY, CURRENT, Filter, Tls, parse_address
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -62,7 +59,7 @@ def _position(text: str) -> tuple[str, int]:
 
 def _password_of(path: Path) -> str:
     try:
-        return read_secret(path).decode()
+        return tm.read_secret(path).decode()
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the password in {path} is not UTF-8: {error.reason}") from error
 
@@ -72,6 +69,10 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
 
     given: the options of `mysql_options`. Raises: click.UsageError, and as `Ingest.run`.
     """
+    from tidemark.engine.files.private_files import check_secret_file
+    from tidemark.replication.ingest.ingest import IngestOptions
+    from tidemark.sites.mysql_ingest import default_server_id, ingest
+
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if given["password_file"] is not None:
         password = _password_of(given["password_file"])

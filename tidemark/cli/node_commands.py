@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tidemark.cli.output import json_option, memory_option, one_line, say, to_json
+import tidemark as tm
+from tidemark.cli.output import example, json_option, memory_option, one_line, options_given, options_of, say, to_json
 from tidemark.cli.running import (
     Command,
     file_path,
@@ -20,19 +21,17 @@ from tidemark.cli.running import (
     until_told,
     with_options,
 )
-from tidemark.nodes.arbitrator import Arbitrator
-from tidemark.nodes.node_group import NodeGroup
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from tidemark.replication.node_group.view import NODE_NUMBER_MAX
-from tidemark.replication.settings.options import BY_NAME, OF_STORE, parse_text
 
 if TYPE_CHECKING:
     from tidemark.nodes.node_channel import NodeChannelKeywords
+    from tidemark.nodes.node_group import NodeGroup
 
 POLL_SECONDS = 0.2
 
 
-@click.command(short_help="Run the arbitrator, which decides if a node group is split.")
+@click.command(epilog=example("tidemark arbitrator votes --group GROUP --secret-file secret --new-group"))
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @node_options
 @click.option("--new-group", "is_new", is_flag=True, help="Begin with a new group.")
@@ -68,7 +67,9 @@ def arbitrator(
     tls = node_tls(tls_cert, tls_key, tls_ca)
     with (
         until_told() as told,
-        Arbitrator(directory, configuration, secret, listen=listen, tls=tls, is_new=is_new, living=living) as running,
+        tm.Arbitrator(
+            directory, configuration, secret, listen=listen, tls=tls, is_new=is_new, living=living
+        ) as running,
     ):
         if as_json:
             click.echo(to_json({"arbitrator": running.name, "tls": tls is not None}))
@@ -78,23 +79,6 @@ def arbitrator(
             pass
         found = {"stopped": True, **running.status()}
     say(found, as_json, lambda: [f"stopped in view {found['view']}"])
-
-
-def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (options of the store, as `tm.open` takes them; options of the channel). Raises: click.UsageError,
-    SchemaInvalid.
-    """
-    store: dict[str, Any] = {}
-    channel: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
-        if name in BY_NAME:
-            (store if name in OF_STORE else channel)[name] = parse_text(name, value)
-        else:
-            store[name] = int(value) if value.isascii() and value.isdigit() else value
-    return store, channel
 
 
 _CHANNEL_OPTIONS = (
@@ -147,7 +131,7 @@ def _channel(
     return cast("NodeChannelKeywords", found)
 
 
-@click.command(short_help="Run a node of a group of synchronous replicas.")
+@click.command(epilog=example("tidemark node n1 --node 1 --group GROUP --secret-file secret --found"))
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--node", "number", type=click.IntRange(1, NODE_NUMBER_MAX), required=True, help="Number of the node.")
 @node_options
@@ -171,9 +155,7 @@ def _channel(
     help="Interval of heartbeat rows in ms; 0: none.",
 )
 @_channel_options
-@click.option(
-    "-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option of the store or of the channel."
-)
+@options_given("An option of the store or of the channel.")
 @memory_option
 @json_option
 @one_line
@@ -206,10 +188,10 @@ def node(
     A line is printed when the node begins to serve and whenever that changes: its state, the view, the address for
     clients, and whether the channel is here, or the error it ended with.
     """
-    options, own = _options(given)
+    options, own = options_of(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
-    running = NodeGroup(
+    running = tm.NodeGroup(
         directory,
         number,
         group_of(group),

@@ -16,9 +16,6 @@ import click
 
 import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.recovery.system_restart.place import no_store
-from tidemark.recovery.system_restart.sysfile import NAMES
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -28,6 +25,12 @@ memory_option = click.option(
 read_only_option = click.option(
     "--read-only", is_flag=True, help="Read the last local checkpoint: without lock, restart or writes."
 )
+
+
+def example(*lines: str) -> str:
+    """Return the last part of a help text: command lines to try."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["\b", title, *(f"  {each}" for each in lines)])
 
 
 def one_line(function: Callable[..., None]) -> Callable[..., None]:
@@ -43,17 +46,66 @@ def one_line(function: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Database:
-    """Open an existing store. Raises: Locked if another process has it, and all that opening raises."""
+def check_exists(store: Path) -> None:
+    """Raises: FileMissing for a directory without a store, in which opening would leave a LOCK file."""
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.recovery.system_restart.place import no_store
+    from tidemark.recovery.system_restart.sysfile import NAMES
+
     files = PosixFiles(store)
     try:
-        # Opening would leave a LOCK file in a directory without a store.
         if not any(files.exists(name) for name in NAMES):
             raise no_store(files)
     finally:
         files.close_all()
+
+
+def options_given(says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option -o NAME=VALUE, for `options_of`; `says` is its help text."""
+    return click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help=says)
+
+
+def options_of(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (options with which a store is opened, options of a channel) from texts NAME=VALUE.
+
+    Raises: UsageError without "=", SchemaInvalid for an unknown option or a wrong value.
+    """
+    from tidemark.replication.settings.options import BY_NAME, OF_STORE, parse_text
+
+    store: dict[str, Any] = {}
+    channel: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"an option must be NAME=VALUE, got {each!r}")
+        if name in BY_NAME:
+            (store if name in OF_STORE else channel)[name] = parse_text(name, text)
+        else:
+            store[name] = _engine_value(text)
+    return store, channel
+
+
+def _engine_value(text: str) -> Any:
+    """A number, a switch, or text, of which the engine then says whether it suits its option."""
+    switch = {"on": True, "true": True, "off": False, "false": False}.get(text.lower())
+    if switch is not None:
+        return switch
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def open_store(store: Path, data_memory: str, background: bool = False, create: bool = False) -> tm.Database:
+    """Open a store, which must exist without `create`. Raises: Locked if another process has it, and all that opening
+    raises.
+    """
+    if not create:
+        check_exists(store)
     with reported("restart") as progress:
-        return tm.open(store, progress=progress, create=False, background=background, data_memory=data_memory)
+        return tm.open(store, progress=progress, create=create, background=background, data_memory=data_memory)
 
 
 def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ import tidemark as tm
 from tidemark.cli.output import (
     bar,
     counted,
+    example,
     json_option,
     memory_option,
     one_line,
@@ -24,9 +25,9 @@ from tidemark.cli.output import (
     to_json,
 )
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
-from tidemark.engine.schema.column_inference import columns_from_arrow
-from tidemark.load_calls import WRITTEN
-from tidemark.sources import Source, open_source
+
+if TYPE_CHECKING:
+    from tidemark.sources import Source
 
 RETRIES = 5
 BATCH_ROWS = 20_000
@@ -38,7 +39,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-@click.command(short_help="Print the rows of a table.")
+@click.command(epilog=example("tidemark scan shop test.item --columns id,name --limit 10"))
 @store_argument
 @click.argument("table")
 @click.option("--columns", help="Comma-separated names.")
@@ -84,7 +85,7 @@ def scan(
             click.echo(line)
 
 
-@click.command(short_help="Write a table into a CSV, Parquet or Arrow file.")
+@click.command(epilog=example("tidemark dump shop test.item items.parquet", "tidemark dump shop test.item > items.csv"))
 @store_argument
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
@@ -126,8 +127,12 @@ def dump(
 
 
 # --- load -----------------------------------------------------------------------------------------
-@click.command(short_help="Load rows from CSV, Parquet or Arrow files.")
-@store_argument
+@click.command(
+    epilog=example(
+        "tidemark load shop test.item items.csv --create --key id", "tidemark load shop test.item more.parquet --bulk"
+    )
+)
+@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("table")
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -135,8 +140,10 @@ def dump(
 @click.option("--batch-rows", type=click.IntRange(min=1), help="Rows per transaction.  [default: 20000]")
 @click.option("--bulk", is_flag=True, help="Load all files in one transaction, through load files: all rows or none.")
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
-@click.option("--create", is_flag=True, help="Make the table from the first file's columns; needs --key.")
-@click.option("--key", help="Comma-separated columns of the primary key, with --create.")
+@click.option(
+    "--create", is_flag=True, help="Make the table from the first file's columns, and the store if there is none."
+)
+@click.option("--key", help="With --create: comma-separated columns of the primary key.")
 @click.option("--disk", multiple=True, metavar="COLUMN", help="Put a column on disk, with --create; repeatable.")
 @memory_option
 @json_option
@@ -157,7 +164,8 @@ def load(
     """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
 
     Batches that were committed before an error stay; with --bulk nothing stays. --mode write replaces rows with the
-    same key.
+    same key. With --create and --key the table is made first, with the columns of the first file, and the store too if
+    STORE is missing or empty.
     """
     if bulk and (batch_rows is not None or mode != "insert"):
         raise click.UsageError("--bulk inserts all rows at once; leave --batch-rows and --mode out")
@@ -167,10 +175,13 @@ def load(
         raise click.UsageError("--disk needs --create; the columns of a table that exists stay where they are")
     for path in files:
         suffix_of(path)
-    with open_store(store, data_memory, background=True) as db:
+    names = _names(key or "")
+    columns = _columns(files[0], names, disk) if create else []
+    if not create and not store.exists():
+        raise click.UsageError(f"there is no directory {store}; check the path, or make the store with --create")
+    with open_store(store, data_memory, background=True, create=create) as db:
         if create:
-            names = _names(key or "")
-            db.create_table(table, _columns(files[0], names, disk), names)
+            db.create_table(table, columns, names)
         loading = _Loading(db, table, batch_rows or BATCH_ROWS, mode)
         if bulk:
             loading.load_bulk(files)
@@ -189,6 +200,9 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
     """Columns for a table that takes the rows of a file."""
     import pyarrow as pa
 
+    from tidemark.engine.schema.column_inference import columns_from_arrow
+    from tidemark.sources import open_source
+
     try:
         return columns_from_arrow(open_source(path, None).schema, key, disk)
     except (tm.Error, pa.ArrowException, OSError) as error:
@@ -197,13 +211,17 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
 
 def _reason(path: Path, error: Exception, done: int) -> str:
     """Class, file and error on one line. Rows are counted from 1 after the header; `done` rows were read before."""
-    text = " ".join(str(error).split()).replace("; nothing was inserted", "")
-    row = getattr(error, "row", None)
+    return f"{type(error).__name__}: {path}: {_told(error, getattr(error, 'row', None), done)}"
+
+
+def _told(error: Exception, row: Any, done: int = 0) -> str:
+    """The text of an error, in which the engine counts its row from 0, with rows that count from 1."""
+    text = " ".join(str(error).split())
+    text = re.sub("; nothing was (inserted|loaded)", "", text)
     if isinstance(row, int):
         text = re.sub(rf"\brow {row}\b", f"row {done + row + 1:,}", text, count=1)
     # pyarrow counts the header of a CSV file as a row.
-    text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
-    return f"{type(error).__name__}: {path}: {text}"
+    return re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
 
 
 def _refusal(error: tm.LoadRefused) -> str:
@@ -213,8 +231,8 @@ def _refusal(error: tm.LoadRefused) -> str:
     for each in examples[:SHOWN_ROWS]:
         values = ", ".join(f"{name}={value}" for name, value in each["values"].items())
         shown.append(f"({values})")
-    text = " ".join(f"{error.message}; rows: {' '.join(shown)}".split())
-    return f"{type(error).__name__}: {text}"
+    text = _told(error, examples[0].get("row") if examples else None)
+    return " ".join(f"{type(error).__name__}: {text}; rows: {' '.join(shown)}; no rows were loaded".split())
 
 
 class _Loading:
@@ -232,6 +250,8 @@ class _Loading:
     def load(self, path: Path) -> None:
         """Load one file. Raises: ClickException with file, row, and the number of rows loaded."""
         import pyarrow as pa
+
+        from tidemark.sources import open_source
 
         done = 0
         try:
@@ -254,9 +274,14 @@ class _Loading:
         """Load all files at once. Raises: ClickException with what is wrong; nothing is loaded then."""
         import pyarrow as pa
 
+        from tidemark.load_calls import WRITTEN
+        from tidemark.sources import open_source
+
+        where = paths[0]
         try:
-            for path in paths:
-                self._check_columns(open_source(path, self._definition))
+            for where in paths:
+                self._check_columns(open_source(where, self._definition))
+            where = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files, whose rows are counted together")
             with bar(self._definition.name, None) as advance:
                 done = 0
 
@@ -271,9 +296,7 @@ class _Loading:
         except tm.LoadRefused as error:
             raise click.ClickException(_refusal(error)) from error
         except (tm.Error, pa.ArrowException, OSError) as error:
-            raise click.ClickException(
-                f"{type(error).__name__}: {' '.join(str(error).split())}; no rows were loaded"
-            ) from error
+            raise click.ClickException(f"{_reason(where, error, 0)}; no rows were loaded") from error
 
     def _check_columns(self, source: Source) -> None:
         known = [column.name for column in self._definition.columns]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tidemark.engine.files.private_files import check_secret_file, read_secret
+import tidemark as tm
 from tidemark.replication.channel.failover import FAILOVER_MS_MAX
-from tidemark.replication.node_group.configuration import FORM, GroupConfiguration
 from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
+    from tidemark.replication.node_group.configuration import GroupConfiguration
     from tidemark.replication.wire.wire import TlsContext
 
 T = TypeVar("T")
@@ -47,7 +47,6 @@ _OTHER_SOURCES = (
     ),
 )
 _NODE_OPTIONS = (
-    click.option("--group", required=True, metavar=FORM, help="All nodes of the group; give each node the same text."),
     click.option("--listen", metavar="HOST:PORT", help="Where to listen, if that is not its address in the group."),
     secret_option,
     click.option("--tls-cert", type=file_path, help="This node's certificate (PEM)."),
@@ -70,11 +69,18 @@ def other_sources(command: Command) -> Command:
 
 def node_options(command: Command) -> Command:
     """The options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
-    return with_options(_NODE_OPTIONS, command)
+    from tidemark.replication.node_group.configuration import FORM
+
+    group = click.option(
+        "--group", required=True, metavar=FORM, help="All nodes of the group; give each node the same text."
+    )
+    return with_options((group, *_NODE_OPTIONS), command)
 
 
 def group_of(text: str) -> GroupConfiguration:
     """Return the group that --group names. Raises: SchemaInvalid."""
+    from tidemark.replication.node_group.configuration import GroupConfiguration
+
     return GroupConfiguration.parse(text)
 
 
@@ -96,7 +102,7 @@ def secret_of(path: Path | None) -> bytes:
     """Return the content of a secret file. Raises: click.UsageError if none is given; as `read_secret`."""
     if path is None:
         raise click.UsageError("give --secret-file: both sides prove that they know the secret in it")
-    return read_secret(path)
+    return tm.read_secret(path)
 
 
 def tls_context(make: Callable[[], T], key: Path | None) -> T:
@@ -104,6 +110,8 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
     click.UsageError; as `check_secret_file`.
     """
     if key is not None:
+        from tidemark.engine.files.private_files import check_secret_file
+
         check_secret_file(key)
     try:
         return make()

@@ -1,11 +1,11 @@
-"""Commands for a whole store: info, tables, partitions, status, report, checkpoint, check."""
+"""Commands for a whole store: init, info, tables, partitions, status, checkpoint, check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,11 +14,14 @@ from tidemark.cli.output import (
     attach,
     attach_beside,
     counted,
+    example,
     json_option,
     memory_option,
     one_line,
     open_for_reading,
     open_store,
+    options_given,
+    options_of,
     read_only_option,
     reported,
     say,
@@ -28,22 +31,19 @@ from tidemark.cli.output import (
     verdict_of,
 )
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
-from tidemark.control_socket import ask
-from tidemark.database import check_store
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.options import format_size
-from tidemark.engine.disk.tablespaces import DEFAULT_NAME
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import is_system_table
-from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-from tidemark.format_document import fingerprint
-from tidemark.recovery.verification.log_listing import StoreListing
-from tidemark.report import draw_space
+
+if TYPE_CHECKING:
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.recovery.verification.log_listing import StoreListing
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) -> Any:
     """Return the answer of the process that has the store open; without an answer raise the error of its lock."""
+    from tidemark.control_socket import ask
+
     try:
         return ask(store, command, 30.0 if command in ("status", "report") else None, **arguments)
     except tm.PeerError as error:
@@ -52,12 +52,41 @@ def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) ->
         ) from error
 
 
-@click.command(short_help="Print the options a store was made with, and its files.")
+@click.command(epilog=example("tidemark init shop", "tidemark init shop -o redo_log='64 MiB' -o undo_log='64 MiB'"))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@options_given("An option of the store.")
+@json_option
+@one_line
+def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
+    """Make a store in DIR, which is missing or empty.
+
+    The sizes of the logs stay those of the store. Other options hold while a process has it open: they are checked
+    here, and each opening takes its own.
+    """
+    options = options_of(given)[0]
+    if directory.is_dir():
+        from tidemark.engine.files.directory import PosixFiles
+        from tidemark.recovery.system_restart.place import has_store
+
+        files = PosixFiles(directory)
+        try:
+            if has_store(files):
+                raise tm.Rejected(f"{directory} has a store already; give a new directory, or open this one")
+        finally:
+            files.close_all()
+    with tm.open(directory, background=False, **options) as db:
+        made = {"directory": str(directory.absolute()), "id": db.status()["store"]["uuid"]}
+    say(made, as_json, lambda: [f"store {made['id']} made in {directory}"])
+
+
+@click.command(epilog=example("tidemark info shop"))
 @store_argument
 @json_option
 @one_line
 def info(store: Path, as_json: bool) -> None:
     """Show how a store was created and what its files hold. Reads only, also while the store is open."""
+    from tidemark.engine.files.directory import PosixFiles
+
     files = PosixFiles(store)
     try:
         found = _info(files)
@@ -67,6 +96,10 @@ def info(store: Path, as_json: bool) -> None:
 
 
 def _info(files: PosixFiles) -> dict[str, Any]:
+    from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
+    from tidemark.format_document import fingerprint
+    from tidemark.recovery.verification.log_listing import StoreListing
+
     listing = StoreListing(files)
     sysfile = listing.sysfile
     geometry, undo = sysfile.geometry, sysfile.undo_geometry
@@ -122,6 +155,8 @@ def _info(files: PosixFiles) -> dict[str, Any]:
 
 def _storage_of(definition: TableDefinition) -> dict[str, str]:
     """Which columns are on disk, and where; empty for a table in memory."""
+    from tidemark.engine.disk.tablespaces import DEFAULT_NAME
+
     on_disk = [column.name for column in definition.columns if column.is_disk]
     tablespace = (definition.tablespace or DEFAULT_NAME) if on_disk else ""
     return {"on_disk": ", ".join(on_disk), "tablespace": tablespace}
@@ -144,6 +179,8 @@ def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
 # --- tables ---------------------------------------------------------------------------------------
 def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[dict[str, Any]]:
     """Columns and words of `ndb_show_tables`, plus rows; below each table its indexes, which are not logged."""
+    from tidemark.engine.schema.names import is_system_table
+
     found = []
     for name, table in sorted(tables.items(), key=lambda item: int(item[1]["id"])):
         if not system and is_system_table(name):
@@ -168,7 +205,7 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
     return found
 
 
-@click.command(short_help="List the tables and their rows.")
+@click.command(epilog=example("tidemark tables shop --system"))
 @store_argument
 @click.option("--system", is_flag=True, help="Include system tables.")
 @read_only_option
@@ -194,6 +231,10 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
     """The tables of a store that another process has open: from that process; from its last local checkpoint; or,
     without one, from its log, without rows.
     """
+    from tidemark.control_socket import ask
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.recovery.verification.log_listing import StoreListing
+
     try:
         answer = ask(store, "status")["tables"]
     except tm.PeerError:
@@ -211,7 +252,7 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
     return dict(answer)
 
 
-@click.command(short_help="List the partitions of a table and their rows.")
+@click.command(epilog=example("tidemark partitions shop test.item"))
 @store_argument
 @click.argument("table")
 @read_only_option
@@ -236,7 +277,7 @@ def _shown_bound(value: Any) -> Any:
 
 
 # --- status and local checkpoints -----------------------------------------------------------------
-@click.command(short_help="Print every counter.")
+@click.command(epilog=example("tidemark status shop --json"))
 @store_argument
 @memory_option
 @json_option
@@ -261,36 +302,7 @@ def _without_buckets(value: Any) -> Any:
     return {name: _without_buckets(inner) for name, inner in value.items()}
 
 
-@click.command(short_help="Show how full the pages of disk columns are.")
-@store_argument
-@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this SVG or PNG file.")
-@memory_option
-@json_option
-@one_line
-def report(store: Path, picture: Path | None, data_memory: str, as_json: bool) -> None:
-    """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
-
-    The figures are those of the process that has the store open, or come from restarting the store.
-    """
-    try:
-        with open_store(store, data_memory) as db:
-            found = db.space_report()
-    except tm.Locked as locked:
-        found = ask_owner(store, "report", locked)
-    if picture is not None:
-        draw_space(found, picture)
-    say(found, as_json, lambda: tree_lines({**found, "tables": _without_maps(found["tables"])}))
-
-
-def _without_maps(tables: dict[str, Any]) -> dict[str, Any]:
-    """The part that fits a terminal."""
-    return {
-        name: {key: str(value) if isinstance(value, list) else value for key, value in each.items() if key != "map"}
-        for name, each in tables.items()
-    }
-
-
-@click.command(short_help="Make a local checkpoint.")
+@click.command(epilog=example("tidemark checkpoint shop"))
 @store_argument
 @memory_option
 @json_option
@@ -306,18 +318,11 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 
 
 # --- verification ---------------------------------------------------------------------------------
-@click.command(short_help="Verify files and rows, or replication.")
+@click.command(epilog=example("tidemark check shop", "tidemark check shop --binlog"))
 @store_argument
 @click.option("--replication", is_flag=True, help="Check the settings of replication instead.")
 @click.option("--binlog", is_flag=True, help="Compare the binlog with the rows instead.")
-@click.option(
-    "-o",
-    "--option",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="With --replication or --binlog: an option of the site.",
-)
+@options_given("With --replication or --binlog: an option of the site.")
 @click.option(
     "--peer",
     type=(click.Path(path_type=Path, exists=True, file_okay=False), int),
@@ -359,6 +364,8 @@ def check(
     elif given or peer:
         raise click.UsageError("--option and --peer are about replication; use them with --replication or --binlog")
     else:
+        from tidemark.database import check_store
+
         try:
             with reported("check") as progress:
                 report = check_store(store, progress, data_memory=data_memory)
@@ -373,14 +380,8 @@ def _check_replication(
     store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str
 ) -> dict[str, Any]:
     from tidemark.replication.settings.check import Peer
-    from tidemark.replication.settings.options import parse_text
 
-    options: dict[str, Any] = {}
-    for each in given:
-        name, equals, text = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
-        options[name] = parse_text(name, text)
+    options = options_of(given)[0]
     other = None
     if peer is not None:
         with open_for_reading(peer[0], data_memory, False) as db:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemark import sources
 from tidemark.engine.base.errors import Rejected
-from tidemark.sources import ARROW, CSV, PARQUET
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
 def suffix_of(path: Path) -> str:
     """Return the suffix that names the format; of `x.csv.gz` it is `.csv`. Raises: UsageError for an unknown one."""
+    from tidemark import sources
+
     try:
         return sources.suffix_of(path)
     except Rejected as error:
@@ -53,6 +53,8 @@ def write_rows(
 
     The file gets its name when it is complete; until then it is called `.part`. Raises: ArrowException, OSError.
     """
+    from tidemark.sources import CSV
+
     if path is None:
         return _write_all(sys.stdout.buffer, CSV, schema, batches, advance)
     suffix = suffix_of(path)
@@ -72,6 +74,8 @@ def _write_all(
 ) -> int:
     import pyarrow as pa
 
+    from tidemark.sources import CSV
+
     if suffix == CSV:
         # CSV has no dictionaries: Enum columns become text.
         schema = pa.schema(
@@ -88,6 +92,8 @@ def _write_all(
 
 def open_writer(target: Any, suffix: str, schema: pa.Schema) -> Any:
     import pyarrow as pa
+
+    from tidemark.sources import ARROW, PARQUET
 
     if suffix in PARQUET:
         from pyarrow import parquet

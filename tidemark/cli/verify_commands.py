@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,17 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     counted,
+    example,
     json_option,
     memory_option,
     open_store,
+    options_of,
     reported,
     say,
     table_lines,
     to_json,
     verdict_of,
 )
-from tidemark.engine.files.directory import PosixFiles
 
 FAILED = 2
 
@@ -44,7 +45,7 @@ def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
         return text
 
 
-@click.command(short_help="Compare two copies, and repair one of them.")
+@click.command(epilog=example("tidemark diff shop branch", "tidemark diff shop backups#3 --table test.item --repair b"))
 @click.argument("a")
 @click.argument("b")
 @click.option("--table", "tables", multiple=True, help="Only this table; may be repeated.")
@@ -124,22 +125,14 @@ def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
 
 
 # --- check --binlog -------------------------------------------------------------------------------
-def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[str, Any]:
+def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[str, Any]:
     """The report of `Database.check_binlog` for a store that is opened for it.
 
     given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
     Raises: FileMissing for a store without a binlog or with several, Locked if another process has it open, and as
     opening.
     """
-    from tidemark.replication.settings.options import parse_text
-
-    options: dict[str, Any] = {}
-    for each in given:
-        name, equals, text = each.partition("=")
-        if not equals:
-            raise click.UsageError(f"--option must be NAME=VALUE, got {each!r}")
-        options[name] = parse_text(name, text)
-    found = {**_identity(store), **options}
+    found = {**_identity(store), **options_of(given)[0]}
     with reported("restart") as progress:
         db = tm.open(store, progress=progress, create=False, background=False, data_memory=data_memory, **found)
     with db, reported("check") as progress:
@@ -148,6 +141,7 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
 
 def _identity(store: Path) -> dict[str, Any]:
     """Name and server id in the files of the binlog."""
+    from tidemark.engine.files.directory import PosixFiles
     from tidemark.replication.binlog.index import BinlogIndex
     from tidemark.replication.binlog.listing import bases
     from tidemark.replication.binlog.scan import read_format

@@ -1,0 +1,55 @@
+"""The commands `demo` and `completion`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from tidemark.cli.output import example, json_option, one_line, say
+
+SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_TIDEMARK_COMPLETE"
+
+
+@click.command(epilog=example("tidemark demo --scale 0.01 --bulk-scale 0"))
+@click.option("--folder", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True)
+@click.option("--scale", default=0.1, show_default=True, help="TPC-H scale factor.")
+@click.option("--rounds", default=3, show_default=True, help="How often the process is killed.")
+@click.option("--seconds", default=12.0, show_default=True, help="Refresh work per round.")
+@click.option("--bulk-scale", default=1.0, show_default=True, help="TPC-H scale factor in bulk; 0 leaves it out.")
+@click.option("--seed", default=20_261_121, show_default=True)
+@json_option
+@one_line
+def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float, seed: int, as_json: bool) -> None:
+    """Load TPC-H rows, change them from four threads, kill the process, restart and check. Then do the same tables in
+    bulk: load them with Spark, back them up, change them, kill the process, restore to a point in time, and compare.
+    """
+    from tidemark.demo.bulk import Bulk
+    from tidemark.demo.run import Demo
+
+    def tell(line: str) -> None:
+        if not as_json:
+            click.echo(line)
+
+    result = Demo(folder, scale, rounds, seconds, seed, tell).run()
+    if bulk_scale > 0:
+        result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, tell).run()
+    say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
+
+
+@click.command(
+    epilog=example(
+        "tidemark completion bash >> ~/.bashrc",
+        "tidemark completion zsh >> ~/.zshrc",
+        "tidemark completion fish > ~/.config/fish/completions/tidemark.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script with which SHELL completes commands, options and paths of tidemark."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(ctx.find_root().command, {}, "tidemark", _VARIABLE).source())
