@@ -149,7 +149,10 @@ if TYPE_CHECKING:
     from tidemark.nodes.arbitrator import Arbitrator
     from tidemark.nodes.node_group import NodeGroup
     from tidemark.remote.database import RemoteDatabase, connect
+    from tidemark.remote.scan import RemoteScan
     from tidemark.remote.serving import CallServing, serve_calls
+    from tidemark.remote.table import RemoteTable
+    from tidemark.remote.transaction import RemoteTransaction
     from tidemark.sites.channel import Applied, Channel
     from tidemark.sites.serving import Serving, serve
 
@@ -162,6 +165,9 @@ _LATER = {
     "Channel": "tidemark.sites.channel",
     "NodeGroup": "tidemark.nodes.node_group",
     "RemoteDatabase": "tidemark.remote.database",
+    "RemoteScan": "tidemark.remote.scan",
+    "RemoteTable": "tidemark.remote.table",
+    "RemoteTransaction": "tidemark.remote.transaction",
     "Serving": "tidemark.sites.serving",
     "connect": "tidemark.remote.database",
     "diff": "tidemark.comparison",
@@ -275,6 +281,9 @@ __all__ = [
     "RedoOverloaded",
     "Rejected",
     "RemoteDatabase",
+    "RemoteScan",
+    "RemoteTable",
+    "RemoteTransaction",
     "RestoreUnfinished",
     "Retryable",
     "Row",

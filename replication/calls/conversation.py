@@ -116,6 +116,11 @@ class CallLink:
             return value
         raise value
 
+    def cut(self) -> None:
+        """End the link from any thread; a call under way raises PeerError."""
+        if not self.is_broken:
+            self.met.wire.cut()
+
     def close(self) -> None:
         """End the link. A second call does nothing."""
         if not self.is_broken:

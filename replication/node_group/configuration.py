@@ -89,7 +89,9 @@ class GroupConfiguration:
         return self.peers[number]
 
     def member(self, number: int) -> Member:
-        """Return a node in the form that views hold. Raises: KeyError if the group has no such node."""
+        """Return a node in the form that views hold. Raises: SchemaInvalid if the group has no such node."""
+        if number not in self.members:
+            raise SchemaInvalid(f"the group has no node {number}: {self}")
         return Member(number, shown(self.members[number]))
 
     def first_view(self) -> View:

@@ -215,18 +215,24 @@ def error_payload(error: PeerError) -> bytes:
 
 def refusal_of(payload: bytes) -> PeerError:
     """Return the error of a sealed frame, as the leaf of PeerError it names. Raises: FrameRejected."""
-    content = _unpack(payload, {"error": str, "message": str})
-    kind = getattr(errors, content["error"], None)
-    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
-    return leaf(f"the other side says: {_printable(content['message'])}")
+    leaf, message = _claim(payload, PeerRefused)
+    return leaf(f"the other side says: {message}")
 
 
 def _unproved(payload: bytes) -> PeerUnproved:
     """Return the error of an unsealed frame. Raises: FrameRejected."""
-    content = _unpack(payload, {"error": str, "message": str})
+    leaf, message = _claim(payload, PeerError)
     return PeerUnproved(
-        f"the link was refused before the other side proved that it knows the secret: {_printable(content['message'])}"
+        f"the link was refused before the other side proved that it knows the secret: {message}", claimed=leaf.__name__
     )
+
+
+def _claim(payload: bytes, otherwise: type[PeerError]) -> tuple[type[PeerError], str]:
+    """Return the class of PeerError that a payload names, `otherwise` if it names none, and the message."""
+    content = _unpack(payload, {"error": str, "message": str})
+    kind = getattr(errors, content["error"], None)
+    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else otherwise
+    return leaf, _printable(content["message"])
 
 
 def _printable(text: str) -> str:
@@ -261,7 +267,8 @@ class CallerHandshake(Handshake):
         if not VERSION_OLDEST <= version <= VERSION:
             raise PeerUnproved(
                 f"the {self.own.called} chose version {version} of the protocol, this side speaks {VERSION_OLDEST} to"
-                f" {VERSION}; upgrade the older side"
+                f" {VERSION}; upgrade the older side",
+                claimed=PeerVersion.__name__,
             )
         self._content = content
         self._said.update(payload)

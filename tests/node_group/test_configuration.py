@@ -24,6 +24,14 @@ def test_group_is_read_as_it_is_written() -> None:
             alone.address_of(number)
 
 
+def test_member_that_the_group_does_not_have_is_named() -> None:
+    """Story: `member` of a number that the group lacks raised a KeyError, with the number alone."""
+    group = GroupConfiguration.parse("1=one:7001,arbitrator=one:7000")
+    for number in (0, 2):
+        with pytest.raises(SchemaInvalid, match=f"the group has no node {number}: 1=one:7001"):
+            group.member(number)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
