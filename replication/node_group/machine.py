@@ -5,14 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from tidemark.replication.node_group.candidacy import Candidacy, order_of
-from tidemark.replication.node_group.detector import NEVER, Detector
-from tidemark.replication.node_group.leases import Leases
-from tidemark.replication.node_group.log import Log
-from tidemark.replication.node_group.messages import Action, Left, Lost, Ping
+from tidemark.replication.node_group.liveness import NEVER, Detector, Leases
+from tidemark.replication.node_group.messages import Action, Left, Log, Lost, Ping
 from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.view import Member, Record, Times, View
-from tidemark.replication.node_group.votes import Journal, Voter
+from tidemark.replication.node_group.votes import Candidacy, Journal, Voter, order_of
 
 UNHEARD = -1  # the end of the log of a primary that has not answered yet
 SERIAL_BITS = (

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.files.protocol import Files
     from tidemark.replication.node_group.conversation import Conversation
-    from tidemark.replication.node_group.home import Home, NodeStore
+    from tidemark.replication.node_group.store_thread import Home, NodeStore
 
 _log = logging.getLogger("tidemark.node")
 

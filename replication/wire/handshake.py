@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -29,6 +28,7 @@ from tidemark.engine.base.errors import (
     PeerVersion,
     SchemaInvalid,
 )
+from tidemark.replication.wire.codec import Kind, exactly, from_json, object_of, to_json
 from tidemark.replication.wire.frame_layout import (
     FRAME_CHALLENGE,
     FRAME_ERROR,
@@ -132,22 +132,23 @@ def check_peer(site: Site, peer: Site) -> None:
         )
 
 
+# Fields of an object that is a field, in the order of their names too.
+_SORTED = Kind(exactly(dict).check, lambda value: dict(sorted(value.items())))
+
+
+def _kind(fields: dict[str, type]) -> Kind:
+    """JSON objects of these fields, in the order of their names."""
+    return object_of({name: _SORTED if kind is dict else exactly(kind) for name, kind in sorted(fields.items())})
+
+
 def _pack(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
+    return to_json(_kind({name: type(value) for name, value in content.items()}), content)
 
 
 def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
     """Unpack a payload that must have exactly these fields of these types. Raises: FrameRejected."""
-    try:
-        content = json.loads(payload)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or content.keys() != fields.keys():
-        raise FrameRejected("a frame of the handshake lacks required fields")
-    for name, kind in fields.items():
-        if type(content[name]) is not kind:
-            raise FrameRejected(f"field {name} of the handshake is not of type {kind.__name__}")
-    return content
+    found: dict[str, Any] = from_json(_kind(fields), payload, "a frame of the handshake")
+    return found
 
 
 class Handshake:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.node_group.configuration import GroupConfiguration
-from tidemark.replication.node_group.placement import Placement
+from tidemark.replication.node_group.configuration import GroupConfiguration, Placement
 from tidemark.replication.node_group.view import Member, first_view
 
 
