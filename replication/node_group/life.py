@@ -229,6 +229,11 @@ class Life:
             is_open = machine.is_open and not machine.is_frozen
             return machine.view, is_open and (self.is_leading or not machine.is_primary)
 
+    def lags(self) -> dict[int, int]:
+        """See `Machine.lags`."""
+        with self._mutex:
+            return self.machine.lags()
+
     # --- life ------------------------------------------------------------------------------------------
     def open_store(self, can_create: bool) -> None:
         """Open the store from its files, for a node that is a member. Raises: the errors of opening."""

@@ -124,6 +124,17 @@ class Machine(ABC):
         """Return whether this node, which joins, has every group that its primary last reported."""
         return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
 
+    def lags(self) -> dict[int, int]:
+        """Return how many groups nodes have yet to apply, as far as is known here: by node, at the primary those of the
+        other members and of joining nodes, elsewhere those of this node.
+        """
+        if self.primacy is not None:
+            applied = {**self.primacy.applied, **{number: each.synced for number, each in self.joiners.items()}}
+            return {number: max(0, self.log.last - each) for number, each in sorted(applied.items())}
+        if self._primary_last == UNHEARD:
+            return {}
+        return {self.number: max(0, self._primary_last - self.log.applied)}
+
     def is_stalled(self, now: float) -> bool:
         """Return whether the disk has owed an answer for too long. Such a node falls silent, and counts as dead."""
         owed = (self.journal.owed_since, self._log_owed_since)

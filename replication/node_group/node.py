@@ -301,6 +301,7 @@ class GroupNode:
             "is_leading": False,
             "refused": refused,
             "placement": self._configuration.placement.to_dict(_fragments(None if life is None else life.node)),
+            "lag": {},
             "links": {},
             "copies": {},
         }
@@ -316,6 +317,7 @@ class GroupNode:
             "primary": view.primary,
             "is_leading": life.is_leading,
             "refused": machine.refusal or refused,
+            "lag": life.lags(),
             "links": life.carrier.status(),
             "copies": {node: progress.to_dict() for node, progress in dict(life.copies.copies).items()},
         }

@@ -28,7 +28,7 @@ from tidemark.engine.base.errors import (
     PeerVersion,
     SchemaInvalid,
 )
-from tidemark.replication.wire.codec import Kind, exactly, from_json, object_of, to_json
+from tidemark.replication.wire.codec import Kind, cleaned, exactly, from_json, object_of, to_json
 from tidemark.replication.wire.frame_layout import (
     FRAME_CHALLENGE,
     FRAME_ERROR,
@@ -233,11 +233,7 @@ def _claim(payload: bytes, otherwise: type[PeerError]) -> tuple[type[PeerError],
     content = _unpack(payload, {"error": str, "message": str})
     kind = getattr(errors, content["error"], None)
     leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else otherwise
-    return leaf, _printable(content["message"])
-
-
-def _printable(text: str) -> str:
-    return "".join(each for each in text if each.isprintable())[:TEXT_MAX]
+    return leaf, cleaned(content["message"], TEXT_MAX)
 
 
 class CallerHandshake(Handshake):

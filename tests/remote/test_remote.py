@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import inspect
+import logging
 import random
 import socket
 import threading
@@ -320,6 +321,20 @@ def test_closed_connection_answers_no_call(db: tm.Database, remote: tm.RemoteDat
     remote.close()
     wait_until(lambda: db.status()["transactions"]["open"] == 0)
     assert db["test.account"][1].balance == 1.0
+
+
+def test_client_that_leaves_in_order_is_no_warning(
+    db: tm.Database, serving: tm.CallServing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Story: a client that closed its connection with a transaction or a scan open was reported as a broken link."""
+    with tm.connect([serving.address], SECRET) as remote:
+        remote["test.account"].insert((1, "ann", 1.0, None))
+        txn, scan = remote.transaction(), iter(remote["test.account"].scan())
+        txn.get("test.account", 1)
+        next(scan)
+    wait_until(lambda: serving.status()["connections"]["served"] == 0)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert db.status()["transactions"]["open"] == 0
 
 
 def test_close_ends_a_call_that_waits_in_another_thread(db: tm.Database, remote: tm.RemoteDatabase) -> None:

@@ -28,6 +28,7 @@ from tidemark.cli.output import (
     verdict_of,
 )
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
+from tidemark.control_socket import NAME as SOCKET_NAME
 from tidemark.control_socket import ask
 from tidemark.database import check_store
 from tidemark.engine.base.ids import gci_of
@@ -38,6 +39,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.format_document import fingerprint
+from tidemark.nodes import FOLDER as NODE_FOLDER
 from tidemark.recovery.verification.log_listing import StoreListing
 from tidemark.report import draw_space
 
@@ -242,13 +244,29 @@ def _shown_bound(value: Any) -> Any:
 @json_option
 @one_line
 def status(store: Path, data_memory: str, as_json: bool) -> None:
-    """Print every counter, of the process that has the store open, or after restarting the store."""
-    try:
-        with open_store(store, data_memory) as db:
-            found = {**db.status(), "restart": db.restart_report}
-    except tm.Locked as locked:
-        found = ask_owner(store, "status", locked)
+    """Print every counter, of the process that has the store open, or after restarting the store. A running node of a
+    group first shows the group as it knows it: view, members, primary, lag, copies, channel.
+    """
+    found = _status_of_node(store)
+    if found is None:
+        try:
+            with open_store(store, data_memory) as db:
+                found = {**db.status(), "restart": db.restart_report}
+        except tm.Locked as locked:
+            found = ask_owner(store, "status", locked)
     say(found, as_json, lambda: tree_lines(found))
+
+
+def _status_of_node(store: Path) -> Any:
+    """The status of the node of a group that runs in this directory, None if none does."""
+    if not (store / NODE_FOLDER / SOCKET_NAME).exists():
+        return None
+    try:
+        return ask(store / NODE_FOLDER, "status")
+    except tm.PeerError as error:
+        if isinstance(error.__cause__, ConnectionRefusedError):
+            return None  # the file was left by a process that was killed
+        raise
 
 
 @click.command(short_help="Show how full the pages of disk columns are.")

@@ -96,16 +96,13 @@ class Links:
         link.close()
 
     def close(self) -> None:
-        """Close the idle links, and cut those in use: the other process then rolls their transactions back."""
+        """End all links, those in use too: the other process then rolls their transactions back."""
         with self._mutex:
             self.is_closed = True
-            idle = [link for spares in self.spares.values() for link in spares]
-            used = set(self._open).difference(idle)
+            links = list(self._open)
             self.spares.clear()
-        for link in idle:
-            link.close()
-        for link in used:
-            link.cut()
+        for link in links:
+            link.end()
 
     # --- the nodes -------------------------------------------------------------------------------
     def primary(self) -> Address:
