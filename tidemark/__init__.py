@@ -147,7 +147,10 @@ if TYPE_CHECKING:
     from tidemark.opening import open_or_attach as open
     from tidemark.read_only import ReadOnlyDatabase
     from tidemark.remote.database import RemoteDatabase, connect
+    from tidemark.remote.scan import RemoteScan
     from tidemark.remote.serving import CallServing, serve_calls
+    from tidemark.remote.table import RemoteTable
+    from tidemark.remote.transaction import RemoteTransaction
     from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
     from tidemark.session import Transaction
     from tidemark.sites.channel import Applied, Channel
@@ -185,7 +188,10 @@ _HOMES = {
     "tidemark.opening": "open",
     "tidemark.read_only": "ReadOnlyDatabase",
     "tidemark.remote.database": "RemoteDatabase connect",
+    "tidemark.remote.scan": "RemoteScan",
     "tidemark.remote.serving": "CallServing serve_calls",
+    "tidemark.remote.table": "RemoteTable",
+    "tidemark.remote.transaction": "RemoteTransaction",
     "tidemark.scans": "AUTHOR EPOCH FRAGMENT ROWID Scan",
     "tidemark.session": "Transaction",
     "tidemark.sites.channel": "Applied Channel",
@@ -305,6 +311,9 @@ __all__ = [
     "RedoOverloaded",
     "Rejected",
     "RemoteDatabase",
+    "RemoteScan",
+    "RemoteTable",
+    "RemoteTransaction",
     "RestoreUnfinished",
     "Retryable",
     "Row",

@@ -6,6 +6,7 @@ Nothing of Tidemark is imported: names and docstrings are taken from the sources
 from __future__ import annotations
 
 import ast
+import copy
 import logging
 import re
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ DIRECTIVE = re.compile(r"^#* ?::: (\S+)$", re.MULTILINE)
 # Classes whose objects are returned or raised: their constructors are not for callers.
 RETURNED = (
     *("database.Database", "read_only.ReadOnlyDatabase", "remote.database.RemoteDatabase", "handles.TableHandle"),
+    *("remote.table.RemoteTable", "remote.transaction.RemoteTransaction", "remote.scan.RemoteScan"),
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
@@ -42,6 +44,19 @@ KEPT: dict[str, set[str]] = {
     "engine.schema.partition.Partition": {"fragments", "names", "numbers", "number_of"},
     "engine.programs.interpreter.Program": {"instructions", "constants", "columns", "outputs"},
 }
+
+# Classes with calls of others that another process executes: `x = forwarded(Database.x)`.
+REMOTE = (
+    *("remote.database.RemoteDatabase", "remote.table.RemoteTable"),
+    *("remote.transaction.RemoteTransaction", "remote.scan.RemoteScan"),
+)
+LOCAL = {
+    "Database": "database.Database",
+    "TableHandle": "handles.TableHandle",
+    "Transaction": "session.Transaction",
+    "Scan": "scans.Scan",
+}
+FORWARDED = re.compile(r"forwarded\((\w+)\.\w+(?:, ['\"](\w+)['\"])?\)")
 
 # A line for Git hosts alone, and what a page of the reference has in its place.
 HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)
@@ -132,12 +147,10 @@ class Docstrings(griffe.Extension):
                 del pkg[path].members[name]
         for overload in pkg["opening.open_or_attach"].overloads or ():
             overload.name = "open"
-        # A call `x = forwarded(Database.x)` has the signature and the docstring of that of `Database`.
-        remote, database = pkg["remote.database.RemoteDatabase"], pkg["database.Database"]
-        for name, member in list(remote.members.items()):
-            if member.is_attribute and str(member.value).startswith("forwarded("):
-                call = database.all_members[name]
-                remote.set_member(name, call.final_target if call.is_alias else call)
+        for path in REMOTE:
+            for name, member in list(pkg[path].members.items()):
+                if member.is_attribute and (found := FORWARDED.match(str(member.value))):
+                    pkg[path].set_member(name, forwarded(pkg[LOCAL[found[1]]].all_members[name], found[2]))
         public = {name: pkg[name] for name in public_names("tidemark")}
         names = {item.canonical_path: name for name, item in public.items()}
         links = {name: f"tidemark.{name}" for name in public}
@@ -163,6 +176,20 @@ class Docstrings(griffe.Extension):
                 item.docstring.value = with_links(text, owner, known | {item.name}, links) + section + examples
             if item.is_module or item.is_class:
                 self._rewrite(item, names, links)
+
+
+def forwarded(call: griffe.Object | griffe.Alias, without: str) -> griffe.Object | griffe.Alias:
+    """Return what `x = forwarded(Database.x, "argument")` makes of a call: the signature and the docstring of
+    `Database.x`, both without the argument (`remote/forwarded.py`).
+    """
+    call = call.final_target if call.is_alias else call
+    if without:
+        call = copy.copy(call)
+        call.parameters = griffe.Parameters(*[each for each in call.parameters if each.name != without])
+        text = re.sub(rf"^( +){without}: .*\n(?:\1 +.*\n)*", "", call.docstring.value, flags=re.MULTILINE)
+        call.docstring = copy.copy(call.docstring)
+        call.docstring.value = re.sub(r"^ *Args:\n\n", "", text, flags=re.MULTILINE)
+    return call
 
 
 def arguments_of(item: griffe.Object | griffe.Alias) -> set[str]:

@@ -354,7 +354,10 @@ class PeerUnauthenticated(PeerError):
 
 class PeerUnproved(PeerError):
     """The link was refused before the other side proved that it knows the secret. Any host on the path can send such a
-    refusal, so it is never final. Two different secrets cause it too; compare them.
+    refusal, so it is never final.
+
+    `claimed` names the error that the other side gave as its reason: "PeerUnauthenticated" if the secrets differ,
+    "PeerVersion" if the versions do; it may be untrue.
     """
 
 

@@ -36,7 +36,7 @@ from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.schema.types_base import is_int, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _PSEUDO_NAMES = {name: number for number, (name, _) in PSEUDO_COLUMNS.items()}
 _WORD_BITS = 64
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+AGGREGATES = ("count", "sum", "min", "max")
 _DOUBLE = struct.Struct("<d")
 _LONG = struct.Struct("<q")
 
@@ -175,8 +177,9 @@ class Assembler:
     ) -> None:
         if not all(is_int(each) and 0 <= each < p.REGISTERS for each in (a, b, c)):
             raise self._refuse(f"registers are 0 to {p.REGISTERS - 1}, got {a!r}, {b!r}, {c!r}")
-        if not -(1 << _WORD_BITS - 1) <= value < 1 << _WORD_BITS - 1:
-            raise self._refuse(f"{shown(value)} does not fit 64 bits")
+        for each in (place, value):
+            if not is_int(each) or not -(1 << _WORD_BITS - 1) <= each < 1 << _WORD_BITS - 1:
+                raise self._refuse(f"{shown(each)} is not an integer of 64 bits")
         self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, 0), label, constant))
 
     def _column(self, name: str) -> int:
@@ -264,8 +267,8 @@ class Assembler:
             >>> asm.load_parameter(0, 0)
             >>> asm.load_parameter(1, 1, "float")
         """
+        self._emit(p.OP_LOAD_PARAM, register, place=number, flags=self._type_flag(kind))
         self._parameters = max(self._parameters, number + 1)
-        self._emit(p.OP_LOAD_PARAM, register, place=number, flags=TYPE_FLAGS[kind])
 
     def read(self, register: int, name: str) -> None:
         """Read the column's stored number: integers as they are, calendar types in days or µs, decimals unscaled.
@@ -288,9 +291,7 @@ class Assembler:
         Examples:
             >>> asm.read_pseudo(0, "fragment")
         """
-        if name not in _PSEUDO_NAMES:
-            raise self._refuse(f"pseudo-columns are {', '.join(_PSEUDO_NAMES)}, got {shown(name)}")
-        self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[name])
+        self._emit(p.OP_READ_ATTR, register, place=_PSEUDO_NAMES[self._known(name, _PSEUDO_NAMES, "pseudo-columns")])
 
     def write(self, name: str, register: int) -> None:
         """Write the register's value to the column, if the row is accepted.
@@ -382,7 +383,8 @@ class Assembler:
             >>> asm.load_float(1, 2.5)
             >>> asm.branch_registers("lt", 0, 1, "less", "float")
         """
-        self._emit(OPCODES[f"branch_{condition}"], first, second, flags=TYPE_FLAGS[kind], label=label)
+        opcode = OPCODES[f"branch_{self._known(condition, COMPARISONS, 'conditions on registers')}"]
+        self._emit(opcode, first, second, flags=self._type_flag(kind), label=label)
 
     def branch_column(
         self, condition: str, name: str, value: Any, label: str, sql: bool = True, octets: bool = False
@@ -446,7 +448,6 @@ class Assembler:
         Examples:
             >>> asm.branch_parameter("ge", "stock", 0, "enough")
         """
-        self._parameters = max(self._parameters, parameter + 1)
         self._emit(
             p.OP_BRANCH_ATTR_OP_PARAM,
             condition=self._condition(condition),
@@ -455,6 +456,7 @@ class Assembler:
             value=parameter,
             label=label,
         )
+        self._parameters = max(self._parameters, parameter + 1)
 
     def branch_columns(self, condition: str, name: str, other: str, label: str, sql: bool = True) -> None:
         """Continue at the label if `column condition other column`: eq, ne, lt, le, gt, ge.
@@ -556,9 +558,10 @@ class Assembler:
             >>> asm.exit_ok()
             >>> program = asm.finish()
         """
+        opcode = OPCODES[self._known(function, AGGREGATES, "aggregates")]
+        flags = 0 if function == "count" else self._type_flag(kind)
+        self._emit(opcode, register, flags=flags, place=accumulator)
         self._accumulators = max(self._accumulators, accumulator + 1)
-        flags = 0 if function == "count" else TYPE_FLAGS[kind]
-        self._emit(OPCODES[function], register, flags=flags, place=accumulator)
 
     # --- the end ------------------------------------------------------------------------------------------
     def finish(self) -> Program:
@@ -610,16 +613,22 @@ class Assembler:
             words[place] = value
         return Program(self.definition, self._columns, words)
 
+    def _known(self, name: str, names: Iterable[str], what: str) -> str:
+        """Return `name` if it is one of `names`. Raises: ProgramInvalid."""
+        if name not in (known := list(names)):
+            raise self._refuse(f"{what} are {', '.join(known)}, got {shown(name)}")
+        return name
+
+    def _type_flag(self, kind: str) -> int:
+        return TYPE_FLAGS[self._known(kind, TYPE_FLAGS, "types of registers")]
+
     def _condition(self, name: str) -> int:
-        if name not in CONDITIONS:
-            raise self._refuse(f"conditions are {', '.join(CONDITIONS)}, got {shown(name)}")
-        return CONDITIONS.index(name)
+        return CONDITIONS.index(self._known(name, CONDITIONS, "conditions"))
 
     def _wide(self, value: int) -> bytes:
-        try:
-            return value.to_bytes(16, "little", signed=True)
-        except OverflowError:
-            raise self._refuse(f"{shown(value)} does not fit 128 bits") from None
+        if not is_int(value) or not -(1 << 127) <= value < 1 << 127:
+            raise self._refuse(f"{shown(value)} is not an integer of 128 bits")
+        return value.to_bytes(16, "little", signed=True)
 
 
 __all__ = ["FLOAT", "INTEGER", "Assembler", "Program", "bits_float", "float_bits"]

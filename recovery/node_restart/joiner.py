@@ -34,6 +34,8 @@ from tidemark.recovery.system_restart.replay import alter_table, apply_schema, s
 from tidemark.recovery.system_restart.restart import CaughtUp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
     from tidemark.recovery.system_restart.restart import PrivateStore
@@ -55,10 +57,17 @@ class Join:
     """Lets a restart catch up with a live node over a link."""
 
     def __init__(
-        self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC, why: str = "full copy"
+        self,
+        welcome: Welcome,
+        link: Link,
+        through: int,
+        variant: str = ROWID_SYNC,
+        why: str = "full copy",
+        begun: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
         """through: the epoch to which the restart goes back, the last one that the group completed with this node. If
-        it is 0, the node's rows are not used and everything is copied; `why` is the reason.
+        it is 0, the node's rows are not used and everything is copied; `why` is the reason. begun: called before the
+        first message with the counters, which then grow.
         """
         self.store = welcome.store
         self.incarnation = welcome.incarnation
@@ -66,6 +75,7 @@ class Join:
         self._through = through
         self._variant = variant
         self._why = "" if through else why
+        self._begun = begun
         self.joiner: Joiner | None = None
 
     def run(self, private: PrivateStore) -> CaughtUp:
@@ -73,6 +83,8 @@ class Join:
         StorageFull, and the errors of the link.
         """
         joiner = self.joiner = Joiner(private)
+        joiner.progress.variant, joiner.progress.why = self._variant, self._why
+        self._begun(joiner.progress)
         self._link.send(Ready(self._through, private.next_sequence, self._variant, self._why))
         while joiner.caught_up is None:
             for answer in joiner.take(self._link.receive(), self._through):

@@ -19,11 +19,14 @@ from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
     from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from tidemark.recovery.node_restart.joiner import Link
+    from tidemark.recovery.node_restart.messages import Progress as Counters
     from tidemark.recovery.node_restart.messages import Welcome
     from tidemark.recovery.system_restart.restart import CaughtUp, Opened
     from tidemark.recovery.system_restart.through import Through
@@ -39,20 +42,21 @@ def bring_back(
     link: Link,
     through: Through,
     variant: str = ROWID_SYNC,
+    begun: Callable[[Counters], None] = lambda counters: None,
 ) -> tuple[Opened, CaughtUp]:
     """Return the store of this node, equal to the live node's after the group that `End` names, and where the stream
     continues. The caller calls `make_recoverable` next.
 
     through: the last epoch that the group completed with this node. If the node's own files do not lead there, because
     they are damaged or begin later, they are removed and everything is copied; `Begin.why` says so. The caller holds
-    the lock. Durable on return: nothing that was copied.
+    the lock. begun: see `Join`. Durable on return: nothing that was copied.
 
     Raises: VersionTooNew, VersionTooOld before anything is done, if this program does not read the live node's format;
     ForeignFile, and the errors that end a join: the files are then as they were, except for the writes of a restart.
     """
     check_format(welcome.format_version, "what the primary writes")
     if through.epoch and through.sequence != 0 and any(files.exists(name) for name in NAMES):
-        join = Join(welcome, link, through.epoch, variant)
+        join = Join(welcome, link, through.epoch, variant, begun=begun)
         try:
             return _run(Restart(files, options, clock, through, catch_up=join), join)
         except ForeignFile:
@@ -66,7 +70,7 @@ def bring_back(
         why = "full copy: this node has no valid state"
     _check_ours(files, welcome.store)
     forget(files)
-    join = Join(welcome, link, 0, variant, why)
+    join = Join(welcome, link, 0, variant, why, begun)
     return _run(Restart(files, options, clock, catch_up=join), join)
 
 

@@ -43,7 +43,7 @@ STORE_NAMES = frozenset(
         *("catalog", "catalog.seal", "control.sock", "binlog", "relay", "node"),
     ]
 )
-_NODE_NAMES = frozenset([LOCK_NAME, "view.0", "view.1"])
+_NODE_NAMES = frozenset([LOCK_NAME, "view.0", "view.1", "control.sock"])
 _LOOK_BYTES = 4_096  # of a file of the log: a creation that lost its LOCK has written nothing else there
 _SHOWN_NAMES = 2
 

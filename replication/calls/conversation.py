@@ -9,6 +9,7 @@ again, because it may have been executed.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -19,6 +20,7 @@ from tidemark.engine.base.errors import (
     Error,
     FrameRejected,
     LimitExceeded,
+    PeerError,
     PeerRefused,
     PeerTimeout,
     Rejected,
@@ -88,6 +90,7 @@ class CallLink:
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self.met.peer.store
         self.is_broken = False
+        self._use = threading.Lock()  # held during a call
 
     def ask(self, what: Any, silent_s: float | None = None) -> Any:
         """Send a call, and return its result. silent_s: seconds for which the other side may be silent; None: as long
@@ -97,6 +100,15 @@ class CallLink:
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:
             raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; split it")
+        with self._use:
+            is_well, value = self._answer(message, silent_s)
+        if is_well:
+            return value
+        raise value
+
+    def _answer(self, message: bytes, silent_s: float | None) -> tuple[bool, Any]:
+        if self.is_broken:
+            raise PeerError("the link has ended; connect again")
         wire = self.met.wire
         try:
             wire.connection.settimeout(silent_s)
@@ -107,14 +119,21 @@ class CallLink:
                 for each in wire.reader.feed(wire.receive()):
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
-            is_well, value = _parts_of(unpack(answer))
+            return _parts_of(unpack(answer))
         except BaseException:  # also Ctrl-C: a late answer would be taken for the answer to the next call
             self.is_broken = True
             wire.close()
             raise
-        if is_well:
-            return value
-        raise value
+
+    def end(self) -> None:
+        """End the link from any thread: a call under way raises PeerError; without one, say goodbye."""
+        if self._use.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._use.release()
+        else:
+            self.met.wire.cut()
 
     def close(self) -> None:
         """End the link. A second call does nothing."""

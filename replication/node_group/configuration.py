@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.node_group.placement import ONLY_GROUP, Placement
 from tidemark.replication.node_group.view import (
     ARBITRATOR,
     MEMBERS_MAX,
@@ -20,6 +20,7 @@ from tidemark.replication.wire.wire import parse_address
 
 Address = tuple[str, int]
 ARBITRATOR_NAME = "arbitrator"
+ONLY_GROUP = 1  # the number of the node group
 FORM = f"1=HOST:PORT,2=HOST:PORT,{ARBITRATOR_NAME}=HOST:PORT"
 
 
@@ -27,6 +28,33 @@ def shown(address: Address) -> str:
     """Return an address in the form that views hold."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which node group holds a fragment: node groups by number, each with its nodes, all of which hold the same rows
+    (D9). So far there is one, which holds everything. Code that needs the place of a fragment asks here, so that a
+    second group changes only the code that creates the map.
+
+    Fragments of a table are given to the groups in turn, and each table starts one group after the table before it. So
+    the fragments of one table are spread evenly, and so are tables with one fragment each. Added fragments move no
+    others.
+    """
+
+    groups: Mapping[int, frozenset[int]]
+
+    def group_of(self, table_id: int, fragment: int) -> int:
+        """Return the number of the node group that holds a fragment."""
+        numbers = sorted(self.groups)
+        return numbers[(table_id + fragment) % len(numbers)]
+
+    def to_dict(self, fragments: Iterable[tuple[int, int]]) -> dict[int, dict[str, object]]:
+        """Return the nodes of each group, and how many of these fragments (table, number) it holds, for `status()`."""
+        held = [self.group_of(*each) for each in fragments]
+        return {
+            number: {"nodes": sorted(nodes), "fragments": held.count(number)}
+            for number, nodes in sorted(self.groups.items())
+        }
 
 
 @dataclass(frozen=True)
@@ -89,7 +117,9 @@ class GroupConfiguration:
         return self.peers[number]
 
     def member(self, number: int) -> Member:
-        """Return a node in the form that views hold. Raises: KeyError if the group has no such node."""
+        """Return a node in the form that views hold. Raises: SchemaInvalid if the group has no such node."""
+        if number not in self.members:
+            raise SchemaInvalid(f"the group has no node {number}: {self}")
         return Member(number, shown(self.members[number]))
 
     def first_view(self) -> View:

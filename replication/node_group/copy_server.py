@@ -11,13 +11,13 @@ from tidemark.engine.log.reader import described
 from tidemark.recovery.node_restart.log_tail import is_full
 from tidemark.recovery.node_restart.messages import End, Plan, Ready, Taken
 from tidemark.recovery.node_restart.source import Source
-from tidemark.replication.node_group.carried import CopyWanted, FileWanted
 from tidemark.replication.node_group.fetch import send_file
+from tidemark.replication.node_group.messages import CopyWanted, FileWanted
 
 if TYPE_CHECKING:
     from tidemark.recovery.node_restart.messages import FromLive, Progress
     from tidemark.replication.node_group.conversation import Conversation
-    from tidemark.replication.node_group.home import NodeStore
+    from tidemark.replication.node_group.store_thread import NodeStore
     from tidemark.replication.node_group.stream import Feed, GroupStream
 
 _log = logging.getLogger("tidemark.node")

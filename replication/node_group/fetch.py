@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import PeerError, PositionLost
 from tidemark.engine.files.firm import make_folder
 from tidemark.engine.log.reader import described
 from tidemark.engine.log.spool_reader import is_name, referred
-from tidemark.replication.node_group.carried import FilePart, FileWanted
+from tidemark.replication.node_group.messages import FilePart, FileWanted
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files

@@ -18,12 +18,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
-from tidemark.replication.node_group.carried import EpochIs, EpochWanted
 from tidemark.replication.node_group.copy_server import CopyServer
 from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
     AskJoin,
+    EpochIs,
+    EpochWanted,
     Event,
     Fail,
     Gone,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.replication.node_group.carrier import Carrier
     from tidemark.replication.node_group.conversation import Conversation
-    from tidemark.replication.node_group.home import Home, NodeStore
+    from tidemark.replication.node_group.store_thread import Home, NodeStore
     from tidemark.replication.node_group.view import Member, Record, Times, View
     from tidemark.replication.node_group.view_file import ViewFile
 
@@ -227,6 +228,11 @@ class Life:
             machine = self.machine
             is_open = machine.is_open and not machine.is_frozen
             return machine.view, is_open and (self.is_leading or not machine.is_primary)
+
+    def lags(self) -> dict[int, int]:
+        """See `Machine.lags`."""
+        with self._mutex:
+            return self.machine.lags()
 
     # --- life ------------------------------------------------------------------------------------------
     def open_store(self, can_create: bool) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from tidemark.replication.node_group.candidacy import Candidacy, order_of
-from tidemark.replication.node_group.detector import NEVER, Detector
-from tidemark.replication.node_group.leases import Leases
-from tidemark.replication.node_group.log import Log
-from tidemark.replication.node_group.messages import Action, Left, Lost, Ping
+from tidemark.replication.node_group.liveness import NEVER, Detector, Leases
+from tidemark.replication.node_group.messages import Action, Left, Log, Lost, Ping
 from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.view import Member, Record, Times, View
-from tidemark.replication.node_group.votes import Journal, Voter
+from tidemark.replication.node_group.votes import Candidacy, Journal, Voter, order_of
 
 UNHEARD = -1  # the end of the log of a primary that has not answered yet
 SERIAL_BITS = (
@@ -126,6 +123,17 @@ class Machine(ABC):
     def has_caught_up(self) -> bool:
         """Return whether this node, which joins, has every group that its primary last reported."""
         return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
+
+    def lags(self) -> dict[int, int]:
+        """Return how many groups nodes have yet to apply, as far as is known here: by node, at the primary those of the
+        other members and of joining nodes, elsewhere those of this node.
+        """
+        if self.primacy is not None:
+            applied = {**self.primacy.applied, **{number: each.synced for number, each in self.joiners.items()}}
+            return {number: max(0, self.log.last - each) for number, each in sorted(applied.items())}
+        if self._primary_last == UNHEARD:
+            return {}
+        return {self.number: max(0, self._primary_last - self.log.applied)}
 
     def is_stalled(self, now: float) -> bool:
         """Return whether the disk has owed an answer for too long. Such a node falls silent, and counts as dead."""

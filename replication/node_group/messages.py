@@ -1,4 +1,4 @@
-"""Messages between nodes about views, and the events and actions of their state machines.
+"""Messages between nodes; the events and actions of their state machines, and the log that a machine asks.
 
 A message may be lost, duplicated, late or out of order. So each names its view, and an unanswered message is repeated
 with every heartbeat.
@@ -6,7 +6,7 @@ with every heartbeat.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tidemark.replication.node_group.view import Ballot, Member, Record, View
 
@@ -161,6 +161,43 @@ Message = (
 )
 
 
+# --- messages between nodes that are not for the machines ----------------------------------------
+class EpochIs(NamedTuple):
+    """From the primary: the epoch is open from the group of this sequence on. If this message is lost, the next one, or
+    the header of the next group, implies it.
+    """
+
+    view: int
+    epoch: int
+    sequence: int
+
+
+class EpochWanted(NamedTuple):
+    """From a member: a thread there waits for the end of an epoch (a local checkpoint, a snapshot)."""
+
+    view: int
+
+
+class CopyWanted(NamedTuple):
+    """Begins a conversation: the sender wants to be brought up to the primary."""
+
+
+class FileWanted(NamedTuple):
+    """In a conversation: requests a file that a group of the log names."""
+
+    name: str
+
+
+class FilePart(NamedTuple):
+    """The answer to `FileWanted`, in parts: bytes of the file from an offset on."""
+
+    name: str
+    offset: int
+    size_bytes: int
+    data: bytes
+    is_last: bool
+
+
 # --- events: the input of a machine --------------------------------------------------------------
 class Received(NamedTuple):
     """A message has arrived from a node of a store."""
@@ -274,3 +311,51 @@ class Fail(NamedTuple):
 
 
 Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail
+
+
+# --- the log of a node, as its machine asks it ---------------------------------------------------
+class Log(Protocol):
+    """REDO groups by sequence: 1, 2, 3 … without a gap. Calls only begin a change; an event reports its end."""
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last group, durable or not."""
+        ...
+
+    @property
+    def applied(self) -> int:
+        """The sequence up to which groups are applied, in memory."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """The sequence up to which groups are applied and durable."""
+        ...
+
+    @property
+    def due(self) -> int:
+        """The sequence up to which the disk was asked to sync groups. If they stay unsynced for long, the disk is
+        bad.
+        """
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is open here. A new primary leads in an epoch after the newest that is open at any member."""
+        ...
+
+    def groups(self, first: int, last: int) -> tuple[Group, ...]:
+        """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""
+        ...
+
+    def take(self, first: int, groups: tuple[Group, ...]) -> None:
+        """Append, apply and sync groups of the primary, from `last` + 1 on; `LogGrew` reports progress. Groups that
+        cannot be applied yet are left out; the primary sends them again.
+        """
+        ...
+
+    def cut_behind(self, epoch: int, sequence: int) -> None:
+        """Go back to the end of an epoch that was completed by the node group, and whose last REDO group is `sequence`;
+        `LogCut` reports the end.
+        """
+        ...

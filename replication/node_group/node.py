@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.files.protocol import Files
     from tidemark.replication.node_group.conversation import Conversation
-    from tidemark.replication.node_group.home import Home, NodeStore
+    from tidemark.replication.node_group.store_thread import Home, NodeStore
 
 _log = logging.getLogger("tidemark.node")
 
@@ -289,31 +289,44 @@ class GroupNode:
         return self._asked_refusal if life is None else life.carrier.refusal()
 
     def status(self) -> dict[str, Any]:
-        """Return the group as this node knows it, and the state of its links."""
-        life = self.life
-        if life is None:
-            refusal = self.refusal
-            refused = "" if refusal is None else refusal.message
-            no_view = {"view": 0, "members": [], "primary": 0, "is_leading": False}
-            return {"node": self._number, "state": "joining", **no_view, "refused": refused, "links": {}, "copies": {}}
-        view, is_open = life.view()
-        machine, refusal = life.machine, self.refusal
-        store = None if life.node is None else life.node.store
-        tables = [] if store is None else list(store.by_id.values())
-        fragments = [(table.table_id, number) for table in tables for number in list(table.by_number)]
-        state = "open" if is_open else "member" if machine.is_member else "joining"
-        return {
+        """Return the group as this node knows it, and the state of its links; between two lives with the same keys."""
+        life, refusal = self.life, self.refusal
+        refused = "" if refusal is None else refusal.message
+        found: dict[str, Any] = {
             "node": self._number,
-            "state": state,
+            "state": "joining",
+            "view": 0,
+            "members": [],
+            "primary": 0,
+            "is_leading": False,
+            "refused": refused,
+            "placement": self._configuration.placement.to_dict(_fragments(None if life is None else life.node)),
+            "lag": {},
+            "links": {},
+            "copies": {},
+        }
+        if life is None:
+            return found
+        view, is_open = life.view()
+        machine = life.machine
+        return {
+            **found,
+            "state": "open" if is_open else "member" if machine.is_member else "joining",
             "view": view.number,
             "members": sorted(view.numbers),
             "primary": view.primary,
             "is_leading": life.is_leading,
-            "refused": machine.refusal or ("" if refusal is None else refusal.message),
-            "placement": self._configuration.placement.to_dict(fragments),
+            "refused": machine.refusal or refused,
+            "lag": life.lags(),
             "links": life.carrier.status(),
             "copies": {node: progress.to_dict() for node, progress in dict(life.copies.copies).items()},
         }
+
+
+def _fragments(node: NodeStore | None) -> list[tuple[int, int]]:
+    """The fragments of all tables of an open store, as (table, number)."""
+    tables = [] if node is None else list(node.store.by_id.values())
+    return [(table.table_id, number) for table in tables for number in list(table.by_number)]
 
 
 def _nothing(*_: Any) -> None:

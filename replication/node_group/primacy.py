@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tidemark.replication.node_group.log import Log
-from tidemark.replication.node_group.messages import Action, Adopted, Groups, Send
+from tidemark.replication.node_group.messages import Action, Adopted, Groups, Log, Send
 from tidemark.replication.node_group.view import View
 
 

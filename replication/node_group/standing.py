@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidemark.replication.node_group.candidacy import Candidacy
 from tidemark.replication.node_group.machine import Machine
 from tidemark.replication.node_group.messages import (
     Accept,
@@ -17,6 +16,7 @@ from tidemark.replication.node_group.messages import (
     ViewIs,
 )
 from tidemark.replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, View
+from tidemark.replication.node_group.votes import Candidacy
 
 
 class Standing(Machine):

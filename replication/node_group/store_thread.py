@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidemark.engine.base.errors import (
     BinlogOverloaded,
@@ -23,18 +23,19 @@ from tidemark.engine.base.errors import (
     RedoOverloaded,
     StoreFailed,
 )
-from tidemark.replication.node_group.carried import CopyWanted
 from tidemark.replication.node_group.fetch import fetch_files
-from tidemark.replication.node_group.messages import Event, LogCut
+from tidemark.replication.node_group.messages import CopyWanted, Event, LogCut
 from tidemark.replication.node_group.stream import GroupStream
 from tidemark.replication.node_group.syncer import Syncer
 
 if TYPE_CHECKING:
+    from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.store.group_apply import GroupApplier
     from tidemark.engine.store.store import Store
-    from tidemark.recovery.node_restart.messages import FromJoiner, FromLive
+    from tidemark.recovery.node_restart.joiner import Link
+    from tidemark.recovery.node_restart.messages import FromJoiner, FromLive, Welcome
     from tidemark.replication.node_group.conversation import Conversation
-    from tidemark.replication.node_group.home import Home, NodeStore
 
 _log = logging.getLogger("tidemark.node")
 
@@ -42,6 +43,44 @@ PAUSE_SECONDS = 0.1
 FILES_SECONDS = 5.0  # how long files of a group may fail to arrive from a living primary
 
 
+# --- the store, as the public floor provides it ------------------------------------------------------
+class NodeStore(Protocol):
+    """An open store that follows its primary, or is the primary's."""
+
+    store: Store
+    files: Files
+    identity: tuple[bytes, int]  # UUID and incarnation
+    applier: GroupApplier
+
+    def lead(self, epoch: int) -> None:
+        """Take transactions from now on, in a GCI after that of `epoch`, which other nodes have open. Durable on
+        return: the incarnation that their ids contain. Raises: StoreFailed, StorageFull.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the store; one that has failed writes nothing more. A second call does nothing."""
+        ...
+
+
+class Home(Protocol):
+    """The directory of a node."""
+
+    def open(self, can_create: bool) -> NodeStore:
+        """Open the store from its own files, as a follower. Raises: FileMissing if there is no store and none may be
+        created; the errors of opening a store.
+        """
+        ...
+
+    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
+        """Bring the store up to the live node (`recovery/node_restart`), as a follower. epoch, sequence: see
+        `Log.cut_behind`. Durable on return: a local checkpoint of that state. Raises: the errors of the link
+        and of the join.
+        """
+        ...
+
+
+# --- the thread --------------------------------------------------------------------------------------
 class Stopped(Exception):
     """Ends the thread."""
 

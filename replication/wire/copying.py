@@ -7,14 +7,24 @@ Because the replica requests every piece, neither side holds more than an item, 
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Generator
-from typing import Any
 
 from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout
 from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
-from tidemark.replication.wire.arrow_streams import arrow_batch, no_limit
+from tidemark.replication.wire.arrow_streams import arrow_batch, arrow_bytes, no_limit
+from tidemark.replication.wire.codec import (
+    REST,
+    Octets,
+    exactly,
+    from_json,
+    judged,
+    list_of,
+    number,
+    row_of,
+    sized_text,
+    to_json,
+)
 from tidemark.replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
 from tidemark.replication.wire.frames import Frame, FrameWriter
 from tidemark.replication.wire.handshake import refusal_of
@@ -24,31 +34,25 @@ PIECE_BYTES = 4 << 20
 ITEM_BYTES_MAX = 1 << 30
 PATTERNS_MAX = 1_000
 _HEAD = struct.Struct("<BB")
-_NAME = struct.Struct("<H")
 _TABLE, _ROWS, _END = 1, 2, 3
+_STRING, _INTEGER = exactly(str), exactly(int)
+_PATTERNS = list_of(_STRING, PATTERNS_MAX)
+_REQUEST = row_of(_PATTERNS, _PATTERNS)
+_TABLE_KIND = row_of(_STRING, _STRING, _INTEGER)
+_END_KIND = row_of(list_of(row_of(_STRING, _STRING)), number(1), list_of(row_of(_INTEGER, _INTEGER)))
+_ROWS_FORM = Octets(sized_text(_STRING), REST)
+_WHAT = "an item of a copy"
 
 
 def pack_request(do: tuple[str, ...], ignore: tuple[str, ...]) -> bytes:
     """Return the payload of a replica's first frame: the patterns of tables that it wants, and of those it does not."""
-    return json.dumps([list(do), list(ignore)]).encode()
+    return to_json(_REQUEST, (do, ignore))
 
 
 def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the patterns of wanted tables, and of ignored ones. Raises: FrameRejected."""
-    content = _json(payload)
-    if not isinstance(content, list) or len(content) != 2:
-        raise FrameRejected("a request for a copy lacks required fields")
-    for each in content:
-        if not isinstance(each, list) or len(each) > PATTERNS_MAX or not all(isinstance(name, str) for name in each):
-            raise FrameRejected("a request for a copy has invalid patterns")
-    return tuple(content[0]), tuple(content[1])
-
-
-def _json(payload: bytes) -> Any:
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError):
-        raise FrameRejected("a piece of a copy is not JSON") from None
+    do, ignore = from_json(_REQUEST, payload, "a request for a copy")
+    return do, ignore
 
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
@@ -70,47 +74,23 @@ def _closing(items: Generator[Copied]) -> Generator[Copied]:
 
 def _packed(item: Copied) -> tuple[int, bytes]:
     if isinstance(item, CopiedTable):
-        return _TABLE, json.dumps([item.name, item.statement, item.rows]).encode()
+        return _TABLE, to_json(_TABLE_KIND, (item.name, item.statement, item.rows))
     if isinstance(item, CopiedEnd):
-        return _END, json.dumps([item.statements, item.epoch, item.positions]).encode()
-    import pyarrow as pa
-
-    name = item.table.encode()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, item.rows.schema) as writer:
-        writer.write_batch(item.rows)
-    return _ROWS, _NAME.pack(len(name)) + name + sink.getvalue().to_pybytes()
+        return _END, to_json(_END_KIND, (item.statements, item.epoch, item.positions))
+    return _ROWS, _ROWS_FORM.pack([item.table, arrow_bytes(item.rows.schema, [item.rows])])
 
 
 def _item(kind: int, data: bytes) -> Copied:
     """Raises: FrameRejected."""
-    if kind == _ROWS:
-        return _rows(data)
-    content = _json(data)
-    if not isinstance(content, list) or len(content) != 3:
-        raise FrameRejected("an item of a copy lacks required fields")
-    if kind == _TABLE and [type(each) for each in content] == [str, str, int]:
-        return CopiedTable(*content)
-    if kind == _END and [type(each) for each in content] == [list, int, list]:
-        statements, epoch, positions = content
-        if _are_pairs(statements, str, str) and _are_pairs(positions, int, int) and 0 < epoch < 1 << 63:
-            return CopiedEnd(tuple(map(tuple, statements)), epoch, tuple(map(tuple, positions)))
-    raise FrameRejected("an item of a copy is invalid")
-
-
-def _are_pairs(pairs: list[Any], *kinds: type) -> bool:
-    return all(isinstance(each, list) and [type(part) for part in each] == list(kinds) for each in pairs)
-
-
-def _rows(data: bytes) -> CopiedRows:
-    if len(data) < _NAME.size:
-        raise FrameRejected("rows of a copy are shorter than their fields")
-    end = _NAME.size + _NAME.unpack_from(data)[0]
-    try:
-        name = data[_NAME.size : end].decode()
-    except UnicodeDecodeError:
-        raise FrameRejected("the table of rows of a copy has an invalid name") from None
-    return CopiedRows(name, arrow_batch(data[end:], no_limit))
+    if kind == _TABLE:
+        return CopiedTable(*from_json(_TABLE_KIND, data, _WHAT))
+    if kind == _END:
+        return CopiedEnd(*from_json(_END_KIND, data, _WHAT))
+    if kind != _ROWS:
+        raise FrameRejected(f"{_WHAT} is of the unknown kind {kind}", kind=kind)
+    with judged(_WHAT):
+        name, rows = _ROWS_FORM.unpack(data)
+    return CopiedRows(name, arrow_batch(rows, no_limit))
 
 
 class CopySession:

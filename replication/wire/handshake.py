@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -29,6 +28,7 @@ from tidemark.engine.base.errors import (
     PeerVersion,
     SchemaInvalid,
 )
+from tidemark.replication.wire.codec import Kind, cleaned, exactly, from_json, object_of, to_json
 from tidemark.replication.wire.frame_layout import (
     FRAME_CHALLENGE,
     FRAME_ERROR,
@@ -132,22 +132,23 @@ def check_peer(site: Site, peer: Site) -> None:
         )
 
 
+# Fields of an object that is a field, in the order of their names too.
+_SORTED = Kind(exactly(dict).check, lambda value: dict(sorted(value.items())))
+
+
+def _kind(fields: dict[str, type]) -> Kind:
+    """JSON objects of these fields, in the order of their names."""
+    return object_of({name: _SORTED if kind is dict else exactly(kind) for name, kind in sorted(fields.items())})
+
+
 def _pack(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
+    return to_json(_kind({name: type(value) for name, value in content.items()}), content)
 
 
 def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
     """Unpack a payload that must have exactly these fields of these types. Raises: FrameRejected."""
-    try:
-        content = json.loads(payload)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or content.keys() != fields.keys():
-        raise FrameRejected("a frame of the handshake lacks required fields")
-    for name, kind in fields.items():
-        if type(content[name]) is not kind:
-            raise FrameRejected(f"field {name} of the handshake is not of type {kind.__name__}")
-    return content
+    found: dict[str, Any] = from_json(_kind(fields), payload, "a frame of the handshake")
+    return found
 
 
 class Handshake:
@@ -215,22 +216,24 @@ def error_payload(error: PeerError) -> bytes:
 
 def refusal_of(payload: bytes) -> PeerError:
     """Return the error of a sealed frame, as the leaf of PeerError it names. Raises: FrameRejected."""
-    content = _unpack(payload, {"error": str, "message": str})
-    kind = getattr(errors, content["error"], None)
-    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
-    return leaf(f"the other side says: {_printable(content['message'])}")
+    leaf, message = _claim(payload, PeerRefused)
+    return leaf(f"the other side says: {message}")
 
 
 def _unproved(payload: bytes) -> PeerUnproved:
     """Return the error of an unsealed frame. Raises: FrameRejected."""
-    content = _unpack(payload, {"error": str, "message": str})
+    leaf, message = _claim(payload, PeerError)
     return PeerUnproved(
-        f"the link was refused before the other side proved that it knows the secret: {_printable(content['message'])}"
+        f"the link was refused before the other side proved that it knows the secret: {message}", claimed=leaf.__name__
     )
 
 
-def _printable(text: str) -> str:
-    return "".join(each for each in text if each.isprintable())[:TEXT_MAX]
+def _claim(payload: bytes, otherwise: type[PeerError]) -> tuple[type[PeerError], str]:
+    """Return the class of PeerError that a payload names, `otherwise` if it names none, and the message."""
+    content = _unpack(payload, {"error": str, "message": str})
+    kind = getattr(errors, content["error"], None)
+    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else otherwise
+    return leaf, cleaned(content["message"], TEXT_MAX)
 
 
 class CallerHandshake(Handshake):
@@ -261,7 +264,8 @@ class CallerHandshake(Handshake):
         if not VERSION_OLDEST <= version <= VERSION:
             raise PeerUnproved(
                 f"the {self.own.called} chose version {version} of the protocol, this side speaks {VERSION_OLDEST} to"
-                f" {VERSION}; upgrade the older side"
+                f" {VERSION}; upgrade the older side",
+                claimed=PeerVersion.__name__,
             )
         self._content = content
         self._said.update(payload)

@@ -1,17 +1,33 @@
-"""Payloads of a session's frames: packed, and unpacked with every length and number checked before use (F108).
+"""Payloads of a session's frames: declared by the kinds of their fields, checked before use (F108).
 
 Positions are byte offsets into binlog files of the source; epochs are the source's own.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import struct
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from tidemark.engine.base.errors import FrameRejected
+from tidemark.replication.wire.codec import (
+    NUMBER,
+    NUMBER_MAX,
+    REST,
+    Field,
+    Form,
+    Json,
+    Kind,
+    Octets,
+    Payload,
+    exactly,
+    list_of,
+    many,
+    number,
+    object_of,
+    scalar,
+    sized_text,
+)
 from tidemark.replication.wire.handshake import SERVER_ID_MAX
 
 FILE_NAME_BYTES_MAX = 255
@@ -20,12 +36,6 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.[0-9]{6,10}")
 FIRST_POSITION = 4  # after the magic bytes
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 << 10, 1 << 30
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 10, 3_600_000
-NUMBER_MAX = (1 << 63) - 1
-
-_EVENTS = struct.Struct("<QH")
-_HEARTBEAT = struct.Struct("<QqQH")
-_ACKNOWLEDGE = struct.Struct("<QQQ")
-_ONWARD = struct.Struct("<QQ")
 ONWARD_MAX = 4_096
 
 
@@ -42,8 +52,35 @@ class Position(NamedTuple):
         return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
 
 
+# --- kinds of fields --------------------------------------------------------------------------------
+def _check_name(name: Any) -> str:
+    if type(name) is not str or len(name) > FILE_NAME_BYTES_MAX or FILE_NAME.fullmatch(name) is None:
+        raise FrameRejected(f"{str(name)[:40]!r} is not a name of a binlog file")
+    return name
+
+
+def _position() -> Field:
+    """The position, then the name of the file."""
+    (put_number, take_number), (put_name, take_name) = scalar("Q"), sized_text(Kind(_check_name))
+
+    def put(out: Any, value: Position) -> None:
+        put_number(out, value.position)
+        put_name(out, value.file)
+
+    def take(data: Any) -> Position:
+        position = take_number(data)
+        return Position(take_name(data), position)
+
+    return put, take
+
+
+_NUMBER, _POSITION = scalar("Q"), _position()
+_NAME_OR_NONE = Kind(lambda name: name if name == "" else _check_name(name))
+
+
+# --- payloads ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Start:
+class Start(Payload):
     """Where a replica continues: after `epoch`, or at a position if `file` is given. Also its window, and its interval
     of heartbeats.
 
@@ -57,55 +94,36 @@ class Start:
     window_bytes: int = 8 << 20
     heartbeat_ms: int = 1_000
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        return json.dumps(asdict(self), sort_keys=True).encode()
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> Start:
-        """Return the content of a payload. Raises: FrameRejected."""
-        try:
-            content: Any = json.loads(payload)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict) or content.keys() != asdict(cls()).keys():
-            raise FrameRejected("a replica's start lacks required fields")
-        numbers = [content[name] for name in ("epoch", "origin", "position", "window_bytes", "heartbeat_ms")]
-        if not all(type(each) is int and 0 <= each <= NUMBER_MAX for each in numbers):
-            raise FrameRejected("a number in a replica's start is invalid")
-        if type(content["file"]) is not str:
-            raise FrameRejected("a replica's start names no file")
-        start = cls(**content)
-        if start.file != "":
-            _check_name(start.file)
-        if not WINDOW_BYTES_MIN <= start.window_bytes <= WINDOW_BYTES_MAX:
-            raise FrameRejected(f"a window of {start.window_bytes} bytes is invalid")
-        if not HEARTBEAT_MS_MIN <= start.heartbeat_ms <= HEARTBEAT_MS_MAX:
-            raise FrameRejected(f"heartbeats every {start.heartbeat_ms} ms are invalid")
-        return start
+    what: ClassVar[str] = "a replica's start"
+    form: ClassVar[Form] = Json(
+        object_of(
+            {
+                "epoch": NUMBER,
+                "file": _NAME_OR_NONE,
+                "heartbeat_ms": number(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
+                "origin": NUMBER,
+                "position": NUMBER,
+                "window_bytes": number(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+            }
+        ),
+        *("epoch", "origin", "file", "position", "window_bytes", "heartbeat_ms"),
+    )
 
 
 @dataclass(frozen=True)
-class Events:
+class Events(Payload):
     """Bytes of one file from a position on, cut anywhere: an event may be longer than a frame."""
 
     at: Position
     data: bytes
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        name = self.at.file.encode()
-        return _EVENTS.pack(self.at.position, len(name)) + name + self.data
+    what: ClassVar[str] = "a frame of events"
+    form: ClassVar[Form] = Octets(_POSITION, REST)
 
-    @classmethod
-    def unpack(cls, payload: bytes) -> Events:
-        """Return the content of a payload. Raises: FrameRejected."""
-        position, size = _head(_EVENTS, payload)
-        file = _name(payload, _EVENTS.size, size)
-        data = payload[_EVENTS.size + size :]
-        if not FIRST_POSITION <= position <= NUMBER_MAX - len(data) or not data:
-            raise FrameRejected(f"events at position {position} of {file} are invalid")
-        return cls(Position(file, position), data)
+    def check(self) -> None:
+        """See `Payload`."""
+        if not FIRST_POSITION <= self.at.position <= NUMBER_MAX - len(self.data) or not self.data:
+            raise FrameRejected(f"{len(self.data)} bytes at position {self.at.position} of {self.at.file}")
 
     @property
     def end(self) -> int:
@@ -114,30 +132,19 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
+class Heartbeat(Payload):
     """The progress of the source: newest epoch in its binlog, time (µs since 1970, UTC), and end of the binlog."""
 
     epoch: int
     wall_us: int
     end: Position
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        name = self.end.file.encode()
-        return _HEARTBEAT.pack(self.epoch, self.wall_us, self.end.position, len(name)) + name
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> Heartbeat:
-        """Return the content of a payload. Raises: FrameRejected."""
-        epoch, wall_us, position, size = _head(_HEARTBEAT, payload)
-        file = _name(payload, _HEARTBEAT.size, size)
-        if len(payload) != _HEARTBEAT.size + size or epoch > NUMBER_MAX or position > NUMBER_MAX:
-            raise FrameRejected("a heartbeat is invalid")
-        return cls(epoch, wall_us, Position(file, position))
+    what: ClassVar[str] = "a heartbeat"
+    form: ClassVar[Form] = Octets(_NUMBER, scalar("q", number(-NUMBER_MAX - 1)), _POSITION)
 
 
 @dataclass(frozen=True)
-class Acknowledge:
+class Acknowledge(Payload):
     """Bytes of events taken since the start, the newest epoch that is durable in the replica's relay log, and the
     newest epoch that the replica has applied. onward: for each site that the replica forwards to, its server id and the
     newest epoch applied there.
@@ -148,78 +155,22 @@ class Acknowledge:
     applied_epoch: int = 0
     onward: tuple[tuple[int, int], ...] = ()
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        head = _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch, self.applied_epoch)
-        return head + b"".join(_ONWARD.pack(*each) for each in self.onward)
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> Acknowledge:
-        """Return the content of a payload. Raises: FrameRejected."""
-        numbers = _head(_ACKNOWLEDGE, payload)
-        rest = payload[_ACKNOWLEDGE.size :]
-        if len(rest) % _ONWARD.size or len(rest) > ONWARD_MAX * _ONWARD.size:
-            raise FrameRejected("an acknowledgement is invalid")
-        onward = tuple((server_id, epoch) for server_id, epoch in _ONWARD.iter_unpack(rest))
-        if max((*numbers, *(epoch for _, epoch in onward))) > NUMBER_MAX:
-            raise FrameRejected("an acknowledgement is invalid")
-        if any(not 0 < server_id <= SERVER_ID_MAX for server_id, _ in onward):
-            raise FrameRejected("an acknowledgement names an invalid server")
-        return cls(numbers[0], numbers[1], numbers[2], onward)
+    what: ClassVar[str] = "an acknowledgement"
+    form: ClassVar[Form] = Octets(
+        _NUMBER, _NUMBER, _NUMBER, many(ONWARD_MAX, scalar("Q", number(1, SERVER_ID_MAX)), _NUMBER)
+    )
 
 
 SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": int, "conflict_fn": str}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Payload):
     """The rows of the source's `mysql.ndb_replication` that name a conflict function. A replica refuses a source whose
     functions are in conflict with its own.
     """
 
     rows: tuple[dict[str, Any], ...]
 
-    def pack(self) -> bytes:
-        """Return the payload."""
-        return json.dumps([{name: row[name] for name in SETTINGS_FIELDS} for row in self.rows]).encode()
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> Settings:
-        """Return the content of a payload. Raises: FrameRejected."""
-        try:
-            content: Any = json.loads(payload)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, list) or not all(map(_is_settings_row, content)):
-            raise FrameRejected("settings of a source lack required fields")
-        return cls(tuple(content))
-
-
-def _is_settings_row(row: object) -> bool:
-    return (
-        isinstance(row, dict)
-        and row.keys() == SETTINGS_FIELDS.keys()
-        and all(type(row[name]) is kind for name, kind in SETTINGS_FIELDS.items())
-    )
-
-
-def _head(layout: struct.Struct, payload: bytes) -> tuple[int, ...]:
-    if len(payload) < layout.size:
-        raise FrameRejected(f"a payload of {len(payload)} bytes is shorter than its fields")
-    return layout.unpack_from(payload)
-
-
-def _name(payload: bytes, start: int, size: int) -> str:
-    if not 0 < size <= FILE_NAME_BYTES_MAX or start + size > len(payload):
-        raise FrameRejected(f"a file name of {size} bytes is invalid")
-    try:
-        name = payload[start : start + size].decode("ascii")
-    except UnicodeDecodeError:
-        raise FrameRejected("a file name has other characters than those of binlog files") from None
-    _check_name(name)
-    return name
-
-
-def _check_name(name: str) -> None:
-    if len(name) > FILE_NAME_BYTES_MAX or FILE_NAME.fullmatch(name) is None:
-        raise FrameRejected(f"{name[:40]!r} is not a name of a binlog file")
+    what: ClassVar[str] = "a frame of settings"
+    form: ClassVar[Form] = Json(list_of(object_of({name: exactly(kind) for name, kind in SETTINGS_FIELDS.items()})))

@@ -346,8 +346,8 @@ def primary_lost(_path: Path) -> object:
     def ask(_what: object) -> None:
         raise tm.PeerError("the other side shut the link; connect again")
 
-    own = _stub(check=lambda: None, link=_stub(ask=ask), _lose=lambda: None, txid=4_711)
-    return RemoteTransaction.ask(own, "get")
+    own = _stub(_check=lambda: None, link=_stub(ask=ask), _lose=lambda: None, txid=4_711)
+    return RemoteTransaction._ask(own, "get")
 
 
 # --- OutcomeUnknown -----------------------------------------------------------------------------

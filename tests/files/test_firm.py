@@ -15,8 +15,8 @@ from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.program import PowerOff, power_off
 from tidemark.recovery.system_restart.sysfile import RESTORING
-from tidemark.replication.node_group.carried import FilePart
 from tidemark.replication.node_group.fetch import write_file
+from tidemark.replication.node_group.messages import FilePart
 from tidemark.replication.node_group.view_file import ViewFile, read_record
 
 

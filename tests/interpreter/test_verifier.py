@@ -148,7 +148,46 @@ def register_beyond(asm: Assembler) -> None:
     asm.load_const(16, 1)
 
 
+def condition_of_registers_unknown(asm: Assembler) -> None:
+    asm.branch_registers("like", 0, 1, "end")
+
+
+def type_of_registers_unknown(asm: Assembler) -> None:
+    asm.branch_registers("lt", 0, 1, "end", "double")
+
+
+def type_of_parameter_unknown(asm: Assembler) -> None:
+    asm.load_parameter(0, 0, "text")
+
+
+def type_of_aggregate_unknown(asm: Assembler) -> None:
+    asm.aggregate("sum", 0, 0, "double")
+
+
+def aggregate_unknown(asm: Assembler) -> None:
+    asm.aggregate("mean", 0, 0)
+
+
+def constant_of_text(asm: Assembler) -> None:
+    asm.load_parameter(0, "one")  # type: ignore[arg-type]
+
+
+def wide_constant_of_text(asm: Assembler) -> None:
+    asm.load_wide(0, "one")  # type: ignore[arg-type]
+
+
+# Story: the first five raised a KeyError, the last two a TypeError and an AttributeError.
+UNKNOWN = [
+    (condition_of_registers_unknown, "conditions on registers are eq, ne, lt, le, gt, ge, got str 'like'"),
+    (type_of_registers_unknown, "types of registers are integer, float, wide, got str 'double'"),
+    (type_of_parameter_unknown, "types of registers are"),
+    (type_of_aggregate_unknown, "types of registers are"),
+    (aggregate_unknown, "aggregates are count, sum, min, max, got str 'mean'"),
+    (constant_of_text, "str 'one' is not an integer of 64 bits"),
+    (wide_constant_of_text, "str 'one' is not an integer of 128 bits"),
+]
 BAD = [
+    *UNKNOWN,
     (no_end, "fall off its end"),
     (unwritten, "not written on every path"),
     (unwritten_on_one_path, "not written on every path"),

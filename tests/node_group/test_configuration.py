@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.node_group.configuration import GroupConfiguration
-from tidemark.replication.node_group.placement import Placement
+from tidemark.replication.node_group.configuration import GroupConfiguration, Placement
 from tidemark.replication.node_group.view import Member, first_view
 
 
@@ -22,6 +21,14 @@ def test_group_is_read_as_it_is_written() -> None:
     for number in (0, 4):
         with pytest.raises(SchemaInvalid, match="the group has no"):
             alone.address_of(number)
+
+
+def test_member_that_the_group_does_not_have_is_named() -> None:
+    """Story: `member` of a number that the group lacks raised a KeyError, with the number alone."""
+    group = GroupConfiguration.parse("1=one:7001,arbitrator=one:7000")
+    for number in (0, 2):
+        with pytest.raises(SchemaInvalid, match=f"the group has no node {number}: 1=one:7001"):
+            group.member(number)
 
 
 @pytest.mark.parametrize(

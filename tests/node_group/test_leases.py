@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.node_group.leases import Leases
+from tidemark.replication.node_group.liveness import Leases
 from tidemark.replication.node_group.machine import Joiner
 from tidemark.replication.node_group.messages import (
     Adopted,

@@ -43,6 +43,16 @@ def ids_at(site: Site, number: int, name: str = "t") -> list[int]:
         return sorted(db[name].scan(["id"]).to_arrow()["id"].to_pylist())
 
 
+def test_status_of_a_node_without_a_view_has_the_keys_of_a_member(tmp_path: Path) -> None:
+    """Story: a node that looks for its group had no `placement`: a program that read it raised a KeyError."""
+    with site_of(tmp_path, 1, of=2) as site:
+        member = site.nodes[1].status()
+        site.close(1)
+        alone = site.begin(2).status()
+        assert alone.keys() == member.keys() and alone["state"] == "joining" and alone["members"] == []
+        assert alone["placement"] == {1: {"nodes": [1, 2], "fragments": 0}}
+
+
 def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_path: Path) -> None:
     with site_of(tmp_path, 3) as site:
         assert site.primary() == 1

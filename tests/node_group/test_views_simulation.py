@@ -71,7 +71,7 @@ def test_killed_primary_is_followed_within_a_second(refused, bound):
 
 
 def test_nodes_that_never_agree_are_seen_as_not_alive(monkeypatch):
-    monkeypatch.setattr("tidemark.replication.node_group.candidacy.Candidacy.is_decided", lambda candidacy: False)
+    monkeypatch.setattr("tidemark.replication.node_group.votes.Candidacy.is_decided", lambda candidacy: False)
     with pytest.raises(BrokenPromise, match="no whole group"):
         run_seed(1)
 

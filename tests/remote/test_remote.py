@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import inspect
+import logging
 import random
 import socket
 import threading
@@ -282,6 +283,87 @@ def test_call_with_too_many_arguments_raises_a_type_error(remote: tm.RemoteDatab
     with pytest.raises(TypeError, match="progress"):
         remote.check(progress=print)
     assert "progress" not in inspect.signature(remote.check).parameters
+
+
+def test_docstrings_of_calls_do_not_name_what_a_remote_call_does_not_take(remote: tm.RemoteDatabase) -> None:
+    """Story: `check`, `checkpoint` and `create_index` described `progress`, a function, which cannot be sent."""
+    for call in (remote.check, remote.checkpoint, remote.create_index):
+        text = inspect.getdoc(call) or ""
+        assert "progress" not in text and "Args:\n\n" not in text and "Raises:" in text
+        assert "progress" not in inspect.signature(call).parameters
+    assert "    unique: Whether" in (inspect.getdoc(remote.create_index) or "")
+
+
+def test_closed_connection_answers_no_call(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    """Story: after `close`, `status`, `outcome`, `sync`, `where` and the calls of a table connected again, and an open
+    transaction continued.
+    """
+    table = remote["test.account"]
+    table.insert_many(accounts(1_000))
+    scan, txn = iter(table.scan()), remote.transaction()
+    next(scan)
+    txn.update("test.account", 1, {"balance": 5.0})
+    remote.close()
+    calls: list[Any] = [
+        *(remote.status, remote.check, remote.checkpoint, remote.sync, remote.where, remote.tables, remote.tablespaces),
+        *(remote.transaction, remote.create_replication_table, lambda: remote.outcome(txn.txid)),
+        *(lambda: remote["test.account"], lambda: "test.account" in remote, lambda: remote.drop_table("test.account")),
+        *(lambda: remote.create_table("t", [tm.Column("id", tm.Int64)], "id"), lambda: table.definition),
+        *(lambda: table.get(1), lambda: table.delete(1), lambda: list(table.scan()), lambda: len(table)),
+        *(lambda: txn.get("test.account", 1), txn.commit, lambda: txn.scan("test.account")),
+    ]
+    for call in calls:
+        with pytest.raises(tm.StoreClosed, match="the connection is closed"):
+            call()
+    with pytest.raises(tm.StoreClosed):
+        list(scan)
+    txn.rollback()
+    remote.close()
+    wait_until(lambda: db.status()["transactions"]["open"] == 0)
+    assert db["test.account"][1].balance == 1.0
+
+
+def test_client_that_leaves_in_order_is_no_warning(
+    db: tm.Database, serving: tm.CallServing, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Story: a client that closed its connection with a transaction or a scan open was reported as a broken link."""
+    with tm.connect([serving.address], SECRET) as remote:
+        remote["test.account"].insert((1, "ann", 1.0, None))
+        txn, scan = remote.transaction(), iter(remote["test.account"].scan())
+        txn.get("test.account", 1)
+        next(scan)
+    wait_until(lambda: serving.status()["connections"]["served"] == 0)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    assert db.status()["transactions"]["open"] == 0
+
+
+def test_close_ends_a_call_that_waits_in_another_thread(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    """Story: `close` left links in use open, with the transactions and locks of their threads."""
+    remote["test.account"].insert((1, "ann", 1.0, None))
+    ended: list[BaseException] = []
+    begun = threading.Event()
+
+    def wait_for_lock() -> None:
+        try:
+            with remote.transaction() as txn:
+                begun.set()
+                while True:
+                    try:
+                        txn.get("test.account", 1, lock="shared")
+                    except tm.LockTimeout:
+                        txn = remote.transaction()
+        except tm.Error as error:
+            ended.append(error)
+
+    with db.transaction() as holder:
+        holder.get("test.account", 1, lock="exclusive")
+        waiter = threading.Thread(target=wait_for_lock)
+        waiter.start()
+        begun.wait()
+        remote.close()
+        waiter.join()
+    assert isinstance(ended[0], (tm.PrimaryLost, tm.StoreClosed))
+    wait_until(lambda: db.status()["transactions"]["open"] == 0)
 
 
 def test_strangers_are_refused(serving: tm.CallServing) -> None:

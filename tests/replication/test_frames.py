@@ -21,9 +21,11 @@ from tidemark.engine.base.errors import (
     PeerUnproved,
     PeerVersion,
     SchemaInvalid,
+    StoreFailed,
 )
 from tidemark.replication.wire.frame_layout import (
     FRAME_BYE,
+    FRAME_CHALLENGE,
     FRAME_ERROR,
     FRAME_EVENTS,
     FRAME_HEADER,
@@ -37,7 +39,7 @@ from tidemark.replication.wire.frame_layout import (
     PAYLOAD_BYTES_MAX,
 )
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
-from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site
+from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site, error_payload
 from tidemark.replication.wire.pieces import Pieces, frames_of
 
 KEY = bytes(range(32))
@@ -207,8 +209,31 @@ def test_replica_without_the_secret_is_refused_and_told_so() -> None:
         list(meeting.frames())
     assert not meeting.source.is_done
     (refusal,) = meeting.to_replica.feed(meeting.source.refusal(caught.value))
-    with pytest.raises(PeerUnproved, match="does not know the secret"):
+    with pytest.raises(PeerUnproved, match="does not know the secret") as found:
         meeting.replica.receive(refusal)
+    assert found.value.claimed == "PeerUnauthenticated"
+
+
+def test_refusal_that_is_not_sealed_says_which_error_it_claims_to_be() -> None:
+    """Story: a replica with another secret and one with another version got the same PeerUnproved, and a program could
+    tell them apart by the text alone. It stays PeerUnproved, because any host on the path can send it.
+    """
+    for error, claimed in (
+        (PeerVersion("x"), "PeerVersion"),
+        (PeerError("x"), "PeerError"),
+        (StoreFailed("x"), "PeerError"),
+    ):
+        refusal = Frame(FRAME_REFUSE, error_payload(error))  # type: ignore[arg-type]
+        with pytest.raises(PeerUnproved, match="x") as found:
+            Meeting().replica.receive(refusal)
+        assert type(found.value) is PeerUnproved and found.value.claimed == claimed
+    meeting = Meeting()
+    (hello,) = meeting.to_source.feed(meeting.replica.begin())
+    (challenge,) = meeting.to_replica.feed(meeting.source.receive(hello))
+    newer = json.dumps({**json.loads(challenge.payload), "version": 9}).encode()
+    with pytest.raises(PeerUnproved, match="version 9") as found:
+        meeting.replica.receive(Frame(FRAME_CHALLENGE, newer))
+    assert found.value.claimed == "PeerVersion"
 
 
 def test_source_without_the_secret_cannot_welcome() -> None:

@@ -13,6 +13,7 @@ from tidemark.cli.running import (
     Command,
     file_path,
     group_of,
+    logged,
     node_options,
     node_tls,
     other_sources,
@@ -23,6 +24,7 @@ from tidemark.cli.running import (
 )
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from tidemark.replication.node_group.view import NODE_NUMBER_MAX
+from tidemark.replication.settings.options import divided
 
 if TYPE_CHECKING:
     from tidemark.nodes.node_channel import NodeChannelKeywords
@@ -43,6 +45,7 @@ POLL_SECONDS = 0.2
 )
 @json_option
 @one_line
+@logged
 def arbitrator(
     directory: Path,
     group: str,
@@ -159,6 +162,7 @@ def _channel(
 @memory_option
 @json_option
 @one_line
+@logged
 def node(
     directory: Path,
     number: int,
@@ -186,10 +190,16 @@ def node(
     --failover-after-ms and --heartbeat-from the next one, as `replicate` does. Give the same at all nodes.
 
     A line is printed when the node begins to serve and whenever that changes: its state, the view, the address for
-    clients, and whether the channel is here, or the error it ended with.
+    clients, and whether the channel is here, or the error it ended with. `tidemark status DIRECTORY` asks the running
+    node.
+
+    Log lines go to standard error. The first one says that the node gets its compiled code: it does not listen before,
+    and on a machine that has none this takes minutes.
     """
     options, own = options_of(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)
+    options = {"data_memory": data_memory, **options}
+    divided(options)  # Raises: SchemaInvalid; NodeGroup has arguments of other names
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = tm.NodeGroup(
         directory,
@@ -204,7 +214,6 @@ def node(
         replicas=replicas,
         heartbeat_row_ms=heartbeat_row_ms,
         channel=channel,
-        data_memory=data_memory,
         **options,
     )
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -96,6 +98,25 @@ def node_tls(
 
     files = (str(certificate), str(key))
     return tls_context(lambda: (server_tls(*files, str(authority)), client_tls(str(authority), *files)), key)
+
+
+def logged(command: Command) -> Command:
+    """Write the log lines of a command to standard error, each with its time and its level."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **named: Any) -> None:
+        log, handler = logging.getLogger("tidemark"), logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        before = log.level
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        try:
+            command(*arguments, **named)
+        finally:
+            log.setLevel(before)
+            log.removeHandler(handler)
+
+    return run
 
 
 def secret_of(path: Path | None) -> bytes:

@@ -283,12 +283,16 @@ def _shown_bound(value: Any) -> Any:
 @json_option
 @one_line
 def status(store: Path, data_memory: str, as_json: bool) -> None:
-    """Print every counter, of the process that has the store open, or after restarting the store."""
-    try:
-        with open_store(store, data_memory) as db:
-            found = {**db.status(), "restart": db.restart_report}
-    except tm.Locked as locked:
-        found = ask_owner(store, "status", locked)
+    """Print every counter, of the process that has the store open, or after restarting the store. A running node of a
+    group first shows the group as it knows it: view, members, primary, lag, copies, channel.
+    """
+    found = _status_of_node(store)
+    if found is None:
+        try:
+            with open_store(store, data_memory) as db:
+                found = {**db.status(), "restart": db.restart_report}
+        except tm.Locked as locked:
+            found = ask_owner(store, "status", locked)
     say(found, as_json, lambda: tree_lines(_without_buckets(found)))
 
 
@@ -300,6 +304,21 @@ def _without_buckets(value: Any) -> Any:
         count = value["count"]
         return {"count": count, "mean_ms": value["sum_seconds"] * 1_000 / count if count else None}
     return {name: _without_buckets(inner) for name, inner in value.items()}
+
+
+def _status_of_node(store: Path) -> Any:
+    """The status of the node of a group that runs in this directory, None if none does."""
+    from tidemark.control_socket import NAME, ask
+    from tidemark.nodes import FOLDER
+
+    if not (store / FOLDER / NAME).exists():
+        return None
+    try:
+        return ask(store / FOLDER, "status")
+    except tm.PeerError as error:
+        if isinstance(error.__cause__, ConnectionRefusedError):
+            return None  # the file was left by a process that was killed
+        raise
 
 
 @click.command(epilog=example("tidemark checkpoint shop"))

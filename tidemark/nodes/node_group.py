@@ -8,15 +8,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tidemark.control_socket import serve as serve_commands
 from tidemark.database import Database
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
+from tidemark.engine.base.errors import (
+    Error,
+    FileMissing,
+    NotPrimary,
+    PeerTimeout,
+    Rejected,
+    Retryable,
+    SchemaInvalid,
+    StoreFailed,
+)
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.firm import make_folder
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.nodes import FOLDER
 from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
-from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
+from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS, Progress
 from tidemark.recovery.node_restart.restart import bring_back, make_recoverable
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
@@ -48,7 +59,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 POLL_SECONDS = 0.01
-FOLDER = "node"  # in the store's directory: the node's durable record, and its lock
 
 
 class DrivenStore:
@@ -113,6 +123,7 @@ class StoreHome:
         self._replication = replication
         self._variant = variant
         self._want_epoch = want_epoch
+        self.restarted: Progress | None = None  # how this process was last brought up to the primary, or is being
 
     def open(self, can_create: bool) -> DrivenStore:
         """See `Home`."""
@@ -145,7 +156,8 @@ class StoreHome:
         next_epoch: list[int] = []
 
         def restart() -> Opened:
-            opened, caught_up = bring_back(files, self._options, SystemClock(), welcome, link, through, self._variant)
+            clock, variant = SystemClock(), self._variant
+            opened, caught_up = bring_back(files, self._options, clock, welcome, link, through, variant, self._begun)
             next_epoch.append(caught_up.next_epoch)
             return opened
 
@@ -157,6 +169,9 @@ class StoreHome:
 
         self._database(files, restart, follow)
         return made[0]
+
+    def _begun(self, progress: Progress) -> None:
+        self.restarted = progress
 
     def _followed(self, db: Database, files: PosixFiles, lowest_epoch: int) -> DrivenStore:
         node = DrivenStore(db, files, GroupApplier(db.parts.store), lowest_epoch)
@@ -353,7 +368,9 @@ class NodeGroup:
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])
-        compile_declared()  # a node that compiles kernels is silent, and the others exclude it
+        # A node that compiles kernels is silent, and the others exclude it.
+        _log.info("node %d gets its compiled code before it listens; what this machine lacks is compiled first", node)
+        compile_declared()
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
@@ -363,8 +380,9 @@ class NodeGroup:
         try:
             self._files.lock()
             calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
+            self._home = StoreHome(directory, parsed, replication, variant, *calls_back)
             self._node = GroupNode(
-                StoreHome(directory, parsed, replication, variant, *calls_back),
+                self._home,
                 self._files,
                 node,
                 configuration,
@@ -380,6 +398,8 @@ class NodeGroup:
             self._files.close_all()
             self._files.unlock()
             raise
+        # In the node's own directory: it answers while the store is closed, too.
+        self._control = serve_commands(self._files, {"status": self._whole_status}, SystemClock())
         self._node.start()
         if self._channel is not None:
             self._channel.start()
@@ -453,6 +473,9 @@ class NodeGroup:
             self._channel.close()
         if self._server is not None:
             self._server.close()
+        control, self._control = self._control, None
+        if control is not None:
+            control.close()
         self._files.close_all()
         self._files.unlock()
 
@@ -462,9 +485,10 @@ class NodeGroup:
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the group as this node knows it: node, state, view, members, primary, is_leading; links;
-        copies under way; and the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where
-        it runs.
+        """Return the state of the group as this node knows it: node, state, view, members, primary, is_leading; `lag`,
+        the groups of the log that nodes have yet to apply; links; copies under way; `restart`, how this node was last
+        brought up to the primary, or is being; and the group's `channel`, None if it has none: `is_here`, `error`, and
+        `Channel.status` where it runs.
 
         Raises: the error that ended the node. An error of the channel is reported and ends nothing else.
 
@@ -474,7 +498,23 @@ class NodeGroup:
             ('open', [1], 1)
         """
         self._check()
-        return {**self._node.status(), "channel": None if self._channel is None else self._channel.status()}
+        restarted, channel = self._home.restarted, self._channel
+        return {
+            **self._node.status(),
+            "restart": None if restarted is None else restarted.to_dict(),
+            "channel": None if channel is None else channel.status(),
+        }
+
+    def _whole_status(self) -> dict[str, Any]:
+        """The status of the node, and that of its store while that is open."""
+        found: dict[str, Any] = {"group": self.status()}
+        store = self._node.store
+        if isinstance(store, DrivenStore):
+            try:
+                found |= {**store.db.status(), "restart": store.db.restart_report}
+            except StoreFailed:  # it was closed in the meantime
+                pass
+        return found
 
     @property
     def channel(self) -> Channel | None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from tidemark.database import Database
 from tidemark.engine.base.clock import Clock, SystemClock
-from tidemark.engine.base.errors import SchemaInvalid, StoreClosed
+from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import names_one_of
@@ -36,7 +36,7 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
     A schema change is sent once. It raises NotPrimary if the node stopped leading, and a PeerError if the link broke
     before the answer: then check whether the change was made.
 
-    After `close`, calls for tables, transactions and schema changes raise StoreClosed.
+    After `close` every call raises StoreClosed, those of its tables, transactions and scans too.
 
     Examples:
         In the examples of its calls `remote` is a connection to the store `db`; calls on `db` may be made on `remote`.
@@ -55,7 +55,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         """Ask the nodes for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
         self.links = Links(seeds, secret, tls, clock, timeout_ms)
         self._clock = clock
-        self._is_closed = False
         try:
             self.links.until(self.links.learn)
         except BaseException:
@@ -72,7 +71,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             ...
             tidemark.engine.base.errors.StoreClosed: the connection is closed; connect again
         """
-        self._is_closed = True
         self.links.close()
 
     def __enter__(self) -> RemoteDatabase:
@@ -80,10 +78,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise StoreClosed("the connection is closed; connect again")
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> RemoteTransaction:
@@ -104,7 +98,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             >>> remote["item"].get(1).stock
             9
         """
-        self._check_usable()
         return RemoteTransaction(self.links, self._definition, log_exclusive_reads)
 
     def _definition(self, table: str) -> TableDefinition:
@@ -113,7 +106,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
 
     # --- tables ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> RemoteTable:
-        self._check_usable()
         return RemoteTable(self.links, self.transaction, self._definition(name).name)
 
     @overload
@@ -138,7 +130,7 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         return names_one_of(name, self.tables(system=True))
 
     def __repr__(self) -> str:
-        return f"<tidemark store of another process, {'closed' if self._is_closed else 'open'}>"
+        return f"<tidemark store of another process, {'closed' if self.links.is_closed else 'open'}>"
 
     tables = forwarded(Database.tables)
     tablespaces = forwarded(Database.tablespaces)
@@ -167,7 +159,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         what = ["store", method, arguments, named]
         if method in OF_PRIMARY | OF_STORE:
             return self.links.ask_primary(what)
-        self._check_usable()
         if method in OF_SCHEMA:
             return self._change(what)
         return self.links.read(what)
@@ -231,7 +222,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             >>> remote.create_table("sale", [tm.Column("id", tm.Int64), tm.Column("at", tm.DateTime)], "id")
             <tidemark table main.sale of another process>
         """
-        self._check_usable()
         made = columns_of(columns) if isinstance(columns, type) else columns
         definition = new_table(name, made, primary_key, partition, tablespace)
         self._change(["create_table", definition])
@@ -247,7 +237,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             >>> remote.create_replication_table()
             <tidemark table mysql.ndb_replication of another process>
         """
-        self._check_usable()
         self._change(["store", "create_replication_table", [], {}])
         return self["mysql.ndb_replication"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -14,8 +15,8 @@ R = TypeVar("R")
 
 
 def forwarded(method: Callable[Concatenate[Any, P], R], *without: str) -> Callable[Concatenate[Any, P], R]:
-    """Return a method with the docstring of `method`, and its signature without some arguments: a function cannot be
-    sent. It returns `self._forward(name, arguments, named)`.
+    """Return a method with the docstring and the signature of `method`, both without some arguments: a function cannot
+    be sent. It returns `self._forward(name, arguments, named)`.
     """
     name = method.__name__
     signature = inspect.signature(method)
@@ -32,4 +33,12 @@ def forwarded(method: Callable[Concatenate[Any, P], R], *without: str) -> Callab
         return result
 
     call.__signature__ = signature  # type: ignore[attr-defined]
+    for each in without:
+        call.__doc__ = _without(call.__doc__ or "", each)
     return call
+
+
+def _without(docstring: str, argument: str) -> str:
+    """Return a docstring without an argument in its `Args`, and without `Args` if that was the only one."""
+    left = re.sub(rf"^( +){argument}: .*\n(?:\1 +.*\n)*", "", docstring, flags=re.MULTILINE)
+    return re.sub(r"^ +Args:\n\n", "", left, flags=re.MULTILINE)

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from tidemark.engine.base.clock import Clock
-from tidemark.engine.base.errors import FrameRejected, NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
+from tidemark.engine.base.errors import (
+    FrameRejected,
+    NotPrimary,
+    PeerError,
+    PeerRefused,
+    PeerTimeout,
+    PrimaryLost,
+    StoreClosed,
+)
 from tidemark.replication.calls.conversation import CallLink
 from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, TlsContext
 
@@ -42,15 +51,22 @@ class Links:
         self._attempt = threading.local()  # of `until`: the deadline of this thread's call
         self._mutex = threading.Lock()
         self.spares: dict[Address, list[CallLink]] = {}
+        self._open: weakref.WeakSet[CallLink] = weakref.WeakSet()  # idle or in use
         self._store: str | None = None  # all nodes are copies of this store
         self._members: list[Address] = []
         self._told: list[Address] = []  # nodes of the newest view: asked again even if they did not answer before
         self._primary: Address | None = None
-        self._is_closed = False
+        self.is_closed = False
 
     # --- links -----------------------------------------------------------------------------------
+    def check_open(self) -> None:
+        """Raise StoreClosed after `close`."""
+        if self.is_closed:
+            raise StoreClosed("the connection is closed; connect again")
+
     def take(self, address: Address) -> CallLink:
-        """Take a link to one node; `give` returns it. Raises: PeerError."""
+        """Take a link to one node; `give` returns it. Raises: PeerError, StoreClosed."""
+        self.check_open()
         with self._mutex:
             spares = self.spares.get(address)
             if spares:
@@ -62,25 +78,31 @@ class Links:
                 f"at {address[0]}:{address[1]} there is a different store; check the addresses", store=link.store
             )
         self._store = link.store
+        with self._mutex:
+            self._open.add(link)
+            is_closed = self.is_closed  # in the meantime
+        if is_closed:
+            link.close()
+        self.check_open()
         return link
 
     def give(self, address: Address, link: CallLink) -> None:
         """Give back a link on which nothing is open."""
         with self._mutex:
             spares = self.spares.setdefault(address, [])
-            if not link.is_broken and not self._is_closed and len(spares) < SPARE_LINKS:
+            if not link.is_broken and not self.is_closed and len(spares) < SPARE_LINKS:
                 spares.append(link)
                 return
         link.close()
 
     def close(self) -> None:
-        """Close the idle links; those in use close when they are given back."""
+        """End all links, those in use too: the other process then rolls their transactions back."""
         with self._mutex:
-            self._is_closed = True
-            links = [link for spares in self.spares.values() for link in spares]
+            self.is_closed = True
+            links = list(self._open)
             self.spares.clear()
         for link in links:
-            link.close()
+            link.end()
 
     # --- the nodes -------------------------------------------------------------------------------
     def primary(self) -> Address:

@@ -27,7 +27,24 @@ def scan_arguments(by: ByIndex, **others: Any) -> dict[str, Any]:
 
 
 class RemoteScan:
-    """A scan with the calls of `Scan`: iterate over it once, convert it, or aggregate its rows in the other process."""
+    """A scan with the calls of `Scan`: iterate over it once, convert it, or aggregate its rows in the other process.
+
+    Its calls raise what those of `Scan` raise, and PeerError if the node of the scan is lost: begin it again.
+
+    Examples:
+        >>> item = remote["item"]
+        >>> sorted(row.name for row in item.scan(where=tm.col("stock") > 0))
+        ['cup', 'pen']
+        >>> scan = item.scan(["id", "stock"])
+        >>> scan.schema().names, scan.to_arrow().num_rows
+        (['id', 'stock'], 3)
+        >>> sum(batch.num_rows for batch in item.scan().batches())
+        3
+        >>> len(item.scan().to_pandas()), len(item.scan().to_numpy())
+        (3, 3)
+        >>> item.scan().aggregate(rows=("count",), stock=("sum", "stock"))
+        Row(rows=3, stock=15)
+    """
 
     def __init__(
         self,

@@ -25,6 +25,16 @@ class RemoteTable(WritableTable):
 
     Each call raises what that of `TableHandle` raises, and PeerTimeout if no node answers in time. A call that writes
     also raises PrimaryLost and CommitUnanswered, as a `RemoteTransaction` does.
+
+    Examples:
+        In the examples of its calls `remote` is a connection to the store `db`; a table of `remote` has the calls that
+        the same table of `db` has.
+
+        >>> item = remote["item"]
+        >>> item.update(1, {"stock": 9})
+        True
+        >>> item[1], len(item)
+        (Row(id=1, name='pen', stock=9), 3)
     """
 
     def __init__(self, links: Links, transaction: Callable[[], RemoteTransaction], name: str) -> None:
@@ -89,6 +99,7 @@ class _Reader:
 
     def ask(self, *what: Any) -> Any:
         """Make one call. Raises: the error of the call; PeerError, after which the scan must begin again."""
+        self._links.check_open()
         if self._taken is not None:
             return self._taken[1].ask(list(what))
         answer, self._taken = self._links.read_on(lambda address, link: (link.ask(list(what)), (address, link)))

@@ -14,6 +14,7 @@ from tidemark.engine.base.errors import (
     PeerError,
     PrimaryLost,
     Retryable,
+    StoreClosed,
     StoreFailed,
     TransactionEnded,
     WrongThread,
@@ -36,8 +37,17 @@ Progress = Callable[[int, int, str], None]
 class RemoteTransaction:
     """An open transaction of another process, with the calls of `Transaction`, for the thread that began it.
 
-    A `Rejected` error leaves it open and as it was before the call. A `Retryable` error has rolled it back as a whole;
-    `PrimaryLost` is one: the process that executed it is gone, and nothing of it was committed.
+    A call raises what that of `Transaction` raises. A `Rejected` error leaves the transaction open and as it was before
+    the call. A `Retryable` error has rolled it back as a whole; `PrimaryLost` is one: the process that executed it is
+    gone, and nothing of it was committed.
+
+    Examples:
+        >>> with remote.transaction() as txn:
+        ...     txn.insert("item", (4, "ink", 7))
+        ...     changed = txn.update_many("item", {"id": [1, 2], "stock": [9, 4]})
+        ...     names = [row.name for row in txn.scan("item", where=tm.col("stock") > 5)]
+        >>> changed, names, remote.outcome(txn.txid)
+        (2, ['pen', 'ink'], 'committed')
     """
 
     def __init__(
@@ -69,16 +79,17 @@ class RemoteTransaction:
         return links.until(begin)
 
     # --- usability -------------------------------------------------------------------------------
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise unless this thread may use the transaction now."""
         if self.is_ended:
             raise TransactionEnded("the transaction has ended; begin another one")
         if self._thread != threading.get_ident():
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+        self._links.check_open()
 
-    def ask(self, *what: Any) -> Any:
+    def _ask(self, *what: Any) -> Any:
         """Make one call of the transaction. Raises: the error of the call; PrimaryLost."""
-        self.check()
+        self._check()
         try:
             return self.link.ask(list(what))
         except (Retryable, TransactionEnded):
@@ -117,8 +128,16 @@ class RemoteTransaction:
 
         Raises: PrimaryLost if it was not committed; CommitUnanswered with the `txid` if no node knows; Retryable and
         TransactionEnded as in the other process.
+
+        Examples:
+            >>> txn = remote.transaction()
+            >>> txn.delete("item", 3)
+            True
+            >>> txn.commit()
+            >>> len(remote["item"])
+            2
         """
-        self.check()
+        self._check()
         try:
             self.link.ask(["commit"])
         except (Retryable, TransactionEnded):
@@ -145,7 +164,7 @@ class RemoteTransaction:
 
         try:
             told = links.until(outcome)
-        except PeerError as unanswered:
+        except (PeerError, StoreClosed) as unanswered:
             raise CommitUnanswered(
                 f"the commit was on its way when the link broke ({error}), and no node could tell its outcome; ask"
                 f" outcome({txid})",
@@ -161,7 +180,17 @@ class RemoteTransaction:
             raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
 
     def rollback(self) -> None:
-        """Undo everything. A second call does nothing."""
+        """Undo everything. A second call does nothing, nor does one after the link to the other process broke: that
+        process has rolled the transaction back.
+
+        Examples:
+            >>> txn = remote.transaction()
+            >>> txn.delete("item", 3)
+            True
+            >>> txn.rollback()
+            >>> len(remote["item"])
+            3
+        """
         if self.is_ended:
             return
         try:
@@ -173,15 +202,27 @@ class RemoteTransaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo the changes of the block if it raises, and only those; the transaction continues."""
-        self.ask("savepoint")
+        """Undo the changes of the block if it raises, and only those; the transaction continues.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.insert("item", (4, "ink", 7))
+            ...     try:
+            ...         with txn.savepoint():
+            ...             txn.insert_many("item", [(5, "box", 2), (4, "ink", 7)])
+            ...     except tm.DuplicateKey:
+            ...         pass
+            >>> sorted(row.id for row in remote["item"])
+            [1, 2, 3, 4]
+        """
+        self._ask("savepoint")
         try:
             yield
         except BaseException:
             if not self.is_ended:
-                self.ask("release", False)
+                self._ask("release", False)
             raise
-        self.ask("release", True)
+        self._ask("release", True)
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +235,7 @@ class RemoteTransaction:
 
     # --- calls, as those of `Transaction` --------------------------------------------------------
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        return self.ask("txn", method, arguments, named)
+        return self._ask("txn", method, arguments, named)
 
     insert = forwarded(Transaction.insert)
     write = forwarded(Transaction.write)
@@ -228,11 +269,27 @@ class RemoteTransaction:
         return total
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """See `Transaction.insert_many`."""
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
+
+        As `Transaction.insert_many`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
+            2
+        """
         return self._many("insert_many", table, data, progress, True)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """See `Transaction.write_many`."""
+        """Insert or replace all rows of `data`, or none on an error; return how many.
+
+        As `Transaction.write_many`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
+            2
+        """
         return self._many("write_many", table, data, progress, True)
 
     def upsert_many(
@@ -243,11 +300,27 @@ class RemoteTransaction:
         index: str | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """See `Transaction.upsert_many`."""
+        """Upsert all rows of `data` in their order, or none on an error; return how many were inserted.
+
+        As `Transaction.upsert_many`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.upsert_many("item", [(1, "pencil", 12), (4, "ink", 7)])
+            1
+        """
         return self._many("upsert_many", table, data, progress, False, set=set, index=index)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """See `Transaction.update_many`."""
+        """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
+
+        As `Transaction.update_many`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.update_many("item", {"id": [1, 2], "stock": [8, 4]})
+            2
+        """
         return self._many("update_many", table, data, progress, False, index=index)
 
     def scan(
@@ -266,9 +339,17 @@ class RemoteTransaction:
         reverse: bool = False,
         progress: Progress | None = None,
     ) -> RemoteScan:
-        """See `Transaction.scan`."""
+        """Return a scan of the table, whose rows may be locked.
+
+        As `Transaction.scan`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     len(txn.scan("item", lock="shared").to_arrow())
+            3
+        """
         check_lock(lock)
-        self.check()
+        self._check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         named = scan_arguments(by, columns=columns, limit=limit, lock=lock, partitions=partitions, where=where)
-        return RemoteScan(table, named, self.ask, True, progress)
+        return RemoteScan(table, named, self._ask, True, progress)

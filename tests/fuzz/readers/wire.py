@@ -24,7 +24,6 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.node_restart import messages as restart
 from tidemark.replication.calls.values import pack, unpack
 from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
-from tidemark.replication.node_group import carried
 from tidemark.replication.node_group import messages as group
 from tidemark.replication.node_group.codec import decode, encode
 from tidemark.replication.node_group.party import CONVERSATION, NodeParty
@@ -256,9 +255,9 @@ def _message_members() -> list[bytes]:
         group.Groups(3, 9, (words, words[:5])),
         group.AskJoin(4, _MEMBERS[0], 7, True),
         group.Refused("not now"),
-        carried.EpochIs(1, 2, 3),
-        carried.FileWanted(spool_name(9)),
-        carried.FilePart(spool_name(9), 0, 3, b"abc", True),
+        group.EpochIs(1, 2, 3),
+        group.FileWanted(spool_name(9)),
+        group.FilePart(spool_name(9), 0, 3, b"abc", True),
         restart.Welcome(b"u" * 16, 1, 2),
         restart.Ready(1, 2, restart.ROWID_SYNC, "why"),
         restart.Plan({(1, 2): 3, (4, 5): 6}),
@@ -320,7 +319,7 @@ READERS = (
         (
             "accepted",
             "lacks required fields",
-            "of the handshake is not",
+            "of the handshake is invalid: server_id: a field is not of type int",
             "PeerVersion",
             "a nonce",
             "fields of a site",
@@ -336,10 +335,11 @@ READERS = (
         (_behind_first(json_tree), _behind_first(octets())),
         (
             "accepted",
-            "a number in a replica's start",
+            "a replica's start is invalid: it lacks",
+            "a replica's start is invalid: epoch: a number",
             "is not a name",
-            "a window",
-            "events at",
+            "start is invalid: window_bytes",
+            "a frame of events",
             "a heartbeat",
             "an acknowl",
         ),
@@ -350,7 +350,7 @@ READERS = (
         _copy,
         (FrameRejected,),
         (octets(), inside(json_tree, lambda data: data[2:], lambda data, rest: data[:2] + rest)),
-        ("accepted", "an item of a copy", "not an Arrow stream", "a piece of a copy is not JSON"),
+        ("accepted", "an item of a copy", "not an Arrow stream", "copy is invalid: it is not JSON"),
         cost=8,
     ),
     Reader(

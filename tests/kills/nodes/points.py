@@ -18,15 +18,15 @@ from tidemark.recovery.node_restart.source import Source
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.replication.injector.attached import AttachedBinlog
 from tidemark.replication.node_group import copy_server, fetch
-from tidemark.replication.node_group.candidacy import Candidacy
-from tidemark.replication.node_group.carried import FilePart
 from tidemark.replication.node_group.conversation import Conversation
 from tidemark.replication.node_group.life import Life
+from tidemark.replication.node_group.messages import FilePart
 from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.store_thread import StoreThread
 from tidemark.replication.node_group.stream import GroupStream
 from tidemark.replication.node_group.view_file import ViewFile
 from tidemark.replication.node_group.views import Node
+from tidemark.replication.node_group.votes import Candidacy
 
 BEFORE, BEHIND = "before", "behind"
 
