@@ -143,6 +143,7 @@ from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
 if TYPE_CHECKING:
+    from tidemark import aio as aio
     from tidemark.backup import restore
     from tidemark.comparison import diff, repair
     from tidemark.nodes.arbitrator import Arbitrator
@@ -152,8 +153,8 @@ if TYPE_CHECKING:
     from tidemark.sites.channel import Applied, Channel
     from tidemark.sites.serving import Serving, serve
 
-# Replication and restore are imported when one of their names is first used: most programs use neither, and they take
-# as long to import as everything else.
+# Replication, restore and asyncio are imported when one of their names is first used: most programs use none of them,
+# and they take longer to import than everything else.
 _LATER = {
     "Applied": "tidemark.sites.channel",
     "Arbitrator": "tidemark.nodes.arbitrator",
@@ -172,10 +173,12 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "aio":
+        return import_module("tidemark.aio")
+    if name not in _LATER:
+        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
     return getattr(import_module(_LATER[name]), name)
 
 

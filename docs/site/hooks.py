@@ -28,7 +28,7 @@ RETURNED = (
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
-    "engine.rows.row.Row",
+    *("engine.rows.row.Row", "aio.Scan", "aio.Snapshot", "aio.SnapshotTable", "aio.Table", "aio.Transaction"),
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
 KEPT: dict[str, set[str]] = {
