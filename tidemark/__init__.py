@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark import _preflight as _preflight  # isort: skip
 
 if TYPE_CHECKING:
+    from tidemark import aio as aio
     from tidemark.backup import restore
     from tidemark.comparison import diff, repair
     from tidemark.database import Database
@@ -203,10 +204,12 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "aio":
+        return import_module("tidemark.aio")
+    if name not in __all__:
+        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
     module = import_module(_HOME.get(name, "tidemark.engine.base.errors"))
     globals()[name] = value = getattr(module, "open_or_attach" if name == "open" else name)
     return value

@@ -30,8 +30,8 @@ RETURNED = (
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
+    *("typed_rows.TypedTable", "aio.Scan", "aio.Snapshot", "aio.SnapshotTable", "aio.Table", "aio.Transaction"),
     "engine.rows.row.Row",
-    "typed_rows.TypedTable",
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
 KEPT: dict[str, set[str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import doctest
 import importlib
 import inspect
@@ -82,6 +83,12 @@ def with_remote(names: dict[str, Any], at_end: ExitStack) -> None:
     names["remote"] = at_end.enter_context(tm.connect([serving.address], SECRET))
 
 
+def with_asyncio(names: dict[str, Any], at_end: ExitStack) -> None:
+    """`asyncio`, and `db` with `secret`: a store for `serve_calls`."""
+    with_store(names, at_end)
+    names.update(asyncio=asyncio, secret=SECRET)
+
+
 def with_group(names: dict[str, Any], at_end: ExitStack) -> None:
     """`group`: the address of a group of one node."""
     names["group"] = f"1=127.0.0.1:{free_port()}"
@@ -126,6 +133,7 @@ NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark.RemoteTransaction": with_remote,
     "tidemark.Serving": with_replica,
     "tidemark.serve": with_replica,
+    "tidemark.aio": with_asyncio,
     "tidemark.spark": with_view,
 }
 # Callables whose examples start Spark and have places that a reader replaces: they are compiled and not run. What Spark

@@ -1,0 +1,267 @@
+"""`tm.aio`: calls that are awaited. A cancelled task leaves no transaction, lock or store open, and loses no commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.store.support import SMALL
+from tests.waiting import wait_until
+from tidemark.database import Database
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+
+ITEM = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)]
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test in an event loop; a task that hangs fails it after a minute."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(limited())
+
+
+@asynccontextmanager
+async def opened(plan: Plan | None = None, **options: Any) -> AsyncIterator[Any]:
+    """A store in memory with a table `item` of two rows."""
+    parsed = Options.from_keywords({**SMALL, "background": False, **options})
+    store = Database(FaultFiles(MemoryFiles(), plan or Plan(())), parsed, SystemClock(), None, None)
+    async with tm.aio.Database(store, threads=2) as db:
+        item = await db.create_table("item", ITEM, "id")
+        await item.insert_many([(1, 10), (2, 20)])
+        yield db
+
+
+async def in_thread(event: threading.Event) -> None:
+    """Wait for an event without holding up the loop."""
+    await asyncio.to_thread(wait_until, event.is_set)
+
+
+def test_calls_scans_snapshots_and_transactions() -> None:
+    async def main() -> None:
+        async with opened() as db:
+            item = db["item"]
+            async with db.snapshot() as before:
+                async with db.transaction() as txn:
+                    await txn.update("item", 1, {"n": 11})
+                    assert [row.n async for row in txn.scan("item", where=tm.col("id") == 1)] == [11]
+                assert await before["item"].get(1) == (1, 10) and before.epoch > 0
+                assert await before["item"].sum("n") == 30 and await before.tables() == ["main.item"]
+            assert await item.get(1) == (1, 11)
+            assert await item.scan().sum("n") == 31
+            assert sum([batch.num_rows async for batch in item.scan().batches()]) == 2
+            assert (await item.to_arrow()).num_rows == 2
+            await item.delete(2)
+            with pytest.raises(tm.RowNotFound):
+                await item.delete(2)
+            with pytest.raises(tm.NoSuchTable):
+                await db["nothing"].get(1)
+            with pytest.raises(tm.NoSuchColumn):
+                [row async for row in item.scan(["x"])]
+
+    run(main)
+
+
+def test_a_scan_of_many_rows_and_one_that_ends_early() -> None:
+    async def main() -> None:
+        async with opened() as db:
+            await db["item"].insert_many({"id": list(range(10, 5_010)), "n": [1] * 5_000})
+            assert len([row async for row in db["item"].scan()]) == 5_002
+            async with db.transaction() as txn:
+                async for row in txn.scan("item"):
+                    assert len(row) == 2
+                    break
+
+    run(main)
+
+
+def test_an_exception_rolls_back_and_a_savepoint_only_its_block() -> None:
+    async def main() -> None:
+        async with opened() as db:
+            with pytest.raises(KeyError):
+                async with db.transaction() as txn:
+                    await txn.insert("item", (3, 0))
+                    raise KeyError
+            assert await db["item"].get(3) is None
+            async with db.transaction() as txn:
+                await txn.insert("item", (4, 0))
+                with pytest.raises(tm.DuplicateKey):
+                    async with txn.savepoint():
+                        await txn.insert("item", (5, 0))
+                        await txn.insert("item", (1, 0))
+            assert await db["item"].get(4) == (4, 0) and await db["item"].get(5) is None
+
+    run(main)
+
+
+def test_transactions_of_many_tasks_run_at_the_same_time() -> None:
+    """Each has a thread of its own: more of them than threads for single calls wait for each other's locks."""
+
+    async def main() -> None:
+        async with opened(lock_timeout_ms=60_000) as db:
+
+            async def add(txn: Any) -> None:
+                row = await txn.get("item", 1, lock="exclusive")
+                await txn.update("item", 1, {"n": row.n + 1})
+
+            await asyncio.gather(*(db.run(add) for _ in range(12)))
+            assert (await db["item"].get(1)).n == 22
+
+    run(main)
+
+
+def test_run_again_after_a_retryable_error() -> None:
+    async def main() -> None:
+        async with opened(lock_timeout_ms=0) as db:
+            calls = []
+            async with db.transaction() as holder:
+                await holder.update("item", 1, {"n": 0})
+
+                async def work(txn: Any) -> str:
+                    calls.append(txn.txid)
+                    if len(calls) == 3:
+                        return "third"
+                    await txn.update("item", 1, {"n": 1})
+                    return "never"
+
+                assert await db.run(work) == "third"
+                with pytest.raises(tm.LockTimeout):
+                    await db.run(lambda txn: txn.update("item", 1, {"n": 1}), retries=1)
+            assert len(set(calls)) == 3
+            with pytest.raises(tm.Rejected):
+                await db.run(lambda txn: txn.update("item", 1, {"n": 1}), retries=-1)
+
+    run(main)
+
+
+def test_a_task_cancelled_while_it_waits_for_a_lock_leaves_no_lock() -> None:
+    async def main() -> None:
+        plan = Plan(())
+        async with opened(plan, lock_timeout_ms=60_000) as db:
+            begun = threading.Event()
+
+            async def waiting() -> None:
+                async with db.transaction() as txn:
+                    await txn.update("item", 2, {"n": 0})
+                    begun.set()
+                    await txn.update("item", 1, {"n": 0})
+
+            async with db.transaction() as holder:
+                await holder.update("item", 1, {"n": 11})
+                task = asyncio.create_task(waiting())
+                await in_thread(begun)
+                task.cancel()
+                await asyncio.sleep(0)
+                task.cancel()  # the second one must not leave the transaction to the first
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with db.transaction() as txn:
+                assert await txn.get("item", 1, lock="exclusive") == (1, 11)
+                assert await txn.get("item", 2, lock="exclusive") == (2, 20)
+
+    run(main)
+
+
+def test_a_commit_that_has_begun_when_its_task_is_cancelled_is_completed() -> None:
+    """The log had the commit, and a cancelled task that rolled it back would lie to its caller."""
+
+    async def main() -> None:
+        plan, at_sync, go_on = Plan(()), threading.Event(), threading.Event()
+        async with opened(plan) as db:
+
+            def stall() -> None:
+                at_sync.set()
+                wait_until(go_on.is_set)
+
+            async def committing() -> None:
+                async with db.transaction() as txn:
+                    await txn.update("item", 1, {"n": 11})
+                    plan.add(Rule("fdatasync", "redo/*", stall=stall))
+
+            task = asyncio.create_task(committing())
+            await in_thread(at_sync)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await db["item"].get(1) == (1, 11)
+
+    run(main)
+
+
+def test_an_opening_that_is_cancelled_closes_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        started, go_on = threading.Event(), threading.Event()
+
+        def progress(*_: Any) -> None:
+            started.set()
+            wait_until(go_on.is_set)
+
+        task = asyncio.create_task(opening(tm.aio.open(tmp_path / "shop", progress=progress, **SMALL)))
+        await in_thread(started)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def opening(store: Any) -> None:
+        await store
+
+    with tm.open(tmp_path / "shop", **SMALL) as db:
+        db.create_table("item", ITEM, "id").insert((1, 1))
+        db.checkpoint()
+    run(main)
+    tm.open(tmp_path / "shop", **SMALL).close()  # Raises: Locked if it were still open
+
+
+def test_context_variables_reach_the_thread() -> None:
+    marked: contextvars.ContextVar[str] = contextvars.ContextVar("marked", default="")
+
+    async def main() -> None:
+        marked.set("task")
+        seen: list[str] = []
+        async with opened() as db:
+            await db["item"].scan(progress=lambda *_: seen.append(marked.get())).to_arrow()
+        assert seen and set(seen) == {"task"}
+
+    run(main)
+
+
+@pytest.mark.parametrize("threads", [0, -1, "4", None])
+def test_threads_is_a_number(threads: Any) -> None:
+    with pytest.raises(tm.Rejected, match=f"threads is {threads!r}; give a number of 1 or more"):
+        tm.aio.Database(None, threads)
+
+
+def test_every_call_of_the_classes_is_there() -> None:
+    """A call that is added to a class is added here as well, or named as one that stays out."""
+    out = {"changes", "transaction", "snapshot", "advance_epoch", "advance_gci", "adopt", "plan_load", "check_usable"}
+    out |= {"check_binlog", "check_replication", "create_replication_table", "replication_rows", "space_report"}
+    out |= {"table", "savepoint", "scan", "batches", "settled", "log_start", "out_of_memory"}
+    engine = {name for name in dir(tm.Transaction) if name not in vars(tm.Transaction)} - {"commit", "rollback"}
+    pairs: list[tuple[type, type, set[str]]] = [
+        (tm.Database, tm.aio.Database, set()),
+        (tm.TableHandle, tm.aio.Table, set()),
+        (tm.Transaction, tm.aio.Transaction, engine),
+        (tm.SnapshotTable, tm.aio.SnapshotTable, set()),
+        (tm.Scan, tm.aio.Scan, set()),
+    ]
+    for kind, awaited, other in pairs:
+        calls = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+        assert calls - other - out <= set(dir(awaited)), kind

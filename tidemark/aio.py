@@ -1,0 +1,538 @@
+"""`tm.aio`: the calls of a store for programs with asyncio.
+
+Each call runs in a thread and is awaited. A transaction belongs to one thread, so it has a thread of its own from begin
+to end. If a task is cancelled, the call that runs for it is completed first, because a commit that the log has cannot
+be recalled. Then CancelledError continues, and `async with` rolls an open transaction back. A call that waits for a
+lock ends after `lock_timeout_ms` at the latest, cancelled or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from tidemark.database import Database as SyncDatabase
+from tidemark.engine.base.errors import Retryable, SchemaInvalid
+from tidemark.handles import TableHandle, TableReads
+from tidemark.opening import open_or_attach
+from tidemark.scans import Scan as SyncScan
+from tidemark.session import Transaction as SyncTransaction
+from tidemark.shared_calls import RETRY_PAUSE_SECONDS
+from tidemark.snapshot import Snapshot as SyncSnapshot
+from tidemark.snapshot import SnapshotTable as SyncSnapshotTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREADS = 8
+PIECE_ROWS = 1_000  # rows of a scan that one call brings
+
+
+async def completed(executor: Executor, call: Callable[[], R], discard: Callable[[R], object] | None = None) -> R:
+    """Run a call in a thread and return its result. If this task is cancelled, the call is completed first; `discard`
+    then ends what it returned, and CancelledError continues.
+    """
+    work = partial(contextvars.copy_context().run, call)
+    future = asyncio.get_running_loop().run_in_executor(executor, work)
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return future.result()
+    if future.exception() is None and discard is not None:
+        await completed(executor, partial(discard, future.result()))
+    raise cancelled
+
+
+class Threads:
+    """The threads of one store: some for single calls, and one for each open transaction."""
+
+    def __init__(self, count: int) -> None:
+        if not isinstance(count, int) or count < 1:
+            raise SchemaInvalid(f"threads is {count!r}; give a number of 1 or more")
+        self.shared = ThreadPoolExecutor(count, "tidemark-aio")
+        self._idle: list[ThreadPoolExecutor] = []
+
+    def lend(self) -> ThreadPoolExecutor:
+        """Return a thread for one transaction."""
+        return self._idle.pop() if self._idle else ThreadPoolExecutor(1, "tidemark-aio-transaction")
+
+    def take_back(self, thread: ThreadPoolExecutor) -> None:
+        """Keep the thread of a transaction that has ended for the next one."""
+        self._idle.append(thread)
+
+    def end(self) -> None:
+        """End all idle threads."""
+        for each in (self.shared, *self._idle):
+            each.shutdown(wait=False)
+        self._idle.clear()
+
+
+class Awaited(Generic[P, R]):
+    """A call of a class of this package as a call that is awaited."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        self.__doc__ = f"`{method.__qualname__}`, awaited."
+        self._name = method.__name__
+
+    def __get__(self, owner: _Calls, kind: type) -> Callable[P, Coroutine[Any, Any, R]]:
+        return partial(owner._call, self._name)
+
+
+class _Calls:
+    """Calls on one object. `find` returns it, in the thread in which the call runs."""
+
+    def __init__(self, executor: Executor, find: Callable[[], Any]) -> None:
+        self._executor = executor
+        self._find = find
+
+    async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        return await completed(self._executor, lambda: getattr(self._find(), name)(*arguments, **named))
+
+
+class Scan(_Calls):
+    """One scan, not begun yet: iterate over it once with `async for`, or await one of its calls.
+
+    The calls are those of `tm.Scan` and raise as there. Errors in the arguments of the scan are raised by the first of
+    them, too.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         await db.create_table("item", [tm.Column("name", tm.VarChar(20))], "name")
+        ...         await db["item"].insert(("pen",))
+        ...         names = [row.name async for row in db["item"].scan(["name"])]
+        ...         rows = [batch.num_rows async for batch in db["item"].scan().batches()]
+        ...         return names, rows, await db["item"].scan().aggregate(n=("count",))
+        >>> asyncio.run(main())
+        (['pen'], [1], Row(n=1))
+    """
+
+    to_arrow = Awaited(SyncScan.to_arrow)
+    to_pandas = Awaited(SyncScan.to_pandas)
+    to_numpy = Awaited(SyncScan.to_numpy)
+    schema = Awaited(SyncScan.schema)
+    explain = Awaited(SyncScan.explain)
+    count = Awaited(SyncScan.count)
+    sum = Awaited(SyncScan.sum)
+    min = Awaited(SyncScan.min)
+    max = Awaited(SyncScan.max)
+    mean = Awaited(SyncScan.mean)
+
+    async def aggregate(self, **functions: Any) -> Any:
+        """`Scan.aggregate`, awaited."""
+        return await self._call("aggregate", **functions)
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._pieces(iter, PIECE_ROWS)
+
+    def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Yield the rows as Arrow record batches."""
+        return self._pieces(lambda scan: iter(scan.batches()), 1)
+
+    async def _pieces(self, begin: Callable[[Any], Iterator[Any]], count: int) -> AsyncIterator[Any]:
+        found = await completed(self._executor, lambda: begin(self._find()))
+        try:
+            while piece := await completed(self._executor, lambda: list(islice(found, count))):
+                for each in piece:
+                    yield each
+        finally:
+            # After the store was closed there are no threads, and nothing that the scan could hold.
+            with contextlib.suppress(RuntimeError):
+                await completed(self._executor, getattr(found, "close", lambda: None))
+
+
+class _Reads(_Calls):
+    get = Awaited(TableHandle.get)
+    get_many = Awaited(TableHandle.get_many)
+    to_arrow = Awaited(TableReads.to_arrow)
+    to_pandas = Awaited(TableReads.to_pandas)
+    to_numpy = Awaited(TableReads.to_numpy)
+
+    async def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
+        """`TableHandle.explain`, awaited."""
+        plan: dict[str, Any] = await self._call("explain", columns, where, **options)
+        return plan
+
+    def scan(self, *arguments: Any, **named: Any) -> Scan:
+        """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
+        return Scan(self._executor, lambda: self._find().scan(*arguments, **named))
+
+
+class Table(_Reads):
+    """The calls of `tm.TableHandle`, awaited; they raise as there.
+
+    Each writing call is a transaction of its own, and as durable on return as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         item = await db.create_table("item", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
+        ...         await asyncio.gather(*(item.insert((number, 0)) for number in range(20)))
+        ...         await item.update_where({"n": tm.col("id") * 2}, where=tm.col("id") > 17)
+        ...         await item.explain(where=tm.col("id") == 3)
+        ...         return await item.get(19), await item.scan().sum("n")
+        >>> asyncio.run(main())
+        (Row(id=19, n=38), 74)
+    """
+
+    insert = Awaited(TableHandle.insert)
+    insert_many = Awaited(TableHandle.insert_many)
+    write = Awaited(TableHandle.write)
+    write_many = Awaited(TableHandle.write_many)
+    update = Awaited(TableHandle.update)
+    update_many = Awaited(TableHandle.update_many)
+    update_where = Awaited(TableHandle.update_where)
+    upsert = Awaited(TableHandle.upsert)
+    upsert_many = Awaited(TableHandle.upsert_many)
+    delete = Awaited(TableHandle.delete)
+    delete_many = Awaited(TableHandle.delete_many)
+    delete_where = Awaited(TableHandle.delete_where)
+    indexes = Awaited(TableHandle.indexes)
+    partitions = Awaited(TableHandle.partitions)
+
+
+class SnapshotTable(_Reads):
+    """The calls of `tm.SnapshotTable`, awaited; they raise as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
+        ...         async with db.snapshot() as now:
+        ...             return await now["item"].aggregate(n=("count",), most=("max", "id"))
+        >>> asyncio.run(main())
+        Row(n=0, most=None)
+    """
+
+
+    count = Awaited(SyncSnapshotTable.count)
+    sum = Awaited(SyncSnapshotTable.sum)
+    min = Awaited(SyncSnapshotTable.min)
+    max = Awaited(SyncSnapshotTable.max)
+    mean = Awaited(SyncSnapshotTable.mean)
+
+    async def aggregate(self, where: Any = None, **functions: Any) -> Any:
+        """`SnapshotTable.aggregate`, awaited."""
+        return await self._call("aggregate", where, **functions)
+
+
+class Snapshot(_Calls):
+    """Every table as at the end of one epoch, with `async with`.
+
+    The calls are those of `tm.Snapshot`, awaited; they raise as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         item = await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
+        ...         async with db.snapshot() as before:
+        ...             await item.insert((1,))
+        ...             rows = await before["item"].aggregate(n=("count",))
+        ...             return rows.n, await item.scan().count()
+        >>> asyncio.run(main())
+        (0, 1)
+    """
+
+    tables = Awaited(SyncSnapshot.tables)
+
+    def __init__(self, threads: Threads, open_snapshot: Callable[[], SyncSnapshot]) -> None:
+        super().__init__(threads.shared, lambda: self._snapshot)
+        self._open_snapshot = open_snapshot
+        self._snapshot: SyncSnapshot
+
+    async def __aenter__(self) -> Self:
+        self._snapshot = await completed(self._executor, self._open_snapshot, SyncSnapshot.close)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await completed(self._executor, self._snapshot.close)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose end the snapshot shows."""
+        return self._snapshot.epoch
+
+    def __getitem__(self, name: str) -> SnapshotTable:
+        return SnapshotTable(self._executor, lambda: self._snapshot[name])
+
+
+class Transaction(_Calls):
+    """A transaction, with `async with`, which commits at the end and rolls back on an exception or a cancellation.
+
+    The calls are those of `tm.Transaction`, awaited; they raise as there. Tasks that share a transaction take turns. If
+    the task is cancelled while the transaction commits, it is committed all the same, and CancelledError follows.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         await db.create_table("item", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
+        ...         async with db.transaction() as txn:
+        ...             await txn.insert("item", (1, 10))
+        ...             row = await txn.get("item", 1, lock="exclusive")
+        ...             async with txn.savepoint():
+        ...                 await txn.update("item", 1, {"n": row.n - 3})
+        ...             return [row.n async for row in txn.scan("item")]
+        >>> asyncio.run(main())
+        [7]
+    """
+
+    get = Awaited(SyncTransaction.get)
+    get_many = Awaited(SyncTransaction.get_many)
+    insert = Awaited(SyncTransaction.insert)
+    insert_many = Awaited(SyncTransaction.insert_many)
+    write = Awaited(SyncTransaction.write)
+    write_many = Awaited(SyncTransaction.write_many)
+    update = Awaited(SyncTransaction.update)
+    update_many = Awaited(SyncTransaction.update_many)
+    update_where = Awaited(SyncTransaction.update_where)
+    upsert = Awaited(SyncTransaction.upsert)
+    upsert_many = Awaited(SyncTransaction.upsert_many)
+    delete = Awaited(SyncTransaction.delete)
+    delete_many = Awaited(SyncTransaction.delete_many)
+    delete_where = Awaited(SyncTransaction.delete_where)
+    commit = Awaited(SyncTransaction.commit)
+    rollback = Awaited(SyncTransaction.rollback)
+
+    def __init__(self, threads: Threads, begin: Callable[[], SyncTransaction]) -> None:
+        self._threads = threads
+        self._begin = begin
+        self._txn: SyncTransaction
+
+    async def __aenter__(self) -> Self:
+        thread = self._threads.lend()
+        try:
+            self._txn = await completed(thread, self._begin, SyncTransaction.rollback)
+        except BaseException:
+            self._threads.take_back(thread)
+            raise
+        self._thread = thread
+        super().__init__(thread, lambda: self._txn)
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            await completed(self._thread, lambda: self._txn.__exit__(kind, error, trace))
+        finally:
+            self._threads.take_back(self._thread)
+
+    @property
+    def txid(self) -> int:
+        """The id of the transaction, for `Database.outcome`."""
+        return self._txn.txid
+
+    @contextlib.asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """Undo only the operations of the block if it raises; the transaction continues."""
+        point = self._txn.savepoint()
+        await completed(self._thread, point.__enter__)
+        try:
+            yield
+        except BaseException as error:
+            ended = error
+            await completed(self._thread, lambda: point.__exit__(type(ended), ended, ended.__traceback__))
+            raise
+        await completed(self._thread, lambda: point.__exit__(None, None, None))
+
+    def scan(self, *arguments: Any, **named: Any) -> Scan:
+        """Return a scan of a table; the arguments are those of `tm.Transaction.scan`."""
+        return Scan(self._thread, lambda: self._txn.scan(*arguments, **named))
+
+
+class Database(_Calls):
+    """The calls of an open store of this process (`tm.Database`) or of another one (`tm.RemoteDatabase`), awaited.
+
+    They raise as there. The object belongs to one event loop. Most programs get it from `open`. `db["item"]` is a
+    `Table`.
+
+    Args:
+        store: The store; closing this object closes it.
+        threads: How many calls run at the same time, besides those of transactions, which have a thread each.
+
+    Raises: SchemaInvalid for `threads` less than 1.
+
+    Examples:
+        >>> async def main():
+        ...     db = tm.aio.Database(tm.open("shop", redo_log="16 MiB"), threads=2)
+        ...     item = await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
+        ...     async with db.snapshot() as before, db.transaction() as txn:
+        ...         await txn.insert("item", (1,))
+        ...     tables = await db.tables()
+        ...     await db.close()
+        ...     return tables
+        >>> asyncio.run(main())
+        ['main.item']
+    """
+
+    add_column = Awaited(SyncDatabase.add_column)
+    add_datafile = Awaited(SyncDatabase.add_datafile)
+    add_partition = Awaited(SyncDatabase.add_partition)
+    archive = Awaited(SyncDatabase.archive)
+    backup = Awaited(SyncDatabase.backup)
+    check = Awaited(SyncDatabase.check)
+    checkpoint = Awaited(SyncDatabase.checkpoint)
+    create_index = Awaited(SyncDatabase.create_index)
+    create_tablespace = Awaited(SyncDatabase.create_tablespace)
+    drop_column = Awaited(SyncDatabase.drop_column)
+    drop_index = Awaited(SyncDatabase.drop_index)
+    drop_partition = Awaited(SyncDatabase.drop_partition)
+    drop_table = Awaited(SyncDatabase.drop_table)
+    drop_tablespace = Awaited(SyncDatabase.drop_tablespace)
+    indexes = Awaited(SyncDatabase.indexes)
+    load = Awaited(SyncDatabase.load)
+    outcome = Awaited(SyncDatabase.outcome)
+    partitions = Awaited(SyncDatabase.partitions)
+    rename = Awaited(SyncDatabase.rename)
+    rename_column = Awaited(SyncDatabase.rename_column)
+    set_conflict_function = Awaited(SyncDatabase.set_conflict_function)
+    set_default = Awaited(SyncDatabase.set_default)
+    status = Awaited(SyncDatabase.status)
+    sync = Awaited(SyncDatabase.sync)
+    tables = Awaited(SyncDatabase.tables)
+    tablespaces = Awaited(SyncDatabase.tablespaces)
+    wait_applied = Awaited(SyncDatabase.wait_applied)
+    widen_column = Awaited(SyncDatabase.widen_column)
+
+    def __init__(self, store: Any, threads: int = THREADS) -> None:
+        self._threads = Threads(threads)
+        super().__init__(self._threads.shared, lambda: store)
+        self._store = store
+
+    async def close(self) -> None:
+        """Close the store, as `tm.Database.close`, and end the threads. Transactions must have ended."""
+        try:
+            await completed(self._executor, self._store.close)
+        finally:
+            self._threads.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __getitem__(self, name: str) -> Table:
+        return Table(self._executor, lambda: self._store[name])
+
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> Table:
+        """Create a table and return it; the arguments are those of `tm.Database.create_table`. Durable on return."""
+        await self._call("create_table", name, *arguments, **named)
+        return self[name]
+
+    def transaction(self) -> Transaction:
+        """Return a transaction for `async with`."""
+        return Transaction(self._threads, self._store.transaction)
+
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot for `async with`."""
+        return Snapshot(self._threads, self._store.snapshot)
+
+    async def run(self, work: Callable[[Transaction], Awaitable[R]], retries: int = 5) -> R:
+        """Await work(txn) in a transaction and commit it.
+
+        Args:
+            work: An async function of a transaction. It may be awaited again, so it should have no effect outside the
+                transaction.
+            retries: How often to run it again after a Retryable error has rolled the transaction back.
+
+        Returns:
+            The result of the last call of `work`.
+
+        Durable on return: the transaction, with `durability="commit"`.
+
+        Raises: SchemaInvalid for negative `retries`; what `work` and the commit raise, a Retryable error only after the
+        last attempt.
+
+        Examples:
+            >>> async def main():
+            ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+            ...         await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
+            ...         await db.run(lambda txn: txn.insert("item", (1,)))
+            ...         return await db["item"].scan().count()
+            >>> asyncio.run(main())
+            1
+        """
+        if retries < 0:
+            raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
+        for attempt in range(retries):
+            with contextlib.suppress(Retryable):
+                async with self.transaction() as txn:
+                    return await work(txn)
+            await asyncio.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
+        async with self.transaction() as txn:
+            return await work(txn)
+
+
+class _Opening:
+    """A store that is being opened: await it, or use it with `async with`."""
+
+    def __init__(self, open_store: Callable[[], Any], threads: int) -> None:
+        self._open_store = open_store
+        self._threads = threads
+
+    async def _opened(self) -> Database:
+        with ThreadPoolExecutor(1, "tidemark-aio-open") as thread:
+            store = await completed(thread, self._open_store, lambda opened: opened.close())
+        return Database(store, self._threads)
+
+    def __await__(self) -> Generator[Any, None, Database]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Database:
+        self._database = await self._opened()
+        return self._database
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._database.close()
+
+
+def open(path: Any, *, threads: int = THREADS, **options: Any) -> _Opening:
+    """Open a store: `async with tm.aio.open("shop") as db`, or `db = await tm.aio.open("shop")`.
+
+    Args:
+        path: As for `tm.open`.
+        threads: How many calls run at the same time, besides those of transactions, which have a thread each.
+        options: As for `tm.open`.
+
+    Raises: as `tm.open`.
+
+    Examples:
+        >>> async def main():
+        ...     db = await tm.aio.open("shop", redo_log="16 MiB")
+        ...     await db.close()
+        >>> asyncio.run(main())
+    """
+    return _Opening(lambda: open_or_attach(path, **options), threads)
+
+
+def connect(*arguments: Any, threads: int = THREADS, **named: Any) -> _Opening:
+    """Connect to a store of another process; the arguments are those of `tm.connect`.
+
+    Args:
+        threads: How many calls run at the same time, besides those of transactions, which have a thread each.
+
+    Raises: as `tm.connect`.
+
+    Examples:
+        >>> async def main():
+        ...     with tm.serve_calls(db, "127.0.0.1:0", secret) as serving:
+        ...         async with tm.aio.connect([serving.address], secret) as remote:
+        ...             return await remote["item"].get(1)
+        >>> asyncio.run(main())
+        Row(id=1, name='pen', stock=10)
+    """
+    from tidemark.remote.database import connect as connect_now
+
+    return _Opening(lambda: connect_now(*arguments, **named), threads)
