@@ -101,6 +101,7 @@ class Scan:
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
+        skip_locked: bool = False,
     ) -> None:
         by.check()
         table.numbers_of(partitions)  # Raises: NoSuchPartition
@@ -111,6 +112,7 @@ class Scan:
         self._columns = wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
+        self._skip_locked = skip_locked
         self._partitions = None if partitions is None else list(partitions)
         self._plain = [name for name in self._columns if name not in HIDDEN]
         self._read = [name for name in self._columns if name not in _FROM_PLACES]
@@ -466,8 +468,8 @@ class Scan:
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""
         if self._condition is None:
-            return row_operations.get(txn, self._table, key, self._lock), False
-        entry = row_operations.get_entry(txn, self._table, key, self._lock)
+            return row_operations.get(txn, self._table, key, self._lock, self._skip_locked), False
+        entry = row_operations.get_entry(txn, self._table, key, self._lock, self._skip_locked)
         if entry is None:
             return None, False
         places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)

@@ -265,10 +265,13 @@ class RemoteTransaction:
         prefix: Any = None,
         reverse: bool = False,
         progress: Progress | None = None,
+        skip_locked: bool = False,
     ) -> RemoteScan:
         """See `Transaction.scan`."""
-        check_lock(lock)
+        check_lock(lock, skip_locked)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         named = scan_arguments(by, columns=columns, limit=limit, lock=lock, partitions=partitions, where=where)
+        if skip_locked:  # an older version of the other process does not know it
+            named["skip_locked"] = True
         return RemoteScan(table, named, self.ask, True, progress)
