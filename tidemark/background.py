@@ -181,6 +181,7 @@ class Clockwork:
         clock = self._store.clock
         next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
         while not self.stopping.wait(options.epoch_interval_ms / 1_000):
+            self._store.end_abandoned()
             if clock.monotonic() >= next_gci:
                 self.advance_gci()
                 next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000

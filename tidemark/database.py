@@ -208,8 +208,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             self._clockwork.stop()
             store.snapshots.close_all()
             if store.failure.first is None:
-                for txn in store.open_now():
-                    txn.rollback()
+                store.roll_back_all()
                 self._clockwork.advance_gci(is_last=True)
                 if self._binlog is not None:
                     self._binlog.close()
@@ -425,6 +424,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
         Args:
             txid: `Transaction.txid`, also a field of CommitOnFailedStore and CommitInterrupted.
+
+        Raises: StoreFailed; RedoDamaged if a group of the kept log is not made of transactions.
 
         Examples:
             >>> with db.transaction() as txn:

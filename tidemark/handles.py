@@ -564,8 +564,8 @@ class TableHandle(WritableTable):
 
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
-        newest, failure = self.table.newest, self._failure
-        return Scan(newest, None, columns, limit, None, partitions, where, by, progress, failure, self._watch)
+        given = (columns, limit, None, partitions, where, by, progress)
+        return Scan(self.table.newest, None, *given, failure=self._failure, watch=self._watch)
 
     def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes, each with `name`, `columns`, `unique`, `entries`.

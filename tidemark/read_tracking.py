@@ -25,9 +25,11 @@ class TrackingTransaction(Transaction):
 
     __slots__ = ()
 
-    def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
+    def get(
+        self, table: str, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False
+    ) -> Any:
         """As `Transaction.get`."""
-        row = super().get(table, key, lock, index=index)
+        row = super().get(table, key, lock, index=index, skip_locked=skip_locked)
         if lock == "exclusive" and row is not None:
             track_row(self, self._table(table), row)
         return row

@@ -101,6 +101,7 @@ class Scan:
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
+        skip_locked: bool = False,
         failure: Failure | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -116,6 +117,7 @@ class Scan:
         self._limit = limit
         self._lock = lock
         self._partitions = names
+        self._skip_locked = skip_locked
         self._plain = [name for name in self._columns if name not in HIDDEN]
         self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
@@ -536,8 +538,8 @@ class Scan:
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""
         if self._condition is None:
-            return row_operations.get(txn, self._table, key, self._lock), False
-        entry = row_operations.get_entry(txn, self._table, key, self._lock)
+            return row_operations.get(txn, self._table, key, self._lock, self._skip_locked), False
+        entry = row_operations.get_entry(txn, self._table, key, self._lock, self._skip_locked)
         if entry is None:
             return None, False
         places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)

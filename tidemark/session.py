@@ -28,23 +28,27 @@ Where = Expression | Program | None
 _LOCKS = (None, "shared", "exclusive")
 
 
-def check_lock(lock: Lock) -> None:
-    """Raises: SchemaInvalid for an unknown kind of lock."""
+def check_lock(lock: Lock, skip_locked: bool = False) -> None:
+    """Raises: SchemaInvalid for an unknown kind of lock, and for `skip_locked` without a lock."""
     if lock not in _LOCKS:
         raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
+    if skip_locked and lock is None:
+        raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
 
 
 @types_memory_errors()
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
-    After that commit the changes are durable with `durability="commit"`.
+    After that commit the changes are durable with `durability="commit"`. A transaction that is dropped without an end
+    rolls back after it is collected, with a ResourceWarning.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
 
     Every call raises TransactionEnded, WrongThread in a thread that did not begin it, StoreFailed, and NoSuchTable for
     the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
-    or locks rows also raises LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted,
+    or locks rows also raises Rejected if another transaction of this thread holds a lock, and LockTimeout, Deadlock,
+    RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted,
     MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
 
     Examples:
@@ -61,9 +65,6 @@ class Transaction(EngineTransaction):
 
     def _table(self, name: str) -> Table:
         return self.store.table(name)
-
-    def _check_lock(self, lock: Lock) -> None:
-        check_lock(lock)
 
     def _scan_class(self, lock: Lock) -> type[Scan]:
         """The scan that `scan` creates; transactions that track their reads have a subclass."""
@@ -100,7 +101,9 @@ class Transaction(EngineTransaction):
         """
         row_operations.write(self, self._table(table), row)
 
-    def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
+    def get(
+        self, table: str, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False
+    ) -> Any:
         """Return the row with this key (a `Row`), or None; the transaction's own changes are seen.
 
         Args:
@@ -109,15 +112,20 @@ class Transaction(EngineTransaction):
                 locked, so another transaction may insert it meanwhile.
             index: The unique index that the key is of; None: the primary key. All calls that have this argument take it
                 so.
+            skip_locked: With a lock: return None, without a wait, if another transaction holds the lock of the row.
 
         Raises:
             NoSuchIndex: The table has no index of that name.
             Unsupported: The index is not unique.
             TypeMismatch: The key has the wrong type.
             ValueOutOfRange: The key does not fit its column.
-            SchemaInvalid: `lock` is unknown.
-            LockTimeout: Another transaction held the row for `lock_timeout_ms`. The transaction was rolled back.
-            Deadlock: The lock would close a circle of waiters. The transaction was rolled back.
+            SchemaInvalid: `lock` is unknown, or `skip_locked` is given without it.
+            LockTimeout: Another transaction held the row for `lock_timeout_ms`. The transaction was rolled back. The
+                error has `table`, `key`, `holder` (the `txid` of that transaction) and `held_ms`, the time since its
+                first call that locks rows.
+            Deadlock: The lock would close a circle of waiters. The transaction was rolled back. The error has the same
+                fields.
+            Rejected: Another transaction of this thread holds the lock (`holder`).
 
         Examples:
             >>> with db.transaction() as txn:
@@ -125,11 +133,11 @@ class Transaction(EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
-        if lock is not None:
-            self._check_lock(lock)
+        if lock is not None or skip_locked:
+            check_lock(lock, skip_locked)
         if index is not None:
-            return unique_calls.get(self, self._table(table), key, index, lock)
-        return row_operations.get(self, self._table(table), key, lock)
+            return unique_calls.get(self, self._table(table), key, index, lock, skip_locked)
+        return row_operations.get(self, self._table(table), key, lock, skip_locked)
 
     def update(
         self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None
@@ -343,8 +351,8 @@ class Transaction(EngineTransaction):
             [{'stock': 5}, {'stock': 10}]
         """
         if lock is not None:
-            self._check_lock(lock)
-        self.check()
+            check_lock(lock)
+        self.check(locks=lock is not None)
         if index is not None:
             return unique_calls.get_many(self, self._table(table), keys, columns, index, lock)
         return batch_operations.get_many(self._table(table), keys, columns, self, lock)
@@ -364,6 +372,7 @@ class Transaction(EngineTransaction):
         prefix: Any = None,
         reverse: bool = False,
         progress: Progress | None = None,
+        skip_locked: bool = False,
     ) -> Scan:
         """Return a scan of the table: each row as committed when the scan reaches it, or as this transaction has
         changed it.
@@ -375,9 +384,12 @@ class Transaction(EngineTransaction):
             lock: "shared" or "exclusive": lock each row until the transaction ends.
             partitions: Read only these partitions.
             where: An expression or `Program`: read only rows that it accepts; `limit` counts these.
-            index: This and the other arguments are those of `TableHandle.scan`.
+            index: This and the arguments up to `progress` are those of `TableHandle.scan`.
+            skip_locked: With a lock: leave out rows whose lock another transaction holds, without a wait. `limit`
+                counts the rows that this scan has locked and returned.
 
-        Raises: as `TableHandle.scan`; SchemaInvalid for an unknown `lock`.
+        Raises: as `TableHandle.scan`; as `get` with a lock; SchemaInvalid for an unknown `lock`, and for `skip_locked`
+        without a lock.
 
         Examples:
             >>> with db.transaction() as txn:
@@ -386,9 +398,9 @@ class Transaction(EngineTransaction):
             >>> db["item"].scan().sum("stock")
             13
         """
-        if lock is not None:
-            self._check_lock(lock)
+        if lock is not None or skip_locked:
+            check_lock(lock, skip_locked)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)
-        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress)
+        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)

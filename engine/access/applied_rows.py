@@ -165,7 +165,7 @@ def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     """Lock the rows that exist; return 1 or 0 for each key."""
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     found = np.zeros(keys.count, dtype=np.int64)
     position = 0

@@ -80,7 +80,7 @@ def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | N
 
 
 def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
-    txn.check()
+    txn.check(locks=True)
     total = 0
     expected = rows_expected(data)
     with txn.savepoint():
@@ -246,7 +246,7 @@ def _key_words(keys: EncodedKeys, row: int) -> Words:
 
 def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
     """Delete rows by key; return how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     encoded = encode_keys(table.format, keys)
     with txn.savepoint():
@@ -260,7 +260,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     total = 0
     with txn.savepoint():

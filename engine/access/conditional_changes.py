@@ -169,7 +169,7 @@ def update(
     if where is None and not any(isinstance(value, Expression) for value in changes.values()):
         row_operations.update(txn, table, key, changes)
         return True
-    txn.check()
+    txn.check(locks=True)
     change = Change(table, changes, where)
     try:
         return _update_one(txn, table, key, changes, change)
@@ -198,7 +198,7 @@ def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, 
 def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None = None) -> bool:
     """Delete one row; False if `where` refuses the row as it is under its lock. Raises: RowNotFound, as `update`."""
     if where is not None:
-        txn.check()
+        txn.check(locks=True)
         condition = Condition(table.definition, where)
         with txn.savepoint():
             entry = _locked(txn, table, key, table.format.touches_disk(condition.names))
@@ -225,7 +225,7 @@ def update_where(
 
     Raises: errors of validation, and errors of a program in a row.
     """
-    txn.check()
+    txn.check(locks=True)
     if not changes:
         raise SchemaInvalid(f"{table.name}: no column to change was given")
     return again_if_altered(txn, table, _update_where, changes, where)
@@ -255,7 +255,7 @@ def _update_where(
 
 def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     """Delete all rows a condition accepts; return how many. All or none. Raises: errors of a program in a row."""
-    txn.check()
+    txn.check(locks=True)
     condition = Condition(table.definition, where)
     running = Running(condition.program)
     total = 0

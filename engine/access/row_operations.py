@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
-from tidemark.engine.access.reads_kernels import read_int_key, read_row
+from tidemark.engine.access.reads_kernels import read_int_key, read_row, scan_rows
 from tidemark.engine.base.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
@@ -61,6 +61,7 @@ from tidemark.engine.memory.arena_layout import (
     X_USED,
 )
 from tidemark.engine.table.table import TableAltered
+from tidemark.engine.txn.locks import LockedRow
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_int_key, touch_rows
 from tidemark.engine.txn.transaction import SLICE_UNDO_WORDS
 
@@ -84,11 +85,18 @@ def _new_out() -> tuple[Words, memoryview]:
 
 
 def settle(
-    txn: Transaction, table: Table, status: int, words: int, deadline: float | None, ahead_words: int = 0
+    txn: Transaction,
+    table: Table,
+    status: int,
+    words: int,
+    deadline: float | None,
+    ahead_words: int = 0,
+    key: Any = None,
 ) -> float:
     """Remove the reason why a kernel call stopped, so that it can be repeated; return the deadline of the whole wait.
 
-    Raises: the error of a status that cannot be settled; the transaction is rolled back first if it is Retryable.
+    key: that of a row which is not committed yet, if its lock can stop the call. Raises: the error of a status that
+    cannot be settled; the transaction is rolled back first if it is Retryable.
     """
     try:
         if status == ST_SPACE:
@@ -99,11 +107,11 @@ def settle(
             return 0.0 if deadline is None else deadline
         deadline = txn.store.locks.deadline() if not deadline else deadline
         if status == ST_BUSY:
-            mem, desc = txn.mem, txn.desc
-            key = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
-            watch = txn.store.watch
+            txn.store.end_abandoned()  # one of them may have the lock
+            place, lock = _busy(txn)
+            row, watch = _locked_row(table, place, key), txn.store.watch
             with nullcontext() if watch is None else watch.timed("lock wait", table=table.name, txid=txn.txid):
-                txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
+                txn.store.locks.wait(txn.place, place, lock, deadline, row)
             txn.check()  # the store may have failed, or closed and rolled this transaction back
         elif status in (ST_MEMORY, ST_PAGES):
             raise txn.store.arena.no_room(f"another row of {table.name}", table.name)
@@ -119,6 +127,44 @@ def settle(
         txn.rollback()
         raise
     return deadline
+
+
+def _busy(txn: Transaction) -> tuple[tuple[int, int], int]:
+    """Return the row at which a kernel stopped, and the word of its lock."""
+    mem, desc = txn.mem, txn.desc
+    return (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID])), int(mem[desc + X_LOCK])
+
+
+def is_locked(txn: Transaction) -> bool:
+    """Whether another transaction holds the lock at which a kernel stopped; if none does, repeat the call. The only
+    shared lock on the row, if this transaction holds it, becomes exclusive.
+
+    Raises: MemoryExhausted, with the transaction rolled back.
+    """
+    txn.store.end_abandoned()
+    try:
+        return txn.store.locks.is_held(txn.place, *_busy(txn))
+    except Retryable:
+        txn.rollback()
+        raise
+
+
+def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
+    """Return a row for a message, with its key if it is committed, otherwise with `key`."""
+    size = ENTRY_WORDS + table.format.fixed_words
+    state = np.zeros(3, dtype=np.int64)
+    while True:
+        state[2] = place[1]
+        out = np.empty(size, dtype=np.int64)
+        status = scan_rows(table.mem, place[0], 0, NOTHING, 1, out, np.zeros(1, dtype=np.int64), state)
+        if status > ST_SPACE:
+            break
+        size = ST_SPACE - status
+    if state[0] and int(out[0]) == place[1]:
+        key = table.format.decode_key(table.format.image_key(out[ENTRY_WORDS:]))
+    if key is None:
+        return LockedRow(table.name, None, f"a new row of {table.name}")
+    return LockedRow(table.name, key, f"the row with key {table.shown_key(key)} of {table.name}")
 
 
 def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
@@ -143,12 +189,11 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
     else:
         if int(txn.mem[txn.desc + X_UNDO_WORDS]) + SLICE_UNDO_WORDS > disk.undo.room_words:
             # Not even an empty log has room for more.
-            alone = (
+            text = (
                 f"the transaction needs more room than the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) has;"
                 " split it, or make the store with a larger undo_log"
             )
-            _wait_for_local_checkpoint(txn, deadline, TransactionTooLarge(alone))
-            return
+            raise TransactionTooLarge(text)
         late = (
             f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
             " time; the transaction was rolled back; call checkpoint() twice and run it again, in smaller"
@@ -157,7 +202,7 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
         _wait_for_local_checkpoint(txn, deadline, StorageFull(late))
 
 
-def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull | TransactionTooLarge) -> None:
+def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull) -> None:
     """Request a local checkpoint, which frees both logs and the extents of dropped tables, and wait. Raises: `late`,
     past the deadline.
     """
@@ -187,7 +232,7 @@ def check_table(table: Table) -> None:
 
 def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
     """Insert or write one row given as a mapping or a sequence in column order."""
-    txn.check()
+    txn.check(locks=True)
     while True:
         try:
             return put_image(txn, table, table.format.encode_row(row), mode, row)
@@ -223,7 +268,9 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
             raise no_partition(table, table.format.decode_key(table.format.image_key(image)))
         if status == ST_UNIQUE:
             raise refused(txn, table, image)
-        deadline = settle(txn, table, status, image.size + 16, deadline)
+        # A row that stops it may have another key, which is equal in a unique index.
+        key = None if table.uniques else table.format.decode_key(table.format.image_key(image))
+        deadline = settle(txn, table, status, image.size + 16, deadline, key=key)
 
 
 def missing(table: Table, key: Any) -> RowNotFound:
@@ -262,9 +309,9 @@ def write(txn: Transaction, table: Table, row: Any) -> None:
     put(txn, table, row, MODE_WRITE)
 
 
-def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
+def touch(txn: Transaction, table: Table, key: Any, mode: int, skip_locked: bool = False) -> int:
     """Lock, find, delete, or begin the update of one row by key. Return the words of the buffer in use afterwards, 0 if
-    no row has the key.
+    no row has the key, or with `skip_locked` if another transaction has locked it.
     """
     if table.is_dropped:
         check_table(table)
@@ -292,12 +339,16 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
             return int(status)
         if status == ST_MISSING:
             return 0
-        deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline)
+        if status == ST_BUSY and skip_locked:
+            if is_locked(txn):
+                return 0
+            continue
+        deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline, key=key)
 
 
 def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any]) -> None:
     """Change some columns of one row. Raises: RowNotFound, and errors of validation."""
-    txn.check()
+    txn.check(locks=True)
     encoded = table.format.encode_changes(changes)
     if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
         if not touch(txn, table, key, MODE_LOCK):
@@ -320,41 +371,46 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
 
 def delete(txn: Transaction, table: Table, key: Any) -> None:
     """Delete one row. Raises: RowNotFound."""
-    txn.check()
+    txn.check(locks=True)
     if not touch(txn, table, key, MODE_DELETE):
         raise missing(table, key)
 
 
-def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
-    """Take a shared lock on one row; False if no row has the key."""
+def lock_shared(txn: Transaction, table: Table, key: Any, skip_locked: bool = False) -> bool:
+    """Take a shared lock on one row; False if no row has the key, or with `skip_locked` if its lock is held."""
     locks = txn.store.locks
     deadline: float | None = None
-    while touch(txn, table, key, MODE_FIND):
-        mem, desc = txn.mem, txn.desc
-        place = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
-        lock = int(mem[desc + X_LOCK])
+    while touch(txn, table, key, MODE_FIND, skip_locked):
+        place, lock = _busy(txn)
         if lock and not lock & LOCK_SHARED:
             return True  # held exclusively by this transaction
-        if locks.share(txn, place, lock):
+        if locks.share(txn.place, place, lock):
             return True
-        deadline = settle(txn, table, ST_BUSY, 0, deadline)
+        if not skip_locked:
+            deadline = settle(txn, table, ST_BUSY, 0, deadline, key=key)
+        elif is_locked(txn):
+            return False
     return False
 
 
-def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
+def get(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked: bool = False) -> Any:
     """Return the row with this key, as this transaction sees it, or None.
 
-    lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
+    lock: None, "shared" or "exclusive"; the lock is held to the transaction's end. skip_locked: return None instead of
+    waiting for the lock.
     """
-    entry = get_entry(txn, table, key, lock)
+    entry = get_entry(txn, table, key, lock, skip_locked)
     return None if entry is None else table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS)
 
 
-def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None) -> Words | None:
+def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked: bool = False) -> Words | None:
     """Return the entry of `get`, with its disk part."""
-    txn.check()
+    txn.check(locks=lock is not None)
     if lock is not None:
-        found = touch(txn, table, key, MODE_LOCK) if lock == "exclusive" else lock_shared(txn, table, key)
+        if lock == "exclusive":
+            found = touch(txn, table, key, MODE_LOCK, skip_locked) > 0
+        else:
+            found = lock_shared(txn, table, key, skip_locked)
         if not found:
             return None
     return read_entry(txn, table, key)

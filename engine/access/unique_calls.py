@@ -21,13 +21,13 @@ from tidemark.engine.access.batch_operations import (
     touch_many,
 )
 from tidemark.engine.access.disk_reading import grown
-from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.access.row_operations import check_table, is_locked, settle
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.base.errors import RowNotFound
 from tidemark.engine.index.unique import StoredUnique
 from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_DROPPED, ST_SPACE
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_BUSY, ST_DROPPED, ST_SPACE
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.column_buffers import NO_WORDS
@@ -48,10 +48,17 @@ DISK_SLICE_ROWS = 256
 
 # --- finding --------------------------------------------------------------------------------------
 def find(
-    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, locks: bool
+    txn: Transaction | None,
+    table: Table,
+    index: StoredUnique,
+    lookups: Lookups,
+    locks: bool,
+    skip_locked: bool = False,
 ) -> tuple[EncodedKeys, Words]:
-    """Return (primary keys of the rows found, in order; positions of their keys in `lookups`). locks: lock them
-    exclusively, to the end of the transaction.
+    """Return (primary keys of the rows found, in order; positions of their keys in `lookups`).
+
+    locks: lock them exclusively, to the end of the transaction. skip_locked: for one key; find no row if another
+    transaction has locked it.
     """
     count = lookups.count
     out = np.empty(max(64, count * max(table.format.key_words, 8)), dtype=np.int64)
@@ -71,6 +78,9 @@ def find(
             out = grown(out, int(state[1]), ST_SPACE - status)
         elif status == ST_DROPPED or txn is None:
             raise index.gone()
+        elif status == ST_BUSY and skip_locked:
+            if is_locked(txn):
+                break
         else:
             deadline = settle(txn, table, status, 0, deadline)
     found = np.flatnonzero(np.diff(offsets))
@@ -179,23 +189,32 @@ def locked_key(txn: Transaction, table: Table, index: StoredUnique, lookups: Loo
     return table.format.decode_key(keys.keys) if found.size else None
 
 
-def get(txn: Transaction | None, table: Table, key: Any, name: str, lock: str | None = None) -> Any:
-    """Return the row with this key of a unique index, or None. lock: None, "shared" or "exclusive"."""
+def get(
+    txn: Transaction | None, table: Table, key: Any, name: str, lock: str | None = None, skip_locked: bool = False
+) -> Any:
+    """Return the row with this key of a unique index, or None. `lock`, `skip_locked`: as for
+    `row_operations.get`.
+    """
     check_table(table)
     index = table.unique(name)
     lookups = one_key(index.tree.shape, table.name, key)
     if txn is not None:
-        txn.check()
+        txn.check(locks=lock is not None)
+        is_found = True
         if lock == "exclusive":
-            find(txn, table, index, lookups, locks=True)
+            is_found = find(txn, table, index, lookups, True, skip_locked)[1].size > 0
         elif lock == "shared":
-            _share(txn, table, index, lookups)
+            is_found = _share(txn, table, index, lookups, skip_locked)
+        if skip_locked and not is_found:
+            return None
     entries, offsets, count = read(txn, table, index, lookups, table.format.has_disk)
     return table.format.decode_row(entries.data.cast("B"), int(offsets[0])) if count else None
 
 
-def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> None:
-    """Take a shared lock on each row that still has its key once it is locked."""
+def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups, skip_locked: bool = False) -> bool:
+    """Take a shared lock on each row that still has its key once it is locked. Return False, with `skip_locked`, at a
+    row that another transaction has locked or deleted.
+    """
     for number in range(lookups.count):
         one = lookups.part(number, number + 1)
         before: bytes | None = None
@@ -204,8 +223,11 @@ def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups
             now = keys.keys.tobytes() if found.size else None
             if now is None or now == before:
                 break
-            row_operations.lock_shared(txn, table, table.format.decode_key(keys.keys))
+            is_shared = row_operations.lock_shared(txn, table, table.format.decode_key(keys.keys), skip_locked)
+            if skip_locked and not is_shared:
+                return False
             before = now
+    return True
 
 
 def update(
@@ -228,7 +250,7 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
 
 
 def _locked(txn: Transaction, table: Table, key: Any, name: str) -> Any:
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     index = table.unique(name)
     primary = locked_key(txn, table, index, one_key(index.tree.shape, table.name, key))
@@ -262,7 +284,7 @@ def get_many(
 
 def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
     """Delete the rows with these keys of a unique index; return how many. All or none. Raises: RowNotFound."""
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     index = table.unique(name)
     lookups = many_keys(table, index, keys)
@@ -279,7 +301,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
-    txn.check()
+    txn.check(locks=True)
     check_table(table)
     total = 0
     with txn.savepoint():

@@ -54,7 +54,7 @@ def upsert(
 
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
-    txn.check()
+    txn.check(locks=True)
     return again_if_altered(txn, table, _upsert, row, changes, name)
 
 
@@ -116,7 +116,7 @@ def upsert_many(
     """Upsert many rows, in their order; return how many were inserted. All or none. Python rows must all give the same
     columns. Rows with the same key are applied one after the other: the first may insert, the others update.
     """
-    txn.check()
+    txn.check(locks=True)
     row_operations.check_table(table)
     total = 0
     inserted = 0

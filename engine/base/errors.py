@@ -169,7 +169,7 @@ class Retryable(Error):
 
 
 class Deadlock(Retryable):
-    """The transaction was chosen as the victim of a deadlock."""
+    """The transaction was chosen as the victim of a deadlock. Fields: as of LockTimeout."""
 
 
 class NotPrimary(Retryable):
@@ -181,7 +181,9 @@ class PrimaryLost(Retryable):
 
 
 class LockTimeout(Retryable):
-    """A row lock was not granted within `lock_timeout_ms`."""
+    """A row lock was not granted within `lock_timeout_ms`: `table`, `key`, `holder` (the txid of a transaction that has
+    the lock) and `held_ms`, the time since its first call that locks rows.
+    """
 
 
 class RedoOverloaded(Retryable):

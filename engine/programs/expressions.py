@@ -181,14 +181,14 @@ class Expression:
     def isin(self, values: Iterable[object]) -> Member:
         """Return a condition that is true where this expression equals one of the values.
 
-        Raises: TypeMismatch if the values are not given as a list or the like; one str is none.
+        Raises: TypeMismatch if `values` is no iterable, or one str or bytes.
 
         Examples:
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).count()
             2
         """
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise TypeMismatch(f"isin takes a list of values, got {shown(values)}; compare one value with ==")
+            raise TypeMismatch(f"isin takes a list, a set or another iterable of values, got {shown(values)}")
         return Member(self, tuple(lifted(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:

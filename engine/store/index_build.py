@@ -114,7 +114,10 @@ class IndexBuild:
         """Wait until every transaction of an older generation has ended. Raises: LockTimeout."""
         store = self._store
         deadline = store.locks.deadline()
-        while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in store.open_now()):
+        while True:
+            store.end_abandoned()
+            if all(int(store.mem[place.desc + X_GENERATION]) >= birth for place in store.open_now()):
+                return
             self._check(table)
             if store.clock.monotonic() >= deadline:
                 raise LockTimeout(

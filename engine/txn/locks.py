@@ -16,30 +16,69 @@ Invariants:
 from __future__ import annotations
 
 import threading
+import warnings
+import weakref
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.clock import Clock
-from tidemark.engine.base.errors import Deadlock, LockTimeout
+from tidemark.engine.base.errors import Deadlock, LockTimeout, Rejected
 from tidemark.engine.memory.arena_layout import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
 from tidemark.engine.txn.operations_kernels import exchange_lock, mark_waited, upgrade_lock
 
 if TYPE_CHECKING:
     from tidemark.engine.base.failure import Failure
-    from tidemark.engine.memory.arena import Arena
+    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.txn.adopted_records import AdoptedRecords
+    from tidemark.engine.txn.spool import Spool
+    from tidemark.engine.txn.transaction import Transaction
 
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1
 
-_WAIT_FOR_EACH_OTHER = "two transactions wait for each other; this one was rolled back, run it again"
+
+class Place:
+    """The reusable memory of a transaction, and the transaction in it as the lock table sees it.
+
+    The table of open transactions has places and no transactions, so that a transaction that its thread drops is
+    collected.
+    """
+
+    __slots__ = (
+        "buf",
+        "buf_bytes",
+        "desc",
+        "grown",
+        "locked_at",
+        "owner",
+        "shared",
+        "slot",
+        "spool",
+        "thread",
+        "txid",
+    )
+
+    def __init__(self, slot: int, desc: int, buf: Words, buf_bytes: memoryview) -> None:
+        self.slot = slot
+        self.desc = desc  # address of the descriptor in the arena
+        self.buf = buf
+        self.buf_bytes = buf_bytes
+        self.shared: set[RowKey] = set()  # rows on which the transaction holds a shared lock
+        self.txid = 0
+        self.thread = 0
+        self.locked_at: float | None = None  # when its first call that locks rows began
+        self.owner: weakref.ref[Transaction] | None = None
+        self.grown: Words | None = None  # the larger buffer in use in place of `buf`
+        self.spool: Spool | AdoptedRecords | None = None
 
 
-class LockHolder(Protocol):
-    """A transaction as the lock table sees it."""
+class LockedRow(NamedTuple):
+    """A row as errors name it."""
 
-    txid: int
-    desc: int  # address of its descriptor in the arena
-    shared: set[RowKey]  # rows on which it holds a shared lock
+    table: str
+    key: Any
+    text: str
 
 
 class Waiter:
@@ -47,7 +86,7 @@ class Waiter:
 
     __slots__ = ("gate", "holders", "is_victim", "key")
 
-    def __init__(self, key: RowKey, holders: set[LockHolder]) -> None:
+    def __init__(self, key: RowKey, holders: set[Place]) -> None:
         self.key = key
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -65,10 +104,13 @@ class LockTable:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
-        self.shared: dict[RowKey, set[LockHolder]] = {}
-        self.waiting: dict[LockHolder, Waiter] = {}
-        self._waiters_of: dict[LockHolder, set[LockHolder]] = {}
-        self.by_slot: dict[int, LockHolder] = {}
+        self.shared: dict[RowKey, set[Place]] = {}
+        self.waiting: dict[Place, Waiter] = {}
+        self._waiters_of: dict[Place, set[Place]] = {}
+        self.by_slot: dict[int, Place] = {}
+        # Places of transactions that were dropped without an end and must be rolled back; a waiter does not sleep
+        # while there are some, since they may have the lock.
+        self.abandoned: deque[Place] = deque()
         self.waits = 0
         self.deadlocks = 0
         self.timeouts = 0
@@ -77,7 +119,7 @@ class LockTable:
         """Return the deadline of a wait that begins now."""
         return self._clock.monotonic() + self._timeout_ms / 1_000
 
-    def share(self, txn: LockHolder, key: RowKey, lock: int) -> bool:
+    def share(self, txn: Place, key: RowKey, lock: int) -> bool:
         """Take a shared lock on a row whose lock word was `lock` (free or shared). Return False if the word has
         changed, or if a waiter needs the shared holders to leave.
         """
@@ -100,7 +142,7 @@ class LockTable:
                 del self.shared[key]
             return False
 
-    def release_shared(self, txn: LockHolder) -> None:
+    def release_shared(self, txn: Place) -> None:
         """Release all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
@@ -114,26 +156,47 @@ class LockTable:
             txn.shared.clear()
             self._wake(txn)
 
-    def wake(self, txn: LockHolder) -> None:
+    def wake(self, txn: Place) -> None:
         """Wake all waiters of `txn` to retry."""
         with self._guard:
             self._wake(txn)
 
-    def wait(self, txn: LockHolder, key: RowKey, lock: int, deadline: float) -> None:
+    def dropped(self, owner: weakref.ref[Transaction]) -> None:
+        """Have another call roll back a transaction that was dropped without an end. The collector may run below a
+        latch that the rollback takes.
+        """
+        for place in list(self.by_slot.values()):
+            if place.owner is owner and self._failure.first is None:
+                self.abandoned.append(place)
+                warnings.warn(
+                    f"transaction {place.txid:#x} was dropped without commit() or rollback() and is rolled back; use"
+                    " `with`",
+                    ResourceWarning,
+                    stacklevel=2,
+                )
+
+    def is_held(self, txn: Place, key: RowKey, lock: int) -> bool:
+        """Whether another transaction holds a row's lock, whose word was `lock`. If none does, try to lock it again."""
+        with self._guard:
+            return bool(self._holders(txn, key, lock))
+
+    def wait(self, txn: Place, key: RowKey, lock: int, deadline: float, row: LockedRow) -> None:
         """Wait until the holders of a row's lock may have released it; return at once if they have.
 
-        Raises: Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline.
+        Raises: Deadlock if this transaction is (or becomes) the victim, LockTimeout at the deadline, Rejected if
+        another transaction of this thread holds the lock.
         """
         with self._guard:
             holders = self._holders(txn, key, lock)
             if not holders or not mark_waited(self._mem, key[0], key[1], lock):
                 return
+            self._refuse_own(txn, holders, row)
             waiter = Waiter(key, holders)
-            victims: list[LockHolder] = []
+            victims: list[Place] = []
             while (victim := self._victim(txn, holders, victims)) is not None:
                 if victim is txn:
                     self.deadlocks += 1
-                    raise Deadlock(_WAIT_FOR_EACH_OTHER)
+                    raise self._deadlock(row, holders)
                 victims.append(victim)
             self.waits += 1
             self.waiting[txn] = waiter
@@ -143,14 +206,42 @@ class LockTable:
                 self.waiting[victim].is_victim = True
                 self.waiting[victim].gate.release()
                 self._forget(victim)
-        self._sleep(txn, waiter, deadline)
+        self._sleep(txn, waiter, deadline, row)
 
-    def _sleep(self, txn: LockHolder, waiter: Waiter, deadline: float) -> None:
+    def _refuse_own(self, txn: Place, holders: set[Place], row: LockedRow) -> None:
+        for holder in holders:
+            if holder.thread == txn.thread:
+                raise Rejected(
+                    f"{row.text}: this thread holds the lock in transaction {holder.txid:#x}; commit or roll it back"
+                    " first",
+                    table=row.table,
+                    key=row.key,
+                    holder=holder.txid,
+                )
+
+    def _evidence(self, row: LockedRow, holders: set[Place]) -> dict[str, Any]:
+        """Return the fields of an error about a lock: the row, and the transaction that has held locks for longest."""
+        now = self._clock.monotonic()
+        since, txid = min((now if each.locked_at is None else each.locked_at, each.txid) for each in holders)
+        return {"table": row.table, "key": row.key, "holder": txid, "held_ms": int((now - since) * 1_000)}
+
+    def _deadlock(self, row: LockedRow, holders: set[Place]) -> Deadlock:
+        """Return the error of a victim that waits for `row`. The thread that finds the circle may be another one, so
+        the message has nothing of that thread and no time.
+        """
+        evidence = self._evidence(row, holders)
+        return Deadlock(
+            f"transactions wait for each other: this one for {row.text}, which transaction {evidence['holder']:#x}"
+            " holds; it was rolled back, run it again",
+            **evidence,
+        )
+
+    def _sleep(self, txn: Place, waiter: Waiter, deadline: float, row: LockedRow) -> None:
         woken = False
         try:
             left = max(0.0, deadline - self._clock.monotonic())
             # In short waits: after the store has failed or was closed, the holder of the lock may never end.
-            while not woken and left >= 0 and self._failure.first is None:
+            while not woken and left >= 0 and self._failure.first is None and not self.abandoned:
                 woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
                 left -= FAILURE_POLL_SECONDS
                 # Forgotten but still asleep: the wake-up was interrupted by a signal.
@@ -161,16 +252,18 @@ class LockTable:
                     self._forget(txn)
         if waiter.is_victim:
             self.deadlocks += 1
-            raise Deadlock(_WAIT_FOR_EACH_OTHER)
-        if not woken:
+            raise self._deadlock(row, waiter.holders)
+        if not woken and not self.abandoned:
             self._failure.check()
             self.timeouts += 1
+            evidence = self._evidence(row, waiter.holders)
             raise LockTimeout(
-                f"a row lock was not granted within {self._timeout_ms} ms;"
-                " the transaction was rolled back, run it again"
+                f"{row.text} was not granted within {self._timeout_ms:,} ms: transaction {evidence['holder']:#x} has"
+                f" held locks for {evidence['held_ms']:,} ms; this one was rolled back, run it again",
+                **evidence,
             )
 
-    def _holders(self, txn: LockHolder, key: RowKey, lock: int) -> set[LockHolder]:
+    def _holders(self, txn: Place, key: RowKey, lock: int) -> set[Place]:
         if lock & LOCK_SHARED:
             holders = self.shared.get(key, set()) - {txn}
             if not holders and txn in self.shared.get(key, ()):
@@ -185,13 +278,13 @@ class LockTable:
         holder = self.by_slot.get(slot)
         return set() if holder is None or holder is txn else {holder}
 
-    def _victim(self, txn: LockHolder, holders: set[LockHolder], gone: Sequence[LockHolder]) -> LockHolder | None:
+    def _victim(self, txn: Place, holders: set[Place], gone: Sequence[Place]) -> Place | None:
         """Return the youngest transaction of a cycle that the new edges close, or None. gone: victims chosen already,
         which wait no longer.
         """
-        path: list[LockHolder] = [txn]
+        path: list[Place] = [txn]
 
-        def search(at: LockHolder, seen: set[LockHolder]) -> bool:
+        def search(at: Place, seen: set[Place]) -> bool:
             waiter = None if at in gone else self.waiting.get(at)
             for holder in holders if at is txn else (waiter.holders if waiter else ()):
                 if holder is txn:
@@ -208,7 +301,7 @@ class LockTable:
             return None
         return max(path, key=lambda each: each.txid)
 
-    def _wake(self, txn: LockHolder) -> None:
+    def _wake(self, txn: Place) -> None:
         for waiting in list(self._waiters_of.get(txn, ())):
             waiter = self.waiting.get(waiting)
             if waiter is not None and txn in waiter.holders:
@@ -216,7 +309,7 @@ class LockTable:
                 waiter.gate.release()
         self._waiters_of.pop(txn, None)
 
-    def _forget(self, txn: LockHolder) -> None:
+    def _forget(self, txn: Place) -> None:
         waiter = self.waiting.pop(txn, None)
         if waiter is not None:
             for holder in waiter.holders:

@@ -52,6 +52,9 @@ SPACE_ATTEMPTS = 20
 SPACE_PAUSE_SECONDS = 0.05
 
 
+_TO_A_FILE = "with a transaction_limit above transaction_memory, past which changes go to a file"
+
+
 class BeforeImages(Protocol):
     """The hook for before-images: where commits copy old rows for a running local checkpoint."""
 
@@ -108,11 +111,17 @@ class Resources(ABC):
         self.waits_for_disk = options.durability == "commit"
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
-        # Whether a follower prevents the truncation of the log: the reason for a caller that gets no room.
+        # Whether the binlog prevents the truncation of the log: the reason for a caller that gets no room.
         self.follower_holds_log: Callable[[], bool] = lambda: False
+        # The follower for which the newest local checkpoint waits, or waited in vain, by a name of `FOLLOWERS`.
+        self.awaited: str | None = None
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
         self._txids = txids_from(1)
+
+    @abstractmethod
+    def end_abandoned(self) -> None:
+        """Roll back the transactions that were dropped without an end. Raises: as `Transaction.rollback`."""
 
     @abstractmethod
     def retire(self, txn: Any) -> None:
@@ -131,10 +140,15 @@ class Resources(ABC):
         self.log = log
         self.epochs = epochs
         self.number_from(int(first_txid(incarnation)))
-        if self.spool_words > self.transaction_words:  # otherwise no transaction may spool
+        if self.may_spool:
             # One transaction leaves room in the log for others, and for itself: it spools before it waits for room.
             share = log.geometry.capacity_bytes // 8 // REDO_SHARE
             self.transaction_words = min(self.transaction_words, share)
+
+    @property
+    def may_spool(self) -> bool:
+        """Whether changes of a transaction past its memory go to a file."""
+        return self.spool_words > self.transaction_words
 
     @property
     def space(self) -> Space:
@@ -176,7 +190,7 @@ class Resources(ABC):
             raise TransactionTooLarge(
                 f"the transaction needs {needed_bytes} bytes of the REDO log, which has room for"
                 f" {self.log.room_bytes}; split it, or make the store with a larger redo_log, or open it"
-                " with a transaction_limit above transaction_memory, past which changes go to a file"
+                f" {_TO_A_FILE}"
             )
         self.wait_for_redo(lambda: self.has_redo(desc, words))
 
@@ -196,6 +210,12 @@ class Resources(ABC):
             self.clock.sleep(REDO_POLL_SECONDS)
 
     def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
+        if self.awaited == "archive":
+            return RedoOverloaded(
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the archive lacks;"
+                " status()['archive'] says why: free space for its place or make it reachable, then run the"
+                " transaction again, or make the store with a larger redo_log"
+            )
         if self.follower_holds_log():
             return BinlogOverloaded(
                 f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks;"
@@ -204,7 +224,7 @@ class Resources(ABC):
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
             " call checkpoint() twice and run it again, in smaller transactions if it is full again, or make the store"
-            " with a larger redo_log"
+            " with a larger redo_log" + ("" if self.may_spool else f", or open it {_TO_A_FILE}")
         )
 
     # --- slices of a logged commit ---------------------------------------------------------------

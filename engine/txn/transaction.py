@@ -12,6 +12,7 @@ descriptor in the arena, so that a signal between two Python statements never le
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -81,14 +82,11 @@ from tidemark.engine.txn.spool_kernels import begin_spool, commit_spooled, slice
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.txn.locks import RowKey
+    from tidemark.engine.txn.locks import Place
     from tidemark.engine.txn.resources import Resources
     from tidemark.engine.txn.spool import Reference
 
 get_ident = threading.get_ident
-
-# The reusable memory of a transaction: slot, address of its descriptor, buffer and its bytes.
-Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
 SLICE_ROWS = 1_500  # of one kernel call, or about 80 index entries: 50 to 200 µs if key comparisons read few rows
@@ -120,7 +118,6 @@ class Transaction:
         "mem",
         "place",
         "reference",
-        "shared",
         "spool",
         "store",
         "thread",
@@ -131,25 +128,46 @@ class Transaction:
         self.store = store
         self.mem = store.mem
         self.place = place
-        _, self.desc, self.buf, self.buf_bytes = place
-        self.thread = get_ident()
-        self.txid = store.next_txid()
-        self.shared: set[RowKey] = set()
+        self.desc = place.desc
+        self.buf = place.buf
+        self.buf_bytes = place.buf_bytes
+        self.thread = place.thread = get_ident()
+        self.txid = place.txid = store.next_txid()
         self.is_ended = False
         self.is_logged = False  # the log has its records, or may have them
         self.group: Group | None = None
         self.spool: Spool | AdoptedRecords | None = None
         self.reference: Reference | None = None
+        place.locked_at = None
+        # Not `__del__`, in which Ctrl-C would be lost: nothing is called for a transaction that has ended.
+        place.owner = weakref.ref(self, store.locks.dropped)
+
+    @classmethod
+    def of_dropped(cls, store: Resources, place: Place) -> Transaction:
+        """Return the transaction in the place of one that was dropped without an end, to roll it back."""
+        txn = object.__new__(cls)
+        txn.store, txn.mem, txn.place, txn.desc = store, store.mem, place, place.desc
+        txn.buf = place.buf if place.grown is None else place.grown
+        txn.buf_bytes = txn.buf.data.cast("B")
+        txn.thread, txn.txid = place.thread, place.txid
+        txn.is_ended = txn.is_logged = False
+        txn.group, txn.spool, txn.reference = None, place.spool, None
+        return txn
 
     # --- usability -------------------------------------------------------------------------------
-    def check(self) -> None:
-        """Check that this thread may use the transaction now. Raises: TransactionEnded, WrongThread, StoreFailed."""
+    def check(self, locks: bool = False) -> None:
+        """Check that this thread may use the transaction now, and lock rows with `locks`.
+
+        Raises: TransactionEnded, WrongThread, StoreFailed.
+        """
         if self.store.failure.first is not None:
             self.store.failure.check()
         if self.is_ended:
             raise TransactionEnded("the transaction has ended; begin another one")
         if self.thread != get_ident():
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+        if locks and self.place.locked_at is None:
+            self.place.locked_at = self.store.clock.monotonic()
 
     def grow(self, words: int, ahead_words: int = 0) -> None:
         """Make room for `words` more words in the buffer, and for `ahead_words` after them if the limit allows.
@@ -174,6 +192,7 @@ class Transaction:
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         view = grown.data.cast("B")
+        self.place.grown = grown
         self.buf = grown
         self.buf_bytes = view
 
@@ -210,7 +229,7 @@ class Transaction:
         store = self.store
         spool = self.spool
         if not isinstance(spool, Spool):  # a transaction that adopts load files has no other operations
-            if store.spool_words <= store.transaction_words:
+            if not store.may_spool:
                 raise TransactionTooLarge(
                     f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
                     " split it or open the store with a larger transaction_limit"
@@ -225,6 +244,7 @@ class Transaction:
 
     def _use(self, spool: Spool | AdoptedRecords, buf: Words) -> None:
         view = buf.data.cast("B")
+        self.place.grown, self.place.spool = buf, spool
         # No call follows, so a KeyboardInterrupt cannot split the switch to the spool's buffer.
         self.buf = buf
         self.buf_bytes = view
@@ -634,7 +654,7 @@ class Transaction:
             raise self.store.fail(InvariantBroken(text))
         if self.mem[self.desc + X_WOKEN]:
             self.mem[self.desc + X_WOKEN] = 0
-            self.store.locks.wake(self)
+            self.store.locks.wake(self.place)
 
     def ended(self, has_waiters: int) -> None:
         """Finish a transaction whose locks are free: wake waiters, return its resources."""
@@ -642,10 +662,10 @@ class Transaction:
             return
         if self.spool is not None:
             self._leave_spool(self.spool)
-        if self.shared:
-            self.store.locks.release_shared(self)
+        if self.place.shared:
+            self.store.locks.release_shared(self.place)
         elif has_waiters:
-            self.store.locks.wake(self)
+            self.store.locks.wake(self.place)
         self.store.retire(self)
 
     @contextmanager

@@ -9,7 +9,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from tidemark.engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERA
 from tidemark.engine.table.table import DroppedFragment, Table
 from tidemark.engine.txn.abort_kernels import abort_step
 from tidemark.engine.txn.begin_kernels import begin_transaction
+from tidemark.engine.txn.locks import Place
 from tidemark.engine.txn.resources import Resources
-from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
+from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Transaction
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -69,9 +70,31 @@ class Transactions(Resources):
         self.index_generation = 0  # raised after the kernel that announces an index, for `begin`
 
     # --- transactions ----------------------------------------------------------------------------
-    def open_now(self) -> list[Transaction]:
-        """Return the transactions that are open now."""
-        return list(cast("dict[int, Transaction]", self.locks.by_slot).values())
+    def open_now(self) -> list[Place]:
+        """Return the places of the transactions that are open now."""
+        return list(self.locks.by_slot.values())
+
+    def end_abandoned(self) -> None:
+        """Roll back the transactions that were dropped without an end, see `Resources`."""
+        abandoned = self.locks.abandoned
+        while abandoned:
+            try:
+                place = abandoned.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            Transaction.of_dropped(self, place).rollback()
+
+    def roll_back_all(self) -> None:
+        """Roll back all open transactions, of all threads."""
+        self.end_abandoned()
+        for place in self.open_now():
+            txn = None if place.owner is None else place.owner()
+            if txn is not None:
+                txn.rollback()
+
+    def _users(self) -> set[object]:
+        """Return the transactions, by id, and the holders of pins that may use a table now."""
+        return {*(place.txid for place in self.open_now()), *self.pins}
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of the subclass `kind` if given.
@@ -88,23 +111,27 @@ class Transactions(Resources):
         """
         if self.failure.first is not None:
             self.failure.check()
+        if self.locks.abandoned:
+            self.end_abandoned()
         try:
             place = self.spare_places.pop()
         except IndexError:
             place = self._new_place()
-        slot, desc, _, _ = place
+        slot, desc = place.slot, place.desc
         tail_word = any_value | author << 32
         generation = self.index_generation
         try:
             if begin_transaction(self.mem, desc, slot, tail_word, redo_words) != OK:
                 self.wait_for_redo(lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, redo_words) == OK))
             txn = kind(self, place)
-            self.locks.by_slot[slot] = txn
+            self.locks.by_slot[slot] = place
             if self.index_generation != generation:
                 # An index was announced, and its builder may have missed this transaction among those to wait for.
                 self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
         except BaseException:
             # After Ctrl-C, for example, no caller ends this transaction, so its reservations are returned here (F117).
+            place.owner = None
+            self.locks.by_slot.pop(slot, None)
             abort_step(self.mem, desc, self.no_words, 1)
             self.spare_places.append(place)
             raise
@@ -121,21 +148,22 @@ class Transactions(Resources):
         except BaseException:
             self._spare_slots.append(slot)
             raise
-        return slot, desc, buf, view
+        return Place(slot, desc, buf, view)
 
     def retire(self, txn: Transaction) -> None:
         """Return the resources of a transaction that ends, see `Resources`."""
         place = txn.place
-        if self.locks.by_slot.get(place[0]) is not txn:
+        if txn.is_ended or self.locks.by_slot.get(place.slot) is not place:
             return
-        del self.locks.by_slot[place[0]]
+        del self.locks.by_slot[place.slot]
         txn.is_ended = True  # before another transaction can get its place
-        self._leave(txn)
-        if txn.buf is place[2] and len(self.spare_places) < SPARE_PLACES:
+        place.owner = None
+        self._leave(txn.txid)
+        if txn.buf is place.buf and len(self.spare_places) < SPARE_PLACES:
             self.spare_places.append(place)
         else:
-            self.arena.give_descriptor(place[1])
-            self._spare_slots.append(place[0])
+            self.arena.give_descriptor(place.desc)
+            self._spare_slots.append(place.slot)
 
     def await_followers(self, epoch: int) -> None:
         """Wait, before a local checkpoint is published, until followers have read the log through its epoch. Raises:
@@ -143,7 +171,9 @@ class Transactions(Resources):
         """
         for name in FOLLOWERS:
             if name in self.followers:
+                self.awaited = name
                 self.followers[name](epoch)
+        self.awaited = None
 
     # --- memory of dropped tables and partitions --------------------------------------------------
     def pin(self, holder: object) -> None:
@@ -161,9 +191,9 @@ class Transactions(Resources):
         It is listed before the users are read again: a user that leaves in between finds it in the list, or is missing
         from the second reading.
         """
-        users: set[object] = {*self.locks.by_slot.values(), *self.pins}
+        users = self._users()
         self.dropped.append((dropped, users))
-        users.intersection_update({*self.locks.by_slot.values(), *self.pins})
+        users.intersection_update(self._users())
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:

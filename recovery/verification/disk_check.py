@@ -160,14 +160,16 @@ class FragmentCheck:
         """Wait until the transactions that are open now have ended: one of them may be committing in slices, and free
         old chunks after its row is done. Return False if one stays open: the piece cannot be judged then.
         """
-        open_now = list(self._store.locks.by_slot.values())
+        open_now = self._open_now()
         for _ in range(SETTLE_ATTEMPTS):
-            still_open = list(self._store.locks.by_slot.values())
-            if not any(txn in still_open for txn in open_now):
+            if open_now.isdisjoint(self._open_now()):
                 return True
             self._store.failure.check()
             self._store.clock.sleep(PAUSE_SECONDS)
         return False
+
+    def _open_now(self) -> set[int]:
+        return {place.txid for place in self._store.open_now()}
 
     def _on_disk(self, page: int, found: PageVerdict) -> None:
         """Check that a clean page is the same on disk as in memory. A page that changes meanwhile is not judged."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tidemark.engine.access import applied_rows
 from tidemark.engine.access.applied_rows import APPLIED, EXISTS, MISSING, REFUSED, Judge
 from tidemark.engine.programs.interpreter import Assembler, Program
@@ -182,9 +183,9 @@ def test_row_locked_by_another_is_waited_for_and_rolls_the_batch_back_in_the_end
         db["t"].insert_many([(key, "a", 5, None) for key in range(4)])
         holder = db.transaction()
         holder.update("t", 2, {"name": "held"})
-        txn = db.transaction()
+        keys = batch([{"id": key} for key in range(4)], ["id"])
         with pytest.raises(tm.LockTimeout):
-            applied_rows.apply_deletes(txn, table_of(db), batch([{"id": key} for key in range(4)], ["id"]))
+            elsewhere(lambda: applied_rows.apply_deletes(db.transaction(), table_of(db), keys))
         holder.rollback()
         assert len(db["t"]) == 4
 

@@ -39,7 +39,7 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "wake-up-of-the-last-user-is-lost",
         "tidemark.engine.txn.transactions",
-        "        users.intersection_update({*self.locks.by_slot.values(), *self.pins})",
+        "        users.intersection_update(self._users())",
         "        pass",
         "left-user",
     ),

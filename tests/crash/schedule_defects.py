@@ -14,7 +14,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-memory-goes-at-once",
         "tidemark.engine.txn.transactions",
-        "        users: set[object] = {*self.locks.by_slot.values(), *self.pins}",
+        "        users = self._users()",
         "        users: set[object] = set()",
         f"{PART} --seeds 0:40 --actors historian,member",
     ),

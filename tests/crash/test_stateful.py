@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 import tidemark as tm
+from tests.elsewhere import OWN_LOCK
 from tidemark.engine.base.options import parse_size
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tidemark.recovery.crash_harness.disks.order import OrderMonitor
@@ -112,8 +113,8 @@ class Store(RuleBasedStateMachine):
     def attempt(
         self, number: int, touched: list[int], call: Callable[[Any], Any], is_shared: bool = False, size: int = 0
     ) -> bool:
-        """Call. A lock in the way, or `size` bytes that exceed the transaction's limit, must end the transaction;
-        nothing else may.
+        """Call. A lock in the way must refuse the call, `size` bytes that exceed the transaction's limit must end the
+        transaction, and nothing else may.
 
         True if the call went through.
         """
@@ -122,13 +123,14 @@ class Store(RuleBasedStateMachine):
         session.size += size
         try:
             call(session.txn)
-        except tm.LockTimeout:
-            assert in_the_way, f"keys {touched} were free"
-            self.sessions[number] = None
-            return False
         except tm.TransactionTooLarge:
             assert session.size > TRANSACTION_BYTES // 2, f"{session.size} bytes are not too large"
             self.sessions[number] = None
+            return False
+        except tm.Rejected as error:
+            if OWN_LOCK not in str(error):
+                raise
+            assert in_the_way, f"keys {touched} were free"
             return False
         assert not in_the_way, f"keys {touched} were locked by the other transaction"
         return True
@@ -259,7 +261,7 @@ class Store(RuleBasedStateMachine):
     @rule(row=rows)
     def write_at_once(self, row: Row) -> None:
         if any(other and row[0] in other.exclusive | other.shared for other in self.sessions):
-            with pytest.raises(tm.LockTimeout):
+            with pytest.raises(tm.Rejected, match=OWN_LOCK):
                 self.db[TABLE].write(row)
         else:
             self.db[TABLE].write(row)

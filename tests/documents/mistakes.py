@@ -19,12 +19,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tidemark import read_only as read_only_views
+from tidemark.database import Database
 from tidemark.engine.access import batch_operations, conditions, row_operations
 from tidemark.engine.base import errors, out_of_memory
+from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.failure import Failure
+from tidemark.engine.base.options import Options
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.files import layer
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.log import spool_files
 from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.programs.program_layout import PE_DIVISION
@@ -66,7 +71,10 @@ def _open(path: Path, **options: Any) -> Any:
 
 def _store(path: Path, **options: Any) -> Any:
     """A store with a table of two rows."""
-    db = _open(path, **options)
+    return _filled(_open(path, **options))
+
+
+def _filled(db: Any) -> Any:
     db.create_table("item", COLUMNS, "id")
     db["item"].insert_many([(1, "pen", 10), (2, "ink", 3)])
     return db
@@ -196,23 +204,7 @@ def read_only(path: Path) -> None:
 
 def wrong_thread(path: Path) -> object:
     with _store(path).transaction() as txn:
-        return _elsewhere(lambda: txn.get("item", 1))
-
-
-def _elsewhere(call: Callable[[], object]) -> object:
-    """Call in another thread, and raise its error here."""
-    found: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except tm.Error as error:
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    raise found[0]
+        return elsewhere(lambda: txn.get("item", 1))
 
 
 def snapshot_closed(path: Path) -> object:
@@ -260,10 +252,13 @@ def unsupported(path: Path) -> object:
 
 # --- Retryable ----------------------------------------------------------------------------------
 def lock_timeout(path: Path) -> object:
-    db = _store(path, lock_timeout_ms=1)
+    clock = ManualClock()
+    options = Options.from_keywords({**SMALL, "lock_timeout_ms": 1})
+    db = _filled(Database(PosixFiles(path / "store", create=True), options, clock))
     with db.transaction() as txn:
         txn.update("item", 1, {"count": 1})
-        return _elsewhere(lambda: db["item"].update(1, {"count": 2}))
+        clock.advance(3.2)
+        return elsewhere(lambda: db["item"].update(1, {"count": 2}))
 
 
 def memory_exhausted(path: Path) -> object:
@@ -274,11 +269,16 @@ def memory_exhausted(path: Path) -> object:
 
 
 def deadlock(path: Path) -> object:
-    """Two transactions, in two threads, each lock a row and then ask for the row of the other."""
-    db, both = _store(path), threading.Barrier(2)
+    """Two transactions, in two threads, each lock a row and then ask for the row of the other. The older one begins
+    first, so that the victim is the same in each run, although either thread may find the circle.
+    """
+    db, both, older = _store(path), threading.Barrier(2), threading.Event()
 
     def lock(first: int, second: int) -> None:
+        if first == 2:
+            older.wait()
         with db.transaction() as txn:
+            older.set()
             txn.update("item", first, {"count": 0})
             both.wait()
             txn.update("item", second, {"count": 0})
@@ -315,7 +315,7 @@ def binlog_overloaded(_path: Path) -> object:
 
 def _resources(**parts: object) -> Any:
     log = _stub(geometry=_stub(capacity_bytes=16 << 20))
-    return _stub(log=log, failure=Failure(), clock=_stub(monotonic=lambda: 1.0), **parts)
+    return _stub(log=log, awaited=None, may_spool=True, failure=Failure(), clock=_stub(monotonic=lambda: 1.0), **parts)
 
 
 def storage_full(_path: Path) -> object:

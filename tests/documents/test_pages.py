@@ -97,6 +97,7 @@ def test_replication_as_its_page_uses_it(tmp_path: Path, number: int) -> None:
     [
         ("sensor_data.py --readings 100000", "Sensor data", 1),
         ("two_sites.py", "Two sites", 0),
+        ("job_queue.py", "Job queue", 0),
         ("subscribers.py", "Subscribers", 0),
         pytest.param("feature_store.py", "Feature store", 0, marks=pytest.mark.spark),
     ],

@@ -111,7 +111,7 @@ class ArenaCheck:
     def transactions(self) -> None:
         store = self.store
         open_now = [txn.desc for txn in store.locks.by_slot.values()]
-        idle = [place[1] for place in store.spare_places] + list(store.arena.spare_descriptors)
+        idle = [place.desc for place in store.spare_places] + list(store.arena.spare_descriptors)
         for desc in open_now + idle:
             self.claim(desc, a.TXN_WORDS, "transaction descriptor")
         for desc in idle:

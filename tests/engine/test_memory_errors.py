@@ -76,8 +76,8 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
         is_on_the_way = is_the_callers(point)
         assert is_on_the_way or point.error is None or isinstance(point.error, tm.Error), place
-        for txn in list(db.parts.store.locks.by_slot.values()) if is_on_the_way else ():
-            txn.rollback()
+        if is_on_the_way:
+            db.parts.store.roll_back_all()
         failed = db.parts.store.failure.first is not None
         if failed:
             seen["the store failed"] += 1

@@ -249,6 +249,13 @@ def test_and_or_of_python_and_plain_operands_are_refused_by_name() -> None:
         (col("a") > 1) & 3  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("given", [5, None, "pen", b"pen", col("a")])
+def test_members_are_an_iterable_and_no_text(given: Any) -> None:
+    """Story: isin(5) was a plain TypeError of Python, and isin("pen") looked for the letters."""
+    with pytest.raises(TypeMismatch, match="isin takes a list, a set or another iterable of values, got "):
+        col("a").isin(given)
+
+
 def test_too_deep_and_mistyped_expressions_are_refused() -> None:
     deep: Any = col("a")
 

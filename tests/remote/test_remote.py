@@ -150,9 +150,22 @@ def test_locks_are_held_across_processes_and_a_timeout_ends_the_transaction(
     with remote.transaction() as first:
         first.get("test.account", 1, lock="exclusive")
         second = remote.transaction()
-        with pytest.raises(tm.LockTimeout):
+        with pytest.raises(tm.LockTimeout) as caught:
             second.update("test.account", 1, {"balance": 5.0})
         assert second.is_ended
+        assert (caught.value.table, caught.value.key, caught.value.holder) == ("test.account", 1, first.txid)
+
+
+def test_rows_that_another_process_has_locked_are_skipped(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    db["test.account"].insert_many(accounts(4))
+    how: dict[str, Any] = {"lock": "exclusive", "skip_locked": True}
+    with remote.transaction() as first, remote.transaction() as second:
+        assert [row.id for row in first.scan("test.account", ["id"], limit=2, **how)] == [0, 1]
+        assert next(second.scan("test.account", ["id"], limit=1, **how)).id == 2
+        assert second.get("test.account", 0, **how) is None and second.get("test.account", 3, **how).id == 3
+        assert first.scan("test.account", **how).to_arrow().column("id").to_pylist() == [0, 1]
+        with pytest.raises(tm.SchemaInvalid, match="give lock="):
+            first.scan("test.account", skip_locked=True)
 
 
 def test_link_that_breaks_rolls_its_transaction_back_and_says_so(db: tm.Database, remote: tm.RemoteDatabase) -> None:

@@ -114,6 +114,17 @@ def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_loca
     store.crash()
 
 
+def test_transaction_that_no_undo_log_takes_is_refused_without_a_wait() -> None:
+    """Story: the error came only after the time that a transaction waits for a local checkpoint, which cannot help."""
+    store = DiskStore(undo_log="1 MiB", transaction_memory="4 MiB", lock_timeout_ms=120_000)
+    txn = store.db.transaction()
+    with pytest.raises(tm.TransactionTooLarge, match="needs more room than the UNDO log"):
+        for key in itertools.count(1_000):
+            txn.insert(NAME, (key, 0, None, b"p" * 2_000))
+    assert txn.is_ended and undo_word(store, U_PROMISED) == 0
+    store.crash()
+
+
 def test_pages_never_written_are_not_believed_whatever_lies_in_their_place() -> None:
     """RonDB: UNDO met pages that were allocated but never written, read garbage as their header and undid or skipped
     records by it. Allocate pages, crash before they are written, again and again, with tables dropped and made anew.

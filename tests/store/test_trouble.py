@@ -310,6 +310,38 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
     assert rows_of(open_memory(db.parts.files.kill(), **options)) == expected
 
 
+@pytest.mark.parametrize("follower", ["archive", "binlog"])
+def test_full_log_names_what_keeps_it(follower: str) -> None:
+    """Story: where the archive kept the log, the error asked for a local checkpoint, which waits for the archive, or
+    for space for a binlog that had everything.
+    """
+    db = account_store(redo_log="1 MiB", transaction_memory="128 KiB", lock_timeout_ms=0)
+    store = db.parts.store
+
+    def refuse(epoch: int) -> None:
+        raise tm.StorageFull("no room in the place")
+
+    store.followers[follower] = refuse
+    store.follower_holds_log = lambda: True
+    with pytest.raises(tm.StorageFull):
+        db.checkpoint()
+    kind = tm.RedoOverloaded if follower == "archive" else tm.BinlogOverloaded
+    with pytest.raises(kind, match=f"full of epochs that the {follower} lacks"):
+        while True:
+            db[NAME].update(-1, {"balance": 2.0})
+    del store.followers[follower]
+    store.follower_holds_log = lambda: False
+    db.checkpoint()
+    assert store.awaited is None
+
+
+def test_full_log_of_a_store_without_spool_files_names_the_option_that_gives_them() -> None:
+    db = account_store(redo_log="1 MiB", transaction_memory="128 KiB", transaction_limit="128 KiB", lock_timeout_ms=0)
+    with pytest.raises(tm.RedoOverloaded, match="or open it with a transaction_limit above transaction_memory"):
+        while True:
+            db[NAME].update(-1, {"balance": 2.0})
+
+
 def test_transaction_larger_than_the_log_goes_to_a_file_or_is_too_large_at_once() -> None:
     """Story: with transaction_memory above the size of the log, a large transaction filled the log and ended with
     RedoOverloaded, which `Database.run` retried for half a minute, though no retry could succeed.

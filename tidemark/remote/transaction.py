@@ -338,6 +338,7 @@ class RemoteTransaction:
         prefix: Any = None,
         reverse: bool = False,
         progress: Progress | None = None,
+        skip_locked: bool = False,
     ) -> RemoteScan:
         """Return a scan of the table, whose rows may be locked.
 
@@ -348,8 +349,10 @@ class RemoteTransaction:
             ...     len(txn.scan("item", lock="shared").to_arrow())
             3
         """
-        check_lock(lock)
+        check_lock(lock, skip_locked)
         self._check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         named = scan_arguments(by, columns=columns, limit=limit, lock=lock, partitions=partitions, where=where)
+        if skip_locked:  # an older version of the other process does not know it
+            named["skip_locked"] = True
         return RemoteScan(table, named, self._ask, True, progress)
