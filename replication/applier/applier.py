@@ -9,12 +9,12 @@ epoch may be applied again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidemark.engine.base.errors import Error, PeerError, Retryable, Unsupported
+from tidemark.engine.base.errors import Error, PeerError, Retryable
 from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.out_of_memory import no_memory
 from tidemark.replication.applier.batch import ChangeBatch
@@ -103,10 +103,7 @@ class _Again(Exception):
 
 
 class Applier:
-    """The applier of one channel. One thread at a time may call it: its transactions belong to that thread.
-
-    `on_statement` executes a schema change: (text, database).
-    """
+    """The applier of one channel. One thread at a time may call it: its transactions belong to that thread."""
 
     pass_kind = OnePass
 
@@ -116,7 +113,6 @@ class Applier:
         site: SiteSettings,
         options: ApplierOptions | None = None,
         counters: Counters | None = None,
-        on_statement: Callable[[str, str], None] | None = None,
     ) -> None:
         """Read settings and positions from the store. Raises: NoSuchTable without `mysql.ndb_apply_status`."""
         self.store = store
@@ -128,7 +124,6 @@ class Applier:
         self.passes = Passes()
         self.position: Position | None = None  # the position after the last transaction applied
         self.exceptions_counts: dict[str, int] = {}
-        self._on_statement = on_statement
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
         wanted = IntakeOptions(site.server_id, store.seed, self.options.ignored, self.options.batch_bytes, rows)
@@ -158,15 +153,6 @@ class Applier:
                     error.evidence.update(file=transaction.start.file, position=transaction.start.position)
                 raise
         raise AssertionError("the last attempt returns or raises")
-
-    def statement(self, text: str, database: str = "") -> None:
-        """Execute a schema change of the log. Raises: Unsupported without `on_statement`."""
-        if self._on_statement is None:
-            raise Unsupported(
-                f"the source changes its schema, and this applier executes no schema changes: {text[:200]!r}; make the"
-                " change here by hand"
-            )
-        self._on_statement(text, database)
 
     def _try(self, transaction: EpochTransaction) -> Applied:
         source_id = transaction.source_id

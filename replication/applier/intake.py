@@ -147,6 +147,9 @@ class Intake:
             maps.step(event)
             if isinstance(event, e.Incident):
                 raise corrupt_event(Origin(*read.at), f"an epoch transaction holds an incident: {event.message}")
+            if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
+                text = f"an epoch transaction holds the statement {event.statement[:200]!r}"
+                raise corrupt_event(Origin(*read.at), text)
             if not isinstance(event, e.Rows) or not event.body:
                 continue
             origin = Origin(*read.at)

@@ -120,7 +120,6 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
-        self._row_at: Position | None = None  # the same in `ndb_apply_status`: a transaction without epoch has no row
 
     @property
     def relay(self) -> RelayLog:
@@ -276,6 +275,7 @@ class ReplicaChannel:
         if transaction is None:
             return None
         self._pending = transaction
+        has_row = False
         if self._is_applied(transaction):
             self.progress.passed_over += 1
         elif transaction.incident is None and not transaction.is_taken:
@@ -283,8 +283,9 @@ class ReplicaChannel:
         else:
             self._hand_over(transaction)
             self.progress.applied += 1
+            has_row = bool(transaction.epoch) or transaction.statement is not None
         self._pending = None
-        self.on_applied(transaction)
+        self._passed(transaction, has_row)
         return transaction
 
     def apply_all(self) -> int:
@@ -302,7 +303,7 @@ class ReplicaChannel:
                 return None
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
-            self._applied_at = self._row_at = None if row is None else self._place_in(relay, row)
+            self._applied_at = None if row is None else self._place_in(relay, row)
             if not self._may_go_on(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
@@ -422,22 +423,24 @@ class ReplicaChannel:
             self._positions.make_durable()
             self._pending = None
             self.progress.passed_over += 1
-            self.on_applied(transaction)
+            self._passed(transaction, has_row=True)
             return transaction.incident
 
-    def on_applied(self, transaction: RelayTransaction) -> None:
+    def _passed(self, transaction: RelayTransaction, has_row: bool) -> None:
+        """Move past a transaction, and remove the relay files before it. has_row: the row of the source in
+        `ndb_apply_status` names its end; a transaction that was filtered out or passed over leaves no row.
+        """
         progress = self.progress
         progress.applied_epoch = max(progress.applied_epoch, transaction.epoch)
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
-        applied = Position(*transaction.end)
-        self._applied_at = applied
-        if transaction.epoch or transaction.statement is not None or transaction.incident is not None:
-            self._row_at = applied
+        self._applied_at = applied = Position(*transaction.end)
         relay = self.relay
-        following, needed = relay.second_begin, self._row_at
-        if following is not None and needed is not None and is_behind(needed, following):
+        following = relay.second_begin
+        if following is not None and is_behind(applied, following):
+            if not has_row:
+                self._note_end(transaction)
             self._positions.make_durable()
-            relay.purge(needed)
+            relay.purge(applied)
         self.on_progress()
 
     # --- both stopped -----------------------------------------------------------------------------

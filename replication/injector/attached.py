@@ -170,6 +170,8 @@ class AttachedBinlog:
             self.incident(f"epochs were lost after epoch {tail.epoch}; copy the replica anew")
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
+        elif self._store_epoch:
+            self.incident(f"changes up to epoch {newest} were not logged; begin with a first copy or a backup")
         written = self._injector.write_empty(newest)
         self.writer.sync()
         self._note(written)

@@ -244,6 +244,8 @@ class RestoreBinlog:
         has_statement = False
         try:
             for file, boundary in self._beside.boundaries(start):
+                if is_first and boundary.incident is not None and load_mark(boundary.incident) is None:
+                    raise self._lost(standing.epoch)
                 found.obstacle = self._obstacle(boundary, found.reach)
                 if found.obstacle is not None:
                     break
@@ -251,7 +253,7 @@ class RestoreBinlog:
                 if not boundary.epoch:
                     continue
                 if is_first and not has_statement and self._is_empty(file, boundary):
-                    # A store begins a binlog with an epoch without rows: the changes before it are missing.
+                    # Binlogs of early versions begin so, without an incident: the changes before are missing.
                     raise self._lost(standing.epoch)
                 is_first = False
                 self._take(found, Position(file, boundary.end), boundary, until)

@@ -91,7 +91,6 @@ OPTIONS: Final = (
     Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "logged by the process; 1: files, 2: epochs too", 0, 99),
     Option("conflict_role", Role, Role.NONE, _S, Effect.AT_ONCE, "role for NDB$EPOCH2; the applier must be stopped"),
     Option("ignore_server_ids", _IDS, (), _C, Effect.START, "servers whose events are skipped"),
-    Option("skip_start", bool, False, _C, Effect.OPEN, "the channel is not started with the store"),
     Option("replica_allow_batching", bool, True, _C, Effect.START, "changes are applied in batches"),
     Option("replica_batch_size", _SIZE, "2 MiB", _C, Effect.START, "bytes of rows in a batch", 1, 1 << 30),
     Option("replica_transaction_retries", int, 10, _C, Effect.START, "tries after temporary errors", 0, 1 << 31),

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tidemark.engine.base.errors import Unsupported
 from tidemark.replication.sql.literals import MOST, NULL, Literal
-from tidemark.replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, tokens
+from tidemark.replication.sql.tokens import END, HEX, NAME, NUMBER, STRING, WORD, Token, tokens
 
 T = TypeVar("T")
 BITS_MAX = 64  # of a bit literal, as many as a BIT column can have
@@ -46,7 +46,7 @@ class TokenReader:
         """Take these words or signs if they come next; return whether they did."""
         following = self.tokens[self.at : self.at + len(words)]
         if len(following) == len(words) and all(
-            token.text == word and token.kind in (WORD, SIGN) for token, word in zip(following, words, strict=True)
+            token.word == word for token, word in zip(following, words, strict=True)
         ):
             self.at += len(words)
             return True
@@ -102,13 +102,13 @@ class TokenReader:
             token = self.take()
             if token.kind == END:
                 raise self.wrong()
-            depth += (token.text == "(") - (token.text == ")") if token.kind == SIGN else 0
+            depth += (token.word == "(") - (token.word == ")")
             if depth == 0:
                 return
 
     def literal(self) -> Literal:
         """Take a literal with its sign."""
-        if self.next.text == "B" and self.tokens[self.at + 1].kind == STRING:
+        if self.next.word == "B" and self.tokens[self.at + 1].kind == STRING:
             bits = self.tokens[self.at + 1].text
             if len(bits) > BITS_MAX or bits.strip("01"):
                 raise self.wrong()

@@ -41,6 +41,11 @@ class Token(NamedTuple):
     text: str
     at: int
 
+    @property
+    def word(self) -> str:
+        """The word or sign; "" for any other token: a quoted name and a string are never keywords."""
+        return self.text if self.kind in (WORD, SIGN) else ""
+
 
 def tokens(sql: str) -> Iterator[Token]:
     """Yield the tokens of a statement, END last. Raises: Unsupported at text that is no token."""

@@ -340,20 +340,6 @@ def test_statements_losses_and_transactions_are_told_apart_in_their_order() -> N
     assert [each.epoch for each in apply_all(applier_of(make_store()), log, found[2].next)] == [2]
 
 
-def test_statement_is_given_to_whoever_executes_it_and_refused_without_one() -> None:
-    from tidemark.replication.applier.applier import Applier
-    from tidemark.replication.settings.setup import SiteSettings
-
-    db = make_store()
-    with pytest.raises(Unsupported):
-        applier_of(db).statement("DROP TABLE x", "d")
-    seen: list[tuple[str, str]] = []
-    Applier(db.parts.store, SiteSettings(OWN), on_statement=lambda *given: seen.append(given)).statement(
-        "DROP TABLE x", "d"
-    )
-    assert seen == [("DROP TABLE x", "d")]
-
-
 def test_transaction_that_is_not_whole_yet_waits_for_the_rest() -> None:
     log, db = Log(), make_store()
     log.epoch(5, (1, "a", 1))

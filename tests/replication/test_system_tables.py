@@ -182,6 +182,14 @@ def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
         parse_text(name, text)
 
 
+def test_start_of_a_channel_is_no_option_of_the_table() -> None:
+    """Story: `tidemark replicate -o skip_start=on` took the name from the table of options and ended with TypeError,
+    because the command itself says whether the channel is started.
+    """
+    with pytest.raises(SchemaInvalid, match="there is no option 'skip_start'"):
+        parse_text("skip_start", "on")
+
+
 def test_options_that_exclude_each_other_are_refused_together() -> None:
     with pytest.raises(SchemaInvalid, match="version 1"):
         settings({"log_transaction_id": True, "log_bin_use_v1_row_events": True})
