@@ -17,24 +17,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.base.errors import Error, PeerError, Retryable
 from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.out_of_memory import no_memory
-from tidemark.replication.applier.batch import ChangeBatch
-from tidemark.replication.applier.epoch_state import EpochState, track
-from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
-from tidemark.replication.applier.one_pass import OnePass
-from tidemark.replication.applier.positions import (
+from tidemark.replication.applier.apply_status import (
     applied_epoch,
     applied_epochs,
     committed_in,
     write_own_position,
     write_position,
 )
+from tidemark.replication.applier.batch import ChangeBatch
+from tidemark.replication.applier.epoch_state import EpochState, track
+from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
+from tidemark.replication.applier.one_pass import OnePass
 from tidemark.replication.applier.setups import AppliedTables
 from tidemark.replication.applier.stops import Stop, corrupt_event
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.conflict.last_conflict import LastConflict
-from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
-from tidemark.replication.conflict.passes import Ending, Pass, Passes
-from tidemark.replication.conflict.verify import EpochVerifier, Verdict
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.conflict.epochs import (
+    Ending,
+    EpochVerifier,
+    LastConflict,
+    MaxReplicatedEpoch,
+    Pass,
+    Passes,
+    Verdict,
+    starting_epoch,
+)
 from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DETECT_ITERATIONS,
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.transactions import EpochTransaction
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.settings.setup import SiteSettings
 
     Items = Iterator[ChangeBatch | StatusRows]
@@ -160,7 +166,7 @@ class Applier:
         first = next(items, None)
         if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
             text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
-            raise corrupt_event(Origin(*transaction.start), text)
+            raise corrupt_event(transaction.start, text)
         epoch = first.rows[0][1]
         applied = applied_epoch(self.store, source_id)
         verifier = self._verifiers.get(source_id)

@@ -14,8 +14,8 @@ from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Un
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader
 from tidemark.replication.binlog.scan import PIECE_BYTES, read_format
@@ -100,7 +100,7 @@ class BinlogListing:
                 raise Rejected(f"{name} has {size} bytes, there is nothing at {position}", file=name)
             has_checksum = read_format(self._files, file, name)[1].checksum == b.CHECKSUM_CRC32
             while position < size:
-                origin = Origin(name, position)
+                origin = Position(name, position)
                 header = e.parse_header(self._files.pread(file, position, min(b.HEADER_BYTES, size - position)), origin)
                 if header.event_bytes > size - position:
                     raise origin.damaged(f"claims {header.event_bytes} bytes, of which {size - position} are there")
@@ -135,7 +135,7 @@ class BinlogListing:
             self._files.close(file)
 
     # --- one event -------------------------------------------------------------------------------
-    def _entry(self, origin: Origin, header: e.EventHeader, event: e.Event) -> Entry:
+    def _entry(self, origin: Position, header: e.EventHeader, event: e.Event) -> Entry:
         entry: Entry = {
             "kind": "event",
             "file": origin.file,
@@ -149,7 +149,7 @@ class BinlogListing:
             entry["rows"] = self._rows(event, origin)
         return entry
 
-    def _rows(self, rows: e.Rows, origin: Origin) -> int | None:
+    def _rows(self, rows: e.Rows, origin: Position) -> int | None:
         """Return the number of rows of an event; None if its TABLE_MAP is before the start of the listing, or has a
         type whose values cannot be measured.
         """

@@ -18,17 +18,17 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
 from tidemark.engine.files.protocol import Files
-from tidemark.replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
+from tidemark.replication.applier.apply_status import Positions, StatusRow
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.position import Position as Place
 from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
-from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer
 from tidemark.replication.wire.messages import Events, Heartbeat, Position, Settings, Start
 
@@ -86,6 +86,24 @@ class Progress:
         return self.applied + self.passed_over + self.filtered
 
 
+class Applier(Protocol):
+    """Applies transactions to the store."""
+
+    def start(self) -> None:
+        """Read the settings again. The channel calls this before it begins to apply."""
+        ...
+
+    def apply(self, transaction: RelayTransaction) -> object:
+        """Apply one epoch transaction, whole and with its row of `ndb_apply_status`; on a typed error, nothing of it is
+        applied.
+        """
+        ...
+
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        """Execute one schema change, made at the server of this id. After a crash it may be executed again."""
+        ...
+
+
 class ReplicaChannel:
     """The replica's side of one channel. One thread may receive and one apply."""
 
@@ -95,7 +113,7 @@ class ReplicaChannel:
         clock: Clock,
         own: Site,
         applier: Applier,
-        positions: ApplyStatus,
+        positions: Positions,
         options: ChannelOptions | None = None,
     ) -> None:
         """Nothing is read yet. Raises: InvalidName, SchemaInvalid, Rejected for server id 0."""

@@ -31,11 +31,10 @@ from tidemark.replication.applier.replay import EpochReplay
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.beside import BinlogBeside
-from tidemark.replication.binlog.index import Position
 from tidemark.replication.binlog.listing import bases
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_images import ImageCheck, notes_of
-from tidemark.replication.injector.load_mark import load_mark
-from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.injector.mark import FOLDER, load_mark
 from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
-from tidemark.replication.sql.column_types import KNOWN, from_sql
-from tidemark.replication.sql.literals import value_of
-from tidemark.replication.sql.token_reader import TokenReader
-from tidemark.replication.sql.tokens import NUMBER, WORD
+from tidemark.replication.sql.column_types import KNOWN, from_sql, value_of
+from tidemark.replication.sql.tokens import NUMBER, WORD, TokenReader
 
 # Words that begin a character set or a collation, and words that begin a constraint.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")

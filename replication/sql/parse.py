@@ -24,8 +24,8 @@ from tidemark.engine.schema.partition import (
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
-from tidemark.replication.sql.literals import MOST, Literal, value_of
-from tidemark.replication.sql.tokens import END, our_note
+from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.tokens import END, MOST, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that only affect how a server stores a table.
@@ -52,7 +52,7 @@ class _Parser(ColumnReader):
             made: list[s.Statement] = [self.create_table()]
         elif self.has("CREATE", "OR", "REPLACE", "TABLE"):
             created = self.create_table()
-            made = [s.DropTable(_created(created), may_be_missing=True), created]
+            made = [s.DropTable(s.table_of(created), may_be_missing=True), created]
         elif self.has("DROP", "TABLE"):
             made = self.drop_tables()
         elif self.has("RENAME", "TABLE"):
@@ -316,10 +316,6 @@ class _Parser(ColumnReader):
             raise self.wrong()
         self.has_one("TO", "AS", "=")
         return s.RenameTable(table, self.table())
-
-
-def _created(statement: s.Statement) -> str:
-    return statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
 
 
 def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:

@@ -34,8 +34,8 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, Loss, Statement
-from tidemark.replication.conflict.roles import Role
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
+from tidemark.replication.settings.conflict_function import Role
 
 SEED = 20_261_121
 
@@ -346,7 +346,7 @@ def test_transaction_that_is_not_whole_yet_waits_for_the_rest() -> None:
     begun = log.writer.end
     log.epoch(6, *((number, "x", number) for number in range(50)))
     from tidemark.replication.applier.transactions import LogFolder, transactions
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
 
     applier = applier_of(db)
     short = Position(begun.file, begun.position + 200)

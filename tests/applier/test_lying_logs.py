@@ -22,7 +22,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 FILE = "binlog/binlog.000001"

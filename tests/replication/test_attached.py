@@ -25,7 +25,7 @@ from tidemark.engine.base.errors import Rejected, SchemaInvalid, StorageFull
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.binlog_type import NO_LOGGING
 
 

@@ -16,7 +16,7 @@ from tidemark.engine.base.errors import (
     SchemaInvalid,
 )
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.applier.apply_status import StatusRow
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_log import RelayLog

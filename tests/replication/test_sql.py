@@ -17,9 +17,10 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.emit import emit
-from tidemark.replication.sql.literals import Literal, value_of
 from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.tokens import Literal
 
 VALUES: list[tuple[ColumnType, Any]] = [
     (tm.Int8, -128),

@@ -21,7 +21,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.types_text import VarChar
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validated
 from tidemark.replication.settings.system_tables import (
     MADE_WITH_STORE,

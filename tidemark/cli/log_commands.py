@@ -16,7 +16,7 @@ from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.verification.log_listing import StoreListing
 from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 
 INDENT = {
     "group": 0,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tidemark.engine.files.private_files import check_secret_file, read_secret
-from tidemark.replication.channel.failover import FAILOVER_MS_MAX
 from tidemark.replication.node_group.configuration import FORM, GroupConfiguration
 from tidemark.replication.settings.options import SERVER_ID_MAX
+from tidemark.sites.failover import FAILOVER_MS_MAX
 
 if TYPE_CHECKING:
     from tidemark.replication.wire.wire import TlsContext
