@@ -31,12 +31,12 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier.applier import Applier
 from tidemark.replication.applier.transactions import LogFolder
 from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tidemark.replication.wire.handshake import Site

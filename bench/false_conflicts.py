@@ -28,8 +28,7 @@ from bench.report import RESULTS
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 from tidemark.replication.settings.any_value import FLAG_REFRESH
 
@@ -158,7 +157,7 @@ def refreshes(directory: str, end: Position) -> dict[tuple[int, int], list[tuple
         event = read.event
         maps.step(event)
         if isinstance(event, e.Rows):
-            origin = Origin(*read.at)
+            origin = read.at
             name = maps.of(event, origin).name
             for chunk in maps.reader(event, origin).chunks(event.body, origin):
                 if not epoch:

@@ -31,7 +31,7 @@ from tests.simulation.sites.promises import check_promises
 from tests.simulation.sites.tables import SHARED_FROM
 from tests.simulation.sites.work import Change, Row, Work
 from tests.simulation.sites.world import World
-from tidemark.replication.settings.epoch_bits import saturated_from
+from tidemark.replication.settings.conflict_function import saturated_from
 
 SEED = 20_261
 ROWS = 50

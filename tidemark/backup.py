@@ -25,9 +25,8 @@ from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.backup.workers import Workers
 from tidemark.recovery.system_restart.load import PARTS
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
-from tidemark.replication.injector.index_table import made_table
 from tidemark.replication.settings.options import OpenKeywords, divided
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX, made_table
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.recovery.verification.check import check_closed, check_live
-from tidemark.replication.channel.status_report import ReplicationStatus
 from tidemark.replication.injector.mark import leave_mark
 from tidemark.replication.settings.options import OpenKeywords, divided, settings
+from tidemark.replication.settings.status import ReplicationStatus
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
 from tidemark.shared_calls import RunsTransactions

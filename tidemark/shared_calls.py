@@ -232,7 +232,7 @@ class StoreReads(ABC):
             []
         """
         self.check_usable()
-        from tidemark.sites.replication_check import definitions_of, replication_rows
+        from tidemark.replication.settings.check import definitions_of, replication_rows
 
         return replication_rows(definitions_of(self._store), lambda name: self[name].scan())
 
@@ -260,7 +260,7 @@ class StoreReads(ABC):
             True
         """
         self.check_usable()
-        from tidemark.sites.replication_check import check_replication
+        from tidemark.replication.settings.check import check_replication
 
         given = {**self._values, **options}
         return check_replication(self._store, lambda name: self[name].scan(), given, channels, peer)

@@ -28,10 +28,10 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier.applier import Applier
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 

@@ -50,7 +50,7 @@ def take_absent(mem, txn, fragment, tag, images, at):
             index_remove(mem, fragment, tag, rowid)
             status = A.ST_MEMORY
     if status != A.OK:
-        give_slot(mem, fragment, rowid, row)
+        give_slot(mem, fragment, rowid)
         give_var(mem, fragment, reference)
         return status
     mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3

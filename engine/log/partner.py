@@ -15,20 +15,13 @@ class CommitPartner(Protocol):
     """Called by the thread that commits or leads the writing.
 
     An exception in `send`, `wait` or `share` fails the store: the rows have changed already, so no error may claim a
-    rollback, and commits under way end with CommitOnFailedStore. An exception in `offer` reaches the caller, and no
-    group is queued. A KeyboardInterrupt does not fail the store: the call is repeated with the same sequence and words.
+    rollback, and commits under way end with CommitOnFailedStore. A KeyboardInterrupt does not fail the store: the call
+    is repeated with the same sequence and words.
     """
 
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Before a transaction's group is sent, send the files that it will name, sealed and synced. The caller holds
-        no latch, so other commits continue. A transaction that is interrupted here is rolled back, and its files are
-        removed.
-        """
-        ...
-
     def send(self, group: Group) -> None:
-        """Send the next group, which is sealed and not written yet; its `files` are the names passed to `offer`. Copy
-        its words: the header is sealed again when the group is written. A group sent again with the same sequence
+        """Send the next group, which is sealed and not written yet; its `files`, which it names, are sealed and synced.
+        Copy its words: the header is sealed again when the group is written. A group sent again with the same sequence
         counts once.
         """
         ...

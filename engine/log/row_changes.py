@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.base.errors import RedoDamaged, SchemaInvalid
 from tidemark.engine.log.records import InvalidRecord, schema_of
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
@@ -268,19 +268,19 @@ class ChangeReader:
 
     def _schema_change(self, words: Words, record: Words) -> SchemaChange:
         at = int(record[RC_AT]) - 1
+        before = after = None
         try:
             change = schema_of(words, at, int(record[RC_STOP]))
-        except InvalidRecord as error:
+            for kind in ("create", "alter"):
+                if kind in change:
+                    after = TableDefinition.from_json(json.dumps(change[kind]).encode())
+            table_id = int(change.get("drop", -1) if after is None else after.table_id)
+        except (InvalidRecord, SchemaInvalid, ValueError, TypeError, RecursionError) as error:
             raise _no_record(at) from error
-        before = after = None
-        for kind in ("create", "alter"):
-            if kind in change:
-                after = TableDefinition.from_json(json.dumps(change[kind]).encode())
-        table_id = after.table_id if after is not None else change.get("drop")
-        if table_id is not None:
-            held = self.formats.pop(int(table_id), None)
-            self._partitions.pop(int(table_id), None)
-            before = held.definition if held is not None else None
+        held = self.formats.pop(table_id, None)
+        self._partitions.pop(table_id, None)
+        if held is not None:
+            before = held.definition
         if after is not None:
             self._take_up(after)
         return SchemaChange(change, before, after, int(record[RC_TXID]))

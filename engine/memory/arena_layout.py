@@ -265,7 +265,6 @@ X_ROW = 8  # evidence of the last call: index of the row in the batch
 X_FRAGMENT = 9
 X_ROWID = 10
 X_LOCK = 11  # lock word found
-X_IMAGE = 12  # offset of the image in the buffer
 X_WOKEN = 13  # locks with waiters that commit or abort released
 X_SAVEPOINTS = 14  # savepoints begun so far
 X_SLOT = 15  # number of the transaction in the lock table

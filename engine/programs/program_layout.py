@@ -41,8 +41,7 @@ PF_FORWARD = 1  # no backward branch, no call, no LAST together with aggregates:
 PF_UPDATES = 2  # may write columns
 
 # --- instructions ---------------------------------------------------------------------------------
-INSTRUCTION_WORDS = 4
-I_HEAD = 0
+INSTRUCTION_WORDS = 4  # the first is its head: operation, registers A, B and C, condition, flags
 I_PLACE = 1  # column number, pseudo-column, parameter, refuse code, or accumulator
 I_VALUE = 2  # immediate, offset of the constant in words, or number of the other column
 I_TARGET = 3  # target instruction of a branch; of WRITE_ATTR the offset of its limits

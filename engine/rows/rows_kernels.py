@@ -259,7 +259,7 @@ def take_given_slot(mem, fragment, rowid):
 
 
 @helper
-def give_slot(mem, fragment, rowid, at):
+def give_slot(mem, fragment, rowid):
     """Free a slot whose header the caller has set to FREE; a page that becomes empty goes back to the pool."""
     base = map_get(mem, fragment, rowid >> 16) << A.PAGE_SHIFT
     words = mem[fragment + A.F_ROW_WORDS]

@@ -108,7 +108,7 @@ def replay_delete(mem, fragment, words, at, epoch):
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
     mem[row] = A.FREE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
-    give_slot(mem, fragment, rowid, row)
+    give_slot(mem, fragment, rowid)
     mem[fragment + A.F_ROWS] -= 1
     return A.OK
 

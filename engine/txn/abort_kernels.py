@@ -40,7 +40,7 @@ def abort_insert(mem, txn, operation):
             give_var(mem, fragment, set_var(mem, fragment, row, 0))
         release_row(mem, txn, row, operation)
         mem[row] = mem[row] & A.LCP_BIT
-        give_slot(mem, fragment, rowid, row)
+        give_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= count
     return_promises(mem, txn, fragment, count)
     return status

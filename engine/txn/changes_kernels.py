@@ -188,7 +188,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
     if status != A.OK:
-        give_slot(mem, fragment, rowid, row)
+        give_slot(mem, fragment, rowid)
         give_var(mem, fragment, reference)
         return status
     operation = extend_run(mem, txn, buf, fragment, rowid, words)
@@ -199,7 +199,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
         )
         if operation == 0:
             index_remove(mem, fragment, tag, rowid)
-            give_slot(mem, fragment, rowid, row)
+            give_slot(mem, fragment, rowid)
             give_var(mem, fragment, reference)
             return A.ST_MEMORY
         write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid)

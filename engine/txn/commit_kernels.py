@@ -142,7 +142,7 @@ def release_lock(mem, txn, operation):
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
     mem[row] = mem[row] & A.LCP_BIT
-    give_slot(mem, fragment, rowid, row)
+    give_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= 1
     return A.OK if status == A.OK else A.ST_INVARIANT
 
@@ -342,7 +342,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
         give_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
     stamp(mem, txn, row, A.FREE, epoch, author)
-    give_slot(mem, fragment, rowid, row)
+    give_slot(mem, fragment, rowid)
     note_delete(mem, fragment, rowid, epoch)
     mem[fragment + A.F_ROWS] -= 1
     return A.OK

@@ -467,9 +467,6 @@ class Transaction:
         except Retryable:
             self.rollback()
             raise
-        partner = store.log.partner
-        if partner is not None:
-            partner.offer(self.txid, reference.names)
         words = np.zeros(reference.record.size + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
         used = commit_spooled(mem, desc, words, self.txid, reference.record)
         group = Group(words, int(used), 1, reference.names)

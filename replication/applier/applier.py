@@ -9,32 +9,38 @@ epoch may be applied again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidemark.engine.base.errors import Error, PeerError, Retryable, Unsupported
+from tidemark.engine.base.errors import Error, PeerError, Retryable
 from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.out_of_memory import no_memory
-from tidemark.replication.applier.batch import ChangeBatch
-from tidemark.replication.applier.epoch_state import EpochState, track
-from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
-from tidemark.replication.applier.one_pass import OnePass
-from tidemark.replication.applier.positions import (
+from tidemark.replication.applier.apply_status import (
     applied_epoch,
     applied_epochs,
     committed_in,
     write_own_position,
     write_position,
 )
+from tidemark.replication.applier.batch import ChangeBatch
+from tidemark.replication.applier.epoch_state import EpochState, track
+from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
+from tidemark.replication.applier.one_pass import OnePass
 from tidemark.replication.applier.setups import AppliedTables
 from tidemark.replication.applier.stops import Stop, corrupt_event
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.conflict.last_conflict import LastConflict
-from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
-from tidemark.replication.conflict.passes import Ending, Pass, Passes
-from tidemark.replication.conflict.verify import EpochVerifier, Verdict
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.conflict.epochs import (
+    Ending,
+    EpochVerifier,
+    LastConflict,
+    MaxReplicatedEpoch,
+    Pass,
+    Passes,
+    Verdict,
+    starting_epoch,
+)
 from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DETECT_ITERATIONS,
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.transactions import EpochTransaction
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.settings.setup import SiteSettings
 
     Items = Iterator[ChangeBatch | StatusRows]
@@ -103,10 +109,7 @@ class _Again(Exception):
 
 
 class Applier:
-    """The applier of one channel. One thread at a time may call it: its transactions belong to that thread.
-
-    `on_statement` executes a schema change: (text, database).
-    """
+    """The applier of one channel. One thread at a time may call it: its transactions belong to that thread."""
 
     pass_kind = OnePass
 
@@ -116,7 +119,6 @@ class Applier:
         site: SiteSettings,
         options: ApplierOptions | None = None,
         counters: Counters | None = None,
-        on_statement: Callable[[str, str], None] | None = None,
     ) -> None:
         """Read settings and positions from the store. Raises: NoSuchTable without `mysql.ndb_apply_status`."""
         self.store = store
@@ -128,7 +130,6 @@ class Applier:
         self.passes = Passes()
         self.position: Position | None = None  # the position after the last transaction applied
         self.exceptions_counts: dict[str, int] = {}
-        self._on_statement = on_statement
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
         wanted = IntakeOptions(site.server_id, store.seed, self.options.ignored, self.options.batch_bytes, rows)
@@ -159,22 +160,13 @@ class Applier:
                 raise
         raise AssertionError("the last attempt returns or raises")
 
-    def statement(self, text: str, database: str = "") -> None:
-        """Execute a schema change of the log. Raises: Unsupported without `on_statement`."""
-        if self._on_statement is None:
-            raise Unsupported(
-                f"the source changes its schema, and this applier executes no schema changes: {text[:200]!r}; make the"
-                " change here by hand"
-            )
-        self._on_statement(text, database)
-
     def _try(self, transaction: EpochTransaction) -> Applied:
         source_id = transaction.source_id
         items = self._intake.batches(transaction)
         first = next(items, None)
         if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
             text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
-            raise corrupt_event(Origin(*transaction.start), text)
+            raise corrupt_event(transaction.start, text)
         epoch = first.rows[0][1]
         applied = applied_epoch(self.store, source_id)
         verifier = self._verifiers.get(source_id)

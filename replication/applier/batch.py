@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemark.engine.rows.columnar import EncodedKeys
     from tidemark.engine.table.table import Table
     from tidemark.replication.applier.key_set import Words
-    from tidemark.replication.binlog.errors import Origin
+    from tidemark.replication.binlog.position import Position
 
     Columns = dict[str, pa.Array]
 
@@ -37,7 +37,7 @@ class ChangeBatch:
     after: Columns | None
     transactions: Words
     keys: EncodedKeys
-    origin: Origin
+    origin: Position
 
     @property
     def rows(self) -> int:

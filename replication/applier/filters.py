@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
 from tidemark.replication.binlog import events as e
-from tidemark.replication.settings.pattern import ANY_NUMBER, matches
+from tidemark.replication.settings.match import ANY_NUMBER, matches
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 from tidemark.replication.sql.parse import parse
-from tidemark.replication.sql.statements import CreateTable, DropTable, Statement, TableChange
+from tidemark.replication.sql.statements import table_of
 
 
 def _patterns(option: str, patterns: Iterable[str]) -> tuple[str, ...]:
@@ -67,13 +67,7 @@ class Filter:
         if not (self.do or self.ignore):
             return True
         try:
-            tables = [_table_of(each) for each in parse(query.statement, query.database)]
+            tables = [table_of(each) for each in parse(query.statement, query.database)]
         except Rejected:
             return True
-        return any(table is None or self.takes_table(table) for table in tables)
-
-
-def _table_of(statement: Statement) -> str | None:
-    if isinstance(statement, CreateTable):
-        return statement.definition.name
-    return statement.table if isinstance(statement, (DropTable, TableChange)) else None
+        return any(not table or self.takes_table(table) for table in tables)

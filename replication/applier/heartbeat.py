@@ -14,12 +14,11 @@ from tidemark.engine.base.errors import TableExists
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import Int64, UInt32
-from tidemark.replication.applier.setups import rows_of
+from tidemark.replication.settings.system_tables import one_transaction, rows_of
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
 
 HEARTBEAT: Final = "tidemark.heartbeat"
 HEARTBEAT_TABLE: Final = TableDefinition(
@@ -43,13 +42,8 @@ def beat(store: Store, server_id: int) -> None:
     Raises: Retryable errors, after which the row is unchanged; StoreFailed.
     """
     table = _table(store)
-    txn: Transaction = store.begin()
-    try:
+    with one_transaction(store) as txn:
         write_many(txn, table, [{"server_id": server_id, "wall_us": store.clock.wall_us()}])
-        txn.commit(False)
-    except BaseException:
-        txn.rollback()
-        raise
 
 
 def newest(store: Store, server_id: int) -> int | None:

@@ -18,9 +18,9 @@ from tidemark.engine.access import applied_rows, unique_calls
 from tidemark.engine.access.batch_operations import get_many
 from tidemark.engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
 from tidemark.engine.schema.column import ABSENT
-from tidemark.replication.applier.intake import located
 from tidemark.replication.applier.key_set import KeySet
 from tidemark.replication.applier.marks import tag_applied
+from tidemark.replication.applier.stops import located
 from tidemark.replication.conflict.functions import Kind, Operation, plain
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ Memory: one such body and its columns. A body has a limit, which only a single l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,10 +17,10 @@ from tidemark.engine.base.errors import NoSuchColumn, NoSuchTable, Rejected, Uns
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier.batch import NO_TRANSACTION, ChangeBatch
 from tidemark.replication.applier.key_set import KeySet, slice_keys
-from tidemark.replication.applier.stops import corrupt_event
+from tidemark.replication.applier.stops import corrupt_event, located
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.reader import STATUS_TABLE, StatementMaps, present
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.reader import STATUS_TABLE, JoinedRows, joined_rows, present
 from tidemark.replication.binlog.row_plan import BodyReader
 from tidemark.replication.conflict.functions import Kind
 from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidemark.replication.applier.batch import Columns
     from tidemark.replication.applier.key_set import Words
     from tidemark.replication.applier.transactions import EpochTransaction
+    from tidemark.replication.binlog.reader import ReadEvent
     from tidemark.replication.binlog.table_map import TableMap
 
 KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELETE}
@@ -51,7 +52,7 @@ class StatusRows:
 
     server_id: int
     rows: tuple[tuple[int, int], ...]
-    origin: Origin
+    origin: Position
     places: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -70,26 +71,9 @@ class IntakeOptions:
     with_places: bool = False
 
 
-@dataclass
-class _Run:
-    """Events that are read as one body."""
-
-    alike: tuple[object, ...]
-    first: e.Rows
-    map: TableMap
-    server_id: int
-    origin: Origin
-    body: bytearray = field(default_factory=bytearray)
-    ends: list[int] = field(default_factory=list)
-    transactions: list[int] = field(default_factory=list)
-
-    def add(self, rows: e.Rows) -> None:
-        self.body += rows.body
-        self.ends.append(len(self.body))
-        self.transactions.append(NO_TRANSACTION if rows.transaction_id is None else _signed(rows.transaction_id))
-
-
-def _signed(word: int) -> int:
+def _signed(word: int | None) -> int:
+    if word is None:
+        return NO_TRANSACTION
     return word - _WORD if word >= _SIGN else word
 
 
@@ -138,39 +122,17 @@ class Intake:
                 yield from self._cut(run, only_keys)
 
     # --- events ------------------------------------------------------------------------------------
-    def _runs(self, transaction: EpochTransaction) -> Iterator[_Run]:
-        maps = StatementMaps()
-        run: _Run | None = None
-        most = min(self.options.batch_bytes, BODY_BYTES)
-        for read in transaction.events():
-            event = read.event
-            maps.step(event)
-            if isinstance(event, e.Incident):
-                raise corrupt_event(Origin(*read.at), f"an epoch transaction holds an incident: {event.message}")
-            if not isinstance(event, e.Rows) or not event.body:
-                continue
-            origin = Origin(*read.at)
-            table = maps.of(event, origin)
-            server_id = read.header.server_id
-            if not self._is_wanted(table, server_id):
-                continue
-            alike = (event.kind, event.before, event.after, event.conflict_flags, server_id)
-            if run is None or run.alike != alike or run.map != table or len(run.body) >= most:
-                if run is not None:
-                    yield run
-                run = _Run(alike, event, table, server_id, origin)
-            run.add(event)
-        if run is not None:
-            yield run
+    def _runs(self, transaction: EpochTransaction) -> Iterator[JoinedRows]:
+        return joined_rows(_of_rows(transaction), self._is_wanted, min(self.options.batch_bytes, BODY_BYTES))
 
-    def _is_wanted(self, table: TableMap, server_id: int) -> bool:
+    def _is_wanted(self, table: TableMap, rows: e.Rows, server_id: int) -> bool:
         if server_id == self.options.own_id or table.name in NOT_APPLIED:
             return False
         # An ignored server belongs to this site's own cluster: its rows are skipped, but its positions count.
         return server_id not in self.options.ignored or table.name == STATUS_TABLE
 
     # --- columns -----------------------------------------------------------------------------------
-    def _fit(self, run: _Run, only_keys: bool) -> _Fit:
+    def _fit(self, run: JoinedRows, only_keys: bool) -> _Fit:
         key = (run.map.table_id, run.first.kind, run.first.before, run.first.after, only_keys)
         known = self._fits.get(key)
         if known is not None and (known.map is run.map or known.map == run.map):
@@ -183,13 +145,13 @@ class Intake:
         fit = self._fits[key] = self._make_fit(run, only_keys)
         return fit
 
-    def _table(self, run: _Run) -> Table:
+    def _table(self, run: JoinedRows) -> Table:
         try:
             return self._find_table(run.map.name)
         except NoSuchTable as error:
             raise located(error, run.origin) from error
 
-    def _make_fit(self, run: _Run, only_keys: bool) -> _Fit:
+    def _make_fit(self, run: JoinedRows, only_keys: bool) -> _Fit:
         table = self._table(run)
         definition = table.definition
         kinds = {column.name: column.type for column in definition.columns}
@@ -217,10 +179,10 @@ class Intake:
         return _Fit(run.map, table, definition.version, tuple(names), shown, reader)
 
     # --- batches -----------------------------------------------------------------------------------
-    def _cut(self, run: _Run, only_keys: bool) -> Iterator[ChangeBatch]:
+    def _cut(self, run: JoinedRows, only_keys: bool) -> Iterator[ChangeBatch]:
         fit = self._fit(run, only_keys)
         event_ends = np.array(run.ends, dtype=np.int64)
-        transactions = np.array(run.transactions, dtype=np.int64)
+        transactions = np.array([_signed(each) for each in run.transaction_ids], dtype=np.int64)
         begin_bytes = 0
         try:
             for chunk in fit.reader.chunks(run.body, run.origin):
@@ -237,7 +199,7 @@ class Intake:
             raise located(error, run.origin) from error
 
     def _whole(
-        self, run: _Run, fit: _Fit, before: Columns | None, after: Columns | None, transactions: Words
+        self, run: JoinedRows, fit: _Fit, before: Columns | None, after: Columns | None, transactions: Words
     ) -> ChangeBatch:
         key = fit.table.definition.primary_key
         has_key = [image for image in (before, after) if image is not None and set(key) <= set(image)]
@@ -263,7 +225,7 @@ class Intake:
             start += self._met.add(0, slice_keys(whole.keys, start, stop))
             yield start
 
-    def _status_rows(self, run: _Run) -> Iterator[StatusRows]:
+    def _status_rows(self, run: JoinedRows) -> Iterator[StatusRows]:
         if run.first.kind != e.WRITE:
             raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as events that are not writes")
         key = (run.map, run.first.before, run.first.after)
@@ -284,13 +246,16 @@ class Intake:
             yield StatusRows(run.server_id, rows, run.origin, places)
 
 
+def _of_rows(transaction: EpochTransaction) -> Iterator[ReadEvent]:
+    """Yield the events of a transaction, which has rows only. Raises: PeerError for an incident or a statement."""
+    for read in transaction.events():
+        event = read.event
+        if isinstance(event, e.Incident):
+            raise corrupt_event(read.at, f"an epoch transaction holds an incident: {event.message}")
+        if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
+            raise corrupt_event(read.at, f"an epoch transaction holds the statement {event.statement[:200]!r}")
+        yield read
+
+
 def _named(fit: _Fit, columns: dict[int, object]) -> Columns:
     return {fit.names[position]: array for position, array in columns.items()}
-
-
-def located(error: Rejected, origin: Origin) -> Rejected:
-    """Return the error with the position of the event that caused it."""
-    if "file" in error.evidence:
-        return error
-    evidence = {**error.evidence, "file": origin.file, "position": origin.position}
-    return type(error)(f"{origin.shown}: {error.message}", **evidence)

@@ -18,7 +18,7 @@ from tidemark.replication.applier.key_sets_layout import (
     KS_SEED,
     KS_WORDS,
 )
-from tidemark.replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
+from tidemark.replication.conflict.tracker import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

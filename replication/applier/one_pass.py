@@ -18,16 +18,26 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier import marks
 from tidemark.replication.applier.batch import NO_TRANSACTION, ChangeBatch
 from tidemark.replication.applier.epoch_state import EpochState
+from tidemark.replication.applier.exceptions_rows import ConflictBatch, exceptions_columns
 from tidemark.replication.applier.held_rows import HeldRows
-from tidemark.replication.applier.intake import StatusRows, located
+from tidemark.replication.applier.intake import StatusRows
 from tidemark.replication.applier.judges import judge_of
 from tidemark.replication.applier.key_set import KeySet
-from tidemark.replication.applier.stops import Stop, cannot_refresh, corrupt_event, misconfigured
-from tidemark.replication.conflict.batches import APPLIED, CODES, FAILURES, rows_with, unhandled
-from tidemark.replication.conflict.causes import Cause, OperationType
-from tidemark.replication.conflict.functions import Decision, Failure, Kind, Operation, decide
-from tidemark.replication.conflict.passes import Pass
-from tidemark.replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
+from tidemark.replication.applier.stops import Stop, cannot_refresh, corrupt_event, located, misconfigured
+from tidemark.replication.conflict.epochs import Pass
+from tidemark.replication.conflict.functions import (
+    APPLIED,
+    CODES,
+    FAILURES,
+    Decision,
+    Failure,
+    Kind,
+    Operation,
+    decide,
+    rows_with,
+    unhandled,
+)
+from tidemark.replication.settings.exceptions_table import Cause, OperationType
 from tidemark.replication.settings.status import (
     DELETE_DELETE,
     REFLECTED_DISCARDED,

@@ -23,17 +23,15 @@ from tidemark.engine.access import applied_rows
 from tidemark.engine.access.noted_rows import tag
 from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable, TransactionTooLarge
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
+from tidemark.replication.applier.apply_status import applied_epochs, write_row
 from tidemark.replication.applier.held_rows import HeldRows
-from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows, located
-from tidemark.replication.applier.positions import applied_epochs, write_row
+from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
 from tidemark.replication.applier.schema_statements import apply_statement, said_of
-from tidemark.replication.applier.stops import corrupt_event
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.applier.stops import corrupt_event, located
 from tidemark.replication.conflict.functions import Kind
-from tidemark.replication.injector.index_table import made_table
 from tidemark.replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
 from tidemark.replication.settings.any_value import FLAG_READ, RESERVED
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -105,7 +103,7 @@ class EpochReplay:
         first = next(items, None)
         if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != transaction.source_id:
             text = f"an epoch transaction does not begin with the epoch of its server {transaction.source_id}"
-            raise corrupt_event(Origin(*transaction.start), text)
+            raise corrupt_event(transaction.start, text)
         rest = replace(first, rows=first.rows[1:], places=first.places[1:])
         return first.rows[0][1], chain([rest], items)
 
@@ -125,7 +123,7 @@ class EpochReplay:
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
-            raise located(error, Origin(*statement.start)) from error
+            raise located(error, statement.start) from error
         if changes and NDB_SCHEMA in store.tables:
             for before, said in zip(dropped, said_of(store, statement.database, statement.text), strict=True):
                 is_drop = said.operation is SchemaOperation.DROP_TABLE

@@ -40,8 +40,9 @@ from tidemark.engine.store.schema_changes import (
 )
 from tidemark.replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.literals import Literal, value_of
+from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.parse import parse, typed_bound
+from tidemark.replication.sql.tokens import Literal
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -69,7 +70,7 @@ def said_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
     """Return the entries of `ndb_schema` for a statement that has been executed here: one for each changed table."""
     found = []
     for each in parse(text, database):
-        name = each.definition.name if isinstance(each, s.CreateTable) else getattr(each, "table", "")
+        name = s.table_of(each)
         if not name or is_local(name):
             continue
         now = store.tables.get(each.to if isinstance(each, s.RenameTable) else name)
@@ -115,7 +116,7 @@ def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Stat
 
 
 def _execute(store: Store, statement: s.Statement) -> int:
-    name = statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
+    name = s.table_of(statement)
     if is_local(name):
         _log.info("a schema change of %s is for that site only and is skipped", name)
         return 0

@@ -9,32 +9,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidemark.engine.access.batch_operations import decode_entries, scan
-from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 from tidemark.replication.conflict.functions import Check
 from tidemark.replication.conflict.programs import program_of
 from tidemark.replication.settings.match import ReplicationRow, find_row, row_of
 from tidemark.replication.settings.setup import SiteSettings, TableSetup, exceptions_of, set_up
-from tidemark.replication.settings.system_tables import NDB_REPLICATION
+from tidemark.replication.settings.system_tables import replication_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
 
 _log = logging.getLogger("tidemark.applier")
-
-
-def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, Any]]:
-    """Yield all rows of a small table by column name, as committed or as a transaction sees them."""
-    for batch in scan(table, txn):
-        yield from decode_entries(table.format, batch.entries, batch.offsets, batch.count, None).to_pylist()
 
 
 class AppliedTable:
@@ -76,12 +64,7 @@ class AppliedTables:
     def reload(self) -> None:
         """Read `mysql.ndb_replication` again and forget all set-ups. A store without that table has no settings."""
         self._known.clear()
-        try:
-            table = self._store.table(NDB_REPLICATION)
-        except NoSuchTable:
-            self._rows = []
-            return
-        self._rows = [row_of(values) for values in rows_of(table)]
+        self._rows = [row_of(values) for values in replication_rows(self._store)]
 
     def of(self, table: Table) -> AppliedTable:
         """Return a table, set up if needed; errors and remarks about its settings are then logged."""

@@ -1,11 +1,13 @@
-"""Why an applier stops: classes of errors, in addition to the error's type, in its evidence as `stop`."""
+"""Errors that stop an applier, with the position of the event. Their class is in the evidence as `stop`, in addition to
+the type of the error.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 
 from tidemark.engine.base.errors import PeerError, Rejected, Unsupported
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 
 
 class Stop(Enum):
@@ -18,21 +20,21 @@ class Stop(Enum):
     OTHER = "OTHER"
 
 
-def _evidence(origin: Origin | None, stop: Stop) -> dict[str, object]:
+def _evidence(origin: Position | None, stop: Stop) -> dict[str, object]:
     at: dict[str, object] = {} if origin is None else {"file": origin.file, "position": origin.position}
     return {**at, "stop": stop}
 
 
-def _text(origin: Origin | None, what: str) -> str:
+def _text(origin: Position | None, what: str) -> str:
     return what if origin is None else f"{origin.shown}: {what}"
 
 
-def corrupt_event(origin: Origin | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
+def corrupt_event(origin: Position | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
     """Return the error for an event of the source that cannot be applied."""
     return PeerError(f"{_text(origin, what)}; the applier stops, check the source", **_evidence(origin, stop))
 
 
-def misconfigured(origin: Origin | None, what: str) -> Rejected:
+def misconfigured(origin: Position | None, what: str) -> Rejected:
     """Return the error for an event that cannot be applied with the settings of this site."""
     return Rejected(f"{_text(origin, what)}", **_evidence(origin, Stop.CONFIGURATION))
 
@@ -46,3 +48,11 @@ def cannot_refresh(table: str, column: str) -> Unsupported:
         column=column,
         stop=Stop.EXCEPTIONS_WRITE,
     )
+
+
+def located(error: Rejected, origin: Position) -> Rejected:
+    """Return the error with the position of the event that caused it."""
+    if "file" in error.evidence:
+        return error
+    evidence = {**error.evidence, "file": origin.file, "position": origin.position}
+    return type(error)(f"{origin.shown}: {error.message}", **evidence)

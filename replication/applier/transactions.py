@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from tidemark.engine.base.errors import PeerError
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, ReadEvent
 
 
@@ -65,7 +64,7 @@ class EpochTransaction:
             if reader is not None:
                 reader.close()
         raise PeerError(
-            f"{Origin(*self.start).shown}: the transaction breaks off at the end of the log; wait for the rest of it",
+            f"{self.start.shown}: the transaction breaks off at the end of the log; wait for the rest of it",
             file=self.start.file,
             position=self.start.position,
         )

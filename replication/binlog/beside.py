@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.file_end import check_end
-from tidemark.replication.binlog.index import BinlogIndex, Position
-from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.index import BinlogIndex, read_index
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.scan import check_end, read_format
 from tidemark.replication.binlog.stream import Boundary, EventStream
 
 if TYPE_CHECKING:
@@ -60,15 +59,8 @@ class BinlogBeside:
         self.clock = clock or SystemClock()
 
     def index(self) -> BinlogIndex:
-        """Return the files as they are now. Retries, because the writer may purge files while their names are read.
-        Raises: BinlogDamaged, FileMissing.
-        """
-        for _ in range(_LOOKS):
-            try:
-                return BinlogIndex(self._files, self._folder, self._base)
-            except FileMissing as error:
-                missing = error
-        raise missing
+        """Return the files as they are now. Raises: BinlogDamaged, FileMissing."""
+        return read_index(self._files, self._folder, self._base)
 
     # --- where to begin ---------------------------------------------------------------------------
     def behind(self, epoch: int) -> Position:
@@ -132,7 +124,7 @@ class BinlogBeside:
             try:
                 header, described, _ = read_format(self._files, file, name)
                 if described.checksum != b.CHECKSUM_CRC32:
-                    raise Origin(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
+                    raise Position(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
                 # A full disk or a crash may leave a file without its last event, but then its in-use flag is set.
                 is_written = bool(header.flags & b.FLAG_IN_USE)
                 check_end(self._files, file, name, header)
@@ -157,6 +149,6 @@ class BinlogBeside:
                 break  # the writer has truncated a transaction that it rolled back
             yield from stream.feed(piece)
         if stream.is_within and not is_written:
-            raise Origin(name, stream.whole).damaged(
+            raise Position(name, stream.whole).damaged(
                 "begins a transaction that does not end, though the file was ended"
             )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 
-_U16, _U32, _U64 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
+_U16, _U64 = struct.Struct("<H"), struct.Struct("<Q")
 _SMALL = 251  # smaller numbers are one byte
 _TWO, _THREE, _EIGHT = 252, 253, 254
 
@@ -35,7 +35,7 @@ def packed_text(text: bytes) -> bytes:
 class Cursor:
     """A position in the bytes of one event."""
 
-    def __init__(self, data: bytes | memoryview, origin: Origin) -> None:
+    def __init__(self, data: bytes | memoryview, origin: Position) -> None:
         self._view = memoryview(data)
         self._at = 0
         self.origin = origin

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.cursor import Cursor, packed_length
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.table_map import TableMap, parse_table_map
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -265,7 +265,7 @@ def frame(event: Event, position: int, *, timestamp_s: int, server_id: int, flag
 
 
 # --- reading ----------------------------------------------------------------------------------------
-def parse_header(data: Buffer, origin: Origin) -> EventHeader:
+def parse_header(data: Buffer, origin: Position) -> EventHeader:
     """Return the header at the start of `data`. Raises: BinlogDamaged if it is invalid."""
     if len(data) < b.HEADER_BYTES:
         raise origin.damaged("ends within its header")
@@ -275,7 +275,7 @@ def parse_header(data: Buffer, origin: Origin) -> EventHeader:
     return header
 
 
-def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, memoryview]:
+def verify(data: Buffer, origin: Position, has_checksum: bool = True) -> tuple[EventHeader, memoryview]:
     """Return (header, body) of the event whose bytes are exactly `data`. Raises: BinlogDamaged."""
     header = parse_header(data, origin)
     if header.event_bytes != len(data):
@@ -291,7 +291,7 @@ def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[Eve
     return header, view[b.HEADER_BYTES :]
 
 
-def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, Event]:
+def parse(data: Buffer, origin: Position, has_checksum: bool = True) -> tuple[EventHeader, Event]:
     """Return (header, event) of the event whose bytes are exactly `data`. Raises: BinlogDamaged."""
     header, body = verify(data, origin, has_checksum)
     return header, _parse_body(header.type, Cursor(body, origin))
@@ -389,27 +389,15 @@ def _parse_incident(cursor: Cursor) -> Incident:
     return Incident(cursor.text(message_bytes), number)
 
 
-def _parse_stop(cursor: Cursor) -> Stop:
-    return Stop()
-
-
-def _parse_xid(cursor: Cursor) -> Xid:
-    return Xid(cursor.unpack(_XID)[0])
-
-
-def _parse_previous(cursor: Cursor) -> PreviousGtids:
-    return PreviousGtids(cursor.take(cursor.left))
-
-
 _PARSERS: dict[int, Callable[[Cursor], Event]] = {
     b.FORMAT_DESCRIPTION_EVENT: _parse_format,
-    b.PREVIOUS_GTIDS_EVENT: _parse_previous,
+    b.PREVIOUS_GTIDS_EVENT: lambda cursor: PreviousGtids(cursor.take(cursor.left)),
     b.GTID_EVENT: _parse_gtid,
     b.ANONYMOUS_GTID_EVENT: _parse_gtid,
     b.QUERY_EVENT: _parse_query,
     b.TABLE_MAP_EVENT: parse_table_map,
-    b.XID_EVENT: _parse_xid,
+    b.XID_EVENT: lambda cursor: Xid(cursor.unpack(_XID)[0]),
     b.ROTATE_EVENT: _parse_rotate,
-    b.STOP_EVENT: _parse_stop,
+    b.STOP_EVENT: lambda cursor: Stop(),
     b.INCIDENT_EVENT: _parse_incident,
 }

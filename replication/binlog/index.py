@@ -10,21 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
 from tidemark.engine.files.firm import write_again
-from tidemark.engine.files.protocol import Files
+from tidemark.engine.files.protocol import File, Files
+from tidemark.replication.binlog.scan import read_format
 
 _DIGITS = 6
 _INDEX_BYTES_MAX = 16 << 20
-
-
-class Position(NamedTuple):
-    """A place between two events: the file, as the index names it, and the byte offset in it."""
-
-    file: str
-    position: int
+_READS = 3  # of an index that another process writes
 
 
 class BinlogIndex:
@@ -152,9 +146,23 @@ class BinlogIndex:
         self.names = names
         self.exists = True
 
-    def add(self, name: str) -> None:
-        """Name a file that is already durable. Durable on return: the new index."""
-        self.replace([*self.names, name])
+    def begin(self, head: bytes | bytearray) -> File:
+        """Create the next file with these first bytes, and name it. Durable on return: both.
+
+        Raises: StorageFull; nothing has changed then.
+        """
+        name = self.next_name
+        file = self.files.create(self.path(name))
+        try:
+            self.files.pwrite(file, 0, head)
+            self.files.fdatasync(file)
+            self.files.sync_directory(self.folder)
+            self.replace([*self.names, name])
+        except StorageFull:
+            self.files.close(file)
+            self.files.unlink(self.path(name))
+            raise
+        return file
 
     def strangers(self) -> list[str]:
         """Return the files of this binlog that the index does not name."""
@@ -177,3 +185,46 @@ class BinlogIndex:
             self.replace(self.names[len(gone) :])
             self.remove(gone)
         return gone
+
+    # --- what may be purged -----------------------------------------------------------------------
+    # The caller knows what a channel or a restart needs, and passes it as `keep`.
+    def expired(self, before_s: int, keep: str) -> str:
+        """Return the oldest file to keep if all files that ended before `before_s` (seconds since 1970) are purged;
+        `keep` and newer files stay. A file ends when the next one begins. Raises: BinlogDamaged, Rejected.
+        """
+        last = self.place_of(keep)
+        for place in range(last):
+            following = self.names[place + 1]
+            file = self.files.open(self.path(following))
+            try:
+                ended_s = read_format(self.files, file, following)[0].timestamp_s
+            finally:
+                self.files.close(file)
+            if ended_s >= before_s:
+                return self.names[place]
+        return keep
+
+    def oversized(self, bytes_max: int, keep: str) -> str:
+        """Return the oldest file to keep if at most `bytes_max` are to remain; `keep` and newer files stay in any case.
+
+        Raises: Rejected.
+        """
+        last = self.place_of(keep)
+        size = sum(self.files.size(self.path(name)) for name in self.names)
+        for name in self.names[:last]:
+            if size <= bytes_max:
+                return name
+            size -= self.files.size(self.path(name))
+        return keep
+
+
+def read_index(files: Files, folder: str, base: str) -> BinlogIndex:
+    """Return the files of a binlog as they are now. Retries, because the writer may purge files while their names are
+    read. Raises: BinlogDamaged, FileMissing.
+    """
+    for _ in range(_READS):
+        try:
+            return BinlogIndex(files, folder, base)
+        except FileMissing as error:
+            missing = error
+    raise missing

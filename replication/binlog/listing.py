@@ -14,15 +14,16 @@ from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Un
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader
-from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.scan import PIECE_BYTES, read_format
 from tidemark.replication.binlog.table_map import TableMap
 
 Entry = dict[str, Any]
 _INDEX = ".index"
+_SIZE = slice(9, 13)  # of the event, in its header
 _NAMES: Final = {
     b.QUERY_EVENT: "Query",
     b.STOP_EVENT: "Stop",
@@ -99,7 +100,7 @@ class BinlogListing:
                 raise Rejected(f"{name} has {size} bytes, there is nothing at {position}", file=name)
             has_checksum = read_format(self._files, file, name)[1].checksum == b.CHECKSUM_CRC32
             while position < size:
-                origin = Origin(name, position)
+                origin = Position(name, position)
                 header = e.parse_header(self._files.pread(file, position, min(b.HEADER_BYTES, size - position)), origin)
                 if header.event_bytes > size - position:
                     raise origin.damaged(f"claims {header.event_bytes} bytes, of which {size - position} are there")
@@ -111,26 +112,30 @@ class BinlogListing:
             self._files.close(file)
 
     def _ended(self, name: str, error: BinlogDamaged) -> Entry:
-        is_torn = name == self.index.names[-1] and self._is_in_use(name)
-        position = error.evidence.get("position")
-        place = {"file": name, "position": position if isinstance(position, int) else 0}
-        if is_torn:
+        evidence = error.evidence.get("position")
+        position = evidence if isinstance(evidence, int) else 0
+        place = {"file": name, "position": position}
+        if name == self.index.names[-1] and self._is_torn(name, position):
             text = "the file ends here within an event: it is being written, or a crash left it so"
             return {"kind": "torn end", **place, "info": text}
         return {"kind": "damage", **place, "info": error.message}
 
-    def _is_in_use(self, name: str) -> bool:
+    def _is_torn(self, name: str, position: int) -> bool:
+        """Whether a file is in use, and at most zeros follow the event at `position`."""
         file = self._files.open(self.index.path(name))
         try:
-            header, _, _ = read_format(self._files, file, name)
+            if not read_format(self._files, file, name)[0].flags & b.FLAG_IN_USE:
+                return False
+            end = position + int.from_bytes(self._files.pread(file, position, b.HEADER_BYTES)[_SIZE], "little")
+            pieces = range(end, self._files.size(file), PIECE_BYTES)
+            return not any(any(self._files.pread(file, at, PIECE_BYTES)) for at in pieces)
         except BinlogDamaged:
             return False
         finally:
             self._files.close(file)
-        return bool(header.flags & b.FLAG_IN_USE)
 
     # --- one event -------------------------------------------------------------------------------
-    def _entry(self, origin: Origin, header: e.EventHeader, event: e.Event) -> Entry:
+    def _entry(self, origin: Position, header: e.EventHeader, event: e.Event) -> Entry:
         entry: Entry = {
             "kind": "event",
             "file": origin.file,
@@ -144,7 +149,7 @@ class BinlogListing:
             entry["rows"] = self._rows(event, origin)
         return entry
 
-    def _rows(self, rows: e.Rows, origin: Origin) -> int | None:
+    def _rows(self, rows: e.Rows, origin: Position) -> int | None:
         """Return the number of rows of an event; None if its TABLE_MAP is before the start of the listing, or has a
         type whose values cannot be measured.
         """

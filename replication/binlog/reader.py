@@ -7,20 +7,21 @@ bounded: one event or the bytes read ahead, the table maps of one statement, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidemark.engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.file_end import check_end
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.cursor import Cursor
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import BodyReader, positions_of
 from tidemark.replication.binlog.rows_layout import BODY_BYTES_MAX
-from tidemark.replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
-from tidemark.replication.binlog.table_map import TableMap
+from tidemark.replication.binlog.scan import Boundaries, check_end, header_in, read_format, shift_of
+from tidemark.replication.binlog.table_map import TableMap, parse_table_map
 
 EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"
@@ -42,6 +43,29 @@ class ReadEvent(NamedTuple):
     event: e.Event
     raw: bytes
     is_boundary: bool
+
+
+class ParsedMaps:
+    """Parses events. Maps of the same table have the same body, so each body is parsed once. is_mariadb: whether the
+    server is a MariaDB, whose maps differ a little.
+    """
+
+    def __init__(self) -> None:
+        self.is_mariadb = False
+        self._known: dict[bytes, TableMap] = {}
+
+    def parse(self, header: e.EventHeader, raw: bytes, origin: Position, has_checksum: bool = True) -> e.Event:
+        """Return the event of these bytes, verified. Raises: BinlogDamaged."""
+        if header.type != b.TABLE_MAP_EVENT:
+            return e.parse(raw, origin, has_checksum)[1]
+        body = bytes(e.verify(raw, origin, has_checksum)[1])
+        event = self._known.get(body)
+        if event is None:
+            event = parse_table_map(Cursor(body, origin), self.is_mariadb)
+            if len(self._known) >= _MAPS_MAX:
+                self._known.clear()
+            self._known[body] = event
+        return event
 
 
 class BinlogReader:
@@ -73,7 +97,7 @@ class BinlogReader:
         self._ahead = b""
         self._ahead_at = 0
         self._boundaries = Boundaries()
-        self._maps: dict[bytes, e.Event] = {}
+        self._maps = ParsedMaps()
 
     def close(self) -> None:
         """Close the current file; a second call is harmless."""
@@ -113,7 +137,6 @@ class BinlogReader:
             name = self.position.file
             file = self._files.open(self._index.path(name))
             try:
-                check_magic(self._files, file, name)
                 self._format, described, _ = read_format(self._files, file, name)
             except BaseException:
                 self._files.close(file)
@@ -135,7 +158,7 @@ class BinlogReader:
             )
         while self.position.position < end:
             at = self.position
-            origin = Origin(name, at.position)
+            origin = Position(name, at.position)
             shift = self._shift if at.position >= self._relayed else 0
             head = self._bytes(file, at.position, min(b.HEADER_BYTES, end - at.position), end)
             header = header_in(head, name, at.position, end, shift)
@@ -146,7 +169,7 @@ class BinlogReader:
                     position=at.position,
                 )
             raw = self._bytes(file, at.position, header.event_bytes, end)
-            event = self._parse(header, raw, origin)
+            event = self._maps.parse(header, raw, origin, self._has_checksum)
             following = Position(name, at.position + header.event_bytes)
             is_boundary = self._boundaries.step(header.type, event)
             self.position = following
@@ -159,20 +182,6 @@ class BinlogReader:
             self._ahead = self._files.pread(file, position, min(max(count, AHEAD_BYTES), end - position))
             self._ahead_at, start = position, 0
         return self._ahead[start : start + count]
-
-    def _parse(self, header: e.EventHeader, raw: bytes, origin: Origin) -> e.Event:
-        if header.type != b.TABLE_MAP_EVENT:
-            return e.parse(raw, origin, self._has_checksum)[1]
-        # Maps of the same table have the same body; the checksum differs, and is verified each time.
-        e.verify(raw, origin, self._has_checksum)
-        body = raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES if self._has_checksum else len(raw)]
-        event = self._maps.get(body)
-        if event is None:
-            event = e.parse(raw, origin, self._has_checksum)[1]
-            if len(self._maps) >= _MAPS_MAX:
-                self._maps.clear()
-            self._maps[body] = event
-        return event
 
 
 class StatementMaps:
@@ -199,7 +208,7 @@ class StatementMaps:
         elif isinstance(event, e.Rows) and event.is_statement_end:
             self._has_ended = True
 
-    def of(self, rows: e.Rows, origin: Origin) -> TableMap:
+    def of(self, rows: e.Rows, origin: Position) -> TableMap:
         """Return the table map of a row event. Raises: BinlogDamaged if there is none, or if the two differ in the
         number of columns.
         """
@@ -210,7 +219,7 @@ class StatementMaps:
             raise origin.damaged(f"has rows of {rows.columns} columns of a table of {len(found.columns)}")
         return found
 
-    def reader(self, rows: e.Rows, origin: Origin) -> BodyReader:
+    def reader(self, rows: e.Rows, origin: Position) -> BodyReader:
         """Return a reader for the rows of an event. It decodes each column as the store's type for its MySQL type.
         Raises: BinlogDamaged, Unsupported, LimitExceeded.
         """
@@ -224,6 +233,56 @@ class StatementMaps:
             self._readers.clear()
         self._readers[key] = (found, reader)
         return reader
+
+
+@dataclass
+class JoinedRows:
+    """Consecutive row events of the same form, whose bodies are decoded together. `origin` is where the first one is;
+    `ends` has the end of each event in `body`, `transaction_ids` the id of each, None for an event without one.
+    """
+
+    map: TableMap
+    first: e.Rows
+    server_id: int
+    origin: Position
+    body: bytearray = field(default_factory=bytearray)
+    ends: list[int] = field(default_factory=list)
+    transaction_ids: list[int | None] = field(default_factory=list)
+
+    def takes(self, table: TableMap, rows: e.Rows, server_id: int) -> bool:
+        """Whether an event has the form of the first one."""
+        first = self.first
+        return (
+            (rows.kind, rows.before, rows.after, rows.conflict_flags, server_id)
+            == (first.kind, first.before, first.after, first.conflict_flags, self.server_id)
+        ) and (self.map is table or self.map == table)
+
+
+def joined_rows(
+    events: Iterable[ReadEvent], is_wanted: Callable[[TableMap, e.Rows, int], bool], bytes_max: int
+) -> Iterator[JoinedRows]:
+    """Yield the row events among others, joined up to about `bytes_max`. is_wanted: called with table, event and server
+    id. Raises: BinlogDamaged, LimitExceeded.
+    """
+    maps = StatementMaps()
+    run: JoinedRows | None = None
+    for read in events:
+        rows = read.event
+        maps.step(rows)
+        if not isinstance(rows, e.Rows) or not rows.body:
+            continue
+        table, server_id = maps.of(rows, read.at), read.header.server_id
+        if not is_wanted(table, rows, server_id):
+            continue
+        if run is None or len(run.body) >= bytes_max or not run.takes(table, rows, server_id):
+            if run is not None:
+                yield run
+            run = JoinedRows(table, rows, server_id, read.at)
+        run.body += rows.body
+        run.ends.append(len(run.body))
+        run.transaction_ids.append(rows.transaction_id)
+    if run is not None:
+        yield run
 
 
 def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -265,7 +324,7 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
     for read in reader.events(stop):
         maps.step(read.event)
         if isinstance(read.event, e.Rows) and own is None:
-            own = epoch_in(maps, read.event, Origin(read.at.file, read.at.position), server_id)
+            own = epoch_in(maps, read.event, read.at, server_id)
             if own is not None and own > epoch:
                 return found
         if read.is_boundary:
@@ -275,7 +334,7 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
     return found
 
 
-def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Origin, server_id: int | None) -> int | None:
+def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Position, server_id: int | None) -> int | None:
     """Return the epoch that the first row of `ndb_apply_status` in an event names, None if it has no row of the server.
 
     Raises: BinlogDamaged.

@@ -16,10 +16,9 @@ from tidemark.engine.files.firm import make_folder, write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.file_end import check_end, end_use, has_end
-from tidemark.replication.binlog.index import BinlogIndex, Position
-from tidemark.replication.binlog.scan import read_format, walk
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.scan import check_end, end_use, has_end, read_format, walk
 
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
@@ -122,6 +121,6 @@ def _cut(files: Files, file: File, name: str) -> int:
             raise
     if not in_use:
         if end != files.size(file):
-            raise Origin(name, end).damaged("begins a transaction that does not end, though the file was ended")
+            raise Position(name, end).damaged("begins a transaction that does not end, though the file was ended")
         check_end(files, file, name, header)
     return end

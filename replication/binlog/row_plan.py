@@ -28,9 +28,8 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import bodies_kernels as bodies
 from tidemark.replication.binlog import rows_kernels as kernels
 from tidemark.replication.binlog import rows_layout as r
-from tidemark.replication.binlog.charsets import as_utf8, is_latin1
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.types import MySqlType, OutgoingType, as_utf8, incoming, is_latin1, outgoing, row_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -264,7 +263,7 @@ class BodyReader:
         if not codes:
             raise LimitExceeded("a row event without columns cannot be read: its rows would have no end")
 
-    def chunks(self, body: bytes | bytearray | memoryview, origin: Origin) -> Iterator[DecodedRows]:
+    def chunks(self, body: bytes | bytearray | memoryview, origin: Position) -> Iterator[DecodedRows]:
         """Yield the rows of a body, as many at a time as there is room for cells.
 
         Raises: BinlogDamaged, ValueOutOfRange for a value that the store cannot hold (`row` counts from 0 in the body).
@@ -285,7 +284,7 @@ class BodyReader:
             start = int(ends[count - 1])
             first += count
 
-    def _decode(self, octets: Octets, cells: Words, ends: Words, first: int, origin: Origin) -> DecodedRows:
+    def _decode(self, octets: Octets, cells: Words, ends: Words, first: int, origin: Position) -> DecodedRows:
         count = len(ends)
         before: dict[int, pa.Array] = {}
         after: dict[int, pa.Array] = {}
@@ -298,7 +297,7 @@ class BodyReader:
         return DecodedRows(count, before, after, ends)
 
     def _column(
-        self, octets: Octets, cells: Words, cell: int, position: int, count: int, first: int, origin: Origin
+        self, octets: Octets, cells: Words, cell: int, position: int, count: int, first: int, origin: Position
     ) -> pa.Array:
         kind, code = self._kinds[position], self._codes[cell]
         bitmap = np.zeros((count + 7) // 8, np.uint8)
@@ -354,7 +353,7 @@ def _strings(
     bitmap: Octets,
     nulls: int,
     position: int,
-    origin: Origin,
+    origin: Position,
 ) -> pa.Array:
     import pyarrow as pa
 

@@ -1,20 +1,25 @@
-"""Walk over the events of one file, whole and verified, in bounded memory, and find where its transactions end.
+"""One file of a binlog: its first events, its end, and a walk over its events, whole and verified, in bounded memory.
 
 An event that is not whole ends the walk with BinlogDamaged; the caller decides whether that is a torn tail or damage.
 Large events are verified in pieces of at most `PIECE_BYTES`.
+
+The last event of a file is a ROTATE or a STOP. After everything else is durable, the in-use flag of the format
+description is cleared in place. So a file without the flag ends with one of the two events, and a file that lost its
+tail later is detected even if it ends with a whole transaction.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidemark.engine.base.errors import FileTruncated
+from tidemark.engine.base.errors import BinlogDamaged, FileTruncated
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 
 PIECE_BYTES = 1 << 20
 # Longer events, mostly rows, are not parsed during a walk, unless they are statements.
@@ -57,13 +62,13 @@ class Boundaries:
 def check_magic(files: Files, file: File, name: str) -> None:
     """Check that a file begins as a binlog does. Raises: BinlogDamaged."""
     if files.pread(file, 0, b.FIRST_POSITION) != b.MAGIC:
-        raise Origin(name, 0).damaged("file does not begin as a binlog does")
+        raise Position(name, 0).damaged("file does not begin as a binlog does")
 
 
 def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:
     """Return (header, format description, position after it) of a file. Raises: BinlogDamaged."""
     check_magic(files, file, name)
-    origin = Origin(name, b.FIRST_POSITION)
+    origin = Position(name, b.FIRST_POSITION)
     size = files.size(file)
     header = e.parse_header(files.pread(file, b.FIRST_POSITION, b.HEADER_BYTES), origin)
     if header.type != b.FORMAT_DESCRIPTION_EVENT or header.event_bytes > min(_PARSED_BYTES, size - origin.position):
@@ -78,7 +83,7 @@ def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[i
     follow come from: return (server id of the source, (file of the source, their position there), their position in the
     relay file). Raises: BinlogDamaged.
     """
-    origin = Origin(name, behind)
+    origin = Position(name, behind)
     header = header_at(files, file, name, behind, files.size(file))
     event = None
     if header.type == b.ROTATE_EVENT and header.event_bytes <= _PARSED_BYTES:
@@ -111,7 +116,7 @@ def header_at(files: Files, file: File, name: str, position: int, end: int, shif
 
 def header_in(data: bytes, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
     """Return what `header_at` does, from bytes already read. Raises: BinlogDamaged."""
-    origin = Origin(name, position)
+    origin = Position(name, position)
     header = e.parse_header(data, origin)
     if header.event_bytes > end - position:
         raise origin.damaged(f"claims {header.event_bytes} bytes, of which {end - position} are there")
@@ -141,7 +146,7 @@ def walk(
     relayed, shift = shift_of(files, file, name)
     while position < end:
         header = header_at(files, file, name, position, end, shift if position >= relayed else 0)
-        origin = Origin(name, position)
+        origin = Position(name, position)
         event = None
         if header.event_bytes <= _PARSED_BYTES or header.type == b.QUERY_EVENT:
             event = e.parse(files.pread(file, position, header.event_bytes), origin, has_checksum)[1]
@@ -152,7 +157,7 @@ def walk(
         yield Walked(origin.position, position, header, event, is_boundary)
 
 
-def _verify(files: Files, file: File, header: e.EventHeader, origin: Origin) -> None:
+def _verify(files: Files, file: File, header: e.EventHeader, origin: Position) -> None:
     """Check the checksum of a long event piece by piece."""
     position, left = origin.position, header.event_bytes - b.CHECKSUM_BYTES
     checksum = 0
@@ -166,3 +171,45 @@ def _verify(files: Files, file: File, header: e.EventHeader, origin: Origin) -> 
     stored = files.pread(file, position, b.CHECKSUM_BYTES)
     if checksum != int.from_bytes(stored, "little") or len(stored) < b.CHECKSUM_BYTES:
         raise origin.damaged("fails its checksum")
+
+
+_FLAGS = struct.Struct("<H")
+_STOP_BYTES = b.HEADER_BYTES + b.CHECKSUM_BYTES
+# A ROTATE has a position and the name of the next file, which is as long as this file's name or one digit longer.
+_ROTATE_BYTES = _STOP_BYTES + 8
+
+
+def end_use(files: Files, file: File) -> None:
+    """Clear the in-use flag of a file whose content is durable. Durable on return: the cleared flag."""
+    place = b.FIRST_POSITION + b.FLAGS_OFFSET
+    (flags,) = _FLAGS.unpack(files.pread(file, place, _FLAGS.size))
+    if flags & b.FLAG_IN_USE:
+        files.pwrite(file, place, _FLAGS.pack(flags & ~b.FLAG_IN_USE))
+        files.fdatasync(file)
+
+
+def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
+    """Whether the event that ends at `end` (None: the end of the file) is a ROTATE or a STOP."""
+    end = files.size(file) if end is None else end
+    for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
+        begin = end - size
+        if begin < b.FIRST_POSITION:
+            return False
+        try:
+            header, _ = e.parse(files.pread(file, begin, size), Position(name, begin))
+        except BinlogDamaged:
+            continue
+        if header.type in (b.STOP_EVENT, b.ROTATE_EVENT) and header.end_position == end & 0xFFFFFFFF:
+            return True
+    return False
+
+
+def check_end(files: Files, file: File, name: str, header: e.EventHeader) -> None:
+    """Check that an ended file has its last event, before a reader continues with the next file. `header` is that of
+    its format description.
+
+    Raises: BinlogDamaged if the event is missing.
+    """
+    if header.flags & (b.FLAG_IN_USE | b.FLAG_RELAY_LOG) or has_end(files, file, name):
+        return
+    raise Position(name, files.size(file)).damaged("is missing: the file was ended, and its last event is not there")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tidemark.engine.base.errors import LimitExceeded
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import EVENT_BYTES_MAX, StatementMaps, epoch_in
 from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.table_map import TableMap
@@ -53,7 +53,7 @@ class EventStream:
     highest epoch of these transactions, 0 for none.
     """
 
-    def __init__(self, file: str, position: int, server_id: int | None = None, shown: Origin | None = None) -> None:
+    def __init__(self, file: str, position: int, server_id: int | None = None, shown: Position | None = None) -> None:
         """`position` is between transactions. `server_id` is the server whose epochs count, None for any. `shown` is
         the file and position for messages, if the bytes are read from another file than `file`.
         """
@@ -61,7 +61,7 @@ class EventStream:
         self.position = self.whole = position
         self.newest_epoch = 0
         self._server_id = server_id
-        self._shown = shown or Origin(file, position)
+        self._shown = shown or Position(file, position)
         self._shift = self._shown.position - position
         self._boundaries = Boundaries()
         self._head = bytearray()
@@ -94,8 +94,8 @@ class EventStream:
         self._server = 0
         self._has_begun = False
 
-    def _origin(self) -> Origin:
-        return Origin(self._shown.file, self._at + self._shift)
+    def _origin(self) -> Position:
+        return Position(self._shown.file, self._at + self._shift)
 
     def feed(self, data: bytes | memoryview) -> list[Boundary]:
         """Feed the next bytes; return the boundaries they reach. Raises: BinlogDamaged, LimitExceeded; the stream is

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.charsets import is_latin1, text_of
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
-from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing
+from tidemark.replication.binlog.types import MySqlType, is_latin1, is_sound, outgoing, text_of
 
 # MySQL's own limit; the store's is lower.
 COLUMNS_MAX = 4_096

@@ -12,11 +12,16 @@ latin1, ascii and binary.
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported
+from tidemark.engine.rows.row_format import Words
 from tidemark.engine.schema.types import (
     Blob,
     Boolean,
@@ -37,7 +42,6 @@ from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import rows_layout as r
-from tidemark.replication.binlog.charsets import is_latin1
 
 FRACTION_DIGITS = 6
 _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
@@ -51,7 +55,6 @@ _CALENDAR = {
     "DateTime": (b.TYPE_DATETIME, r.ROW_DATETIME),
     "Timestamp": (b.TYPE_DATETIME, r.ROW_DATETIME),
 }
-_SQL_INTEGERS = {1: "TINYINT", 2: "SMALLINT", 4: "INT", 8: "BIGINT"}
 # Bytes of the longest character of each collation that is read. MariaDB's collations without padding are 1024 higher;
 # its newer ones have the character set in bits 8 to 10.
 _MARIADB_NO_PAD = 1024
@@ -102,37 +105,32 @@ class RowCode(NamedTuple):
 
 @dataclass(frozen=True)
 class OutgoingType:
-    """The form of a type of the store in the binlog and in SQL."""
+    """The form of a type of the store in the binlog."""
 
     mysql: MySqlType
     row: RowCode
-    sql: str
 
 
 def _length_bytes(bytes_max: int) -> int:
     return 1 if bytes_max <= _SHORT_LENGTH_MAX else 2
 
 
-def _padded(kind: Char | Binary, collation: int, sql: str) -> OutgoingType:
+def _padded(kind: Char | Binary, collation: int) -> OutgoingType:
     size = kind.width
     metadata = bytes((b.TYPE_STRING ^ (size & 0x300) >> 4, size & 0xFF))
     row = RowCode(r.ROW_STRING, _length_bytes(size), width=size)
-    return OutgoingType(MySqlType(b.TYPE_STRING, metadata, collation=collation), row, sql)
+    return OutgoingType(MySqlType(b.TYPE_STRING, metadata, collation=collation), row)
 
 
-def _variable(kind: VarChar | VarBinary, collation: int, sql: str) -> OutgoingType:
+def _variable(kind: VarChar | VarBinary, collation: int) -> OutgoingType:
     size = kind.bytes_max
     row = RowCode(r.ROW_STRING, _length_bytes(size))
-    return OutgoingType(MySqlType(b.TYPE_VARCHAR, size.to_bytes(2, "little"), collation=collation), row, sql)
+    return OutgoingType(MySqlType(b.TYPE_VARCHAR, size.to_bytes(2, "little"), collation=collation), row)
 
 
-def _long(collation: int, sql: str) -> OutgoingType:
+def _long(collation: int) -> OutgoingType:
     row = RowCode(r.ROW_STRING, _LONG_LENGTH_BYTES)
-    return OutgoingType(MySqlType(b.TYPE_BLOB, bytes((_LONG_LENGTH_BYTES,)), collation=collation), row, sql)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    return OutgoingType(MySqlType(b.TYPE_BLOB, bytes((_LONG_LENGTH_BYTES,)), collation=collation), row)
 
 
 def outgoing(kind: ColumnType) -> OutgoingType:
@@ -140,60 +138,51 @@ def outgoing(kind: ColumnType) -> OutgoingType:
     if isinstance(kind, Integer):
         mysql = MySqlType(_INTEGERS[kind.width], is_unsigned=not kind.signed)
         code = r.ROW_SIGNED if kind.signed else r.ROW_UNSIGNED
-        sql = _SQL_INTEGERS[kind.width] + ("" if kind.signed else " UNSIGNED")
-        return OutgoingType(mysql, RowCode(code, kind.width, width=kind.width), sql)
+        return OutgoingType(mysql, RowCode(code, kind.width, width=kind.width))
     if isinstance(kind, Boolean):
-        return OutgoingType(MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1), "TINYINT(1)")
+        return OutgoingType(MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1))
     if isinstance(kind, Floating):
         code = b.TYPE_FLOAT if kind.bits == 32 else b.TYPE_DOUBLE
         mysql = MySqlType(code, bytes((kind.width,)), is_unsigned=False)
-        sql = "FLOAT" if kind.bits == 32 else "DOUBLE"
-        return OutgoingType(mysql, RowCode(r.ROW_UNSIGNED, kind.width, width=kind.width), sql)
+        return OutgoingType(mysql, RowCode(r.ROW_UNSIGNED, kind.width, width=kind.width))
     if isinstance(kind, Decimal):
         mysql = MySqlType(b.TYPE_NEWDECIMAL, bytes((kind.precision, kind.scale)), is_unsigned=False)
-        row = RowCode(r.ROW_DECIMAL, kind.precision, kind.scale, kind.width)
-        return OutgoingType(mysql, row, f"DECIMAL({kind.precision},{kind.scale})")
+        return OutgoingType(mysql, RowCode(r.ROW_DECIMAL, kind.precision, kind.scale, kind.width))
     if isinstance(kind, Enum):
         size = 1 if len(kind.members) <= _ENUM_SHORT_MAX else 2
         mysql = MySqlType(
             b.TYPE_STRING, bytes((b.TYPE_ENUM, size)), collation=b.COLLATION_UTF8MB4_BIN, members=kind.members
         )
-        members = ",".join(map(_quoted, kind.members))
-        return OutgoingType(mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width), f"ENUM({members}) {_TEXT}")
+        return OutgoingType(mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width))
     if isinstance(kind, Calendar):
         return _outgoing_calendar(kind)
     return _outgoing_string(kind)
 
 
-_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-
-
 def _outgoing_calendar(kind: Calendar) -> OutgoingType:
     if kind == Date:
-        return OutgoingType(MySqlType(b.TYPE_DATE), RowCode(r.ROW_DATE, 3, width=kind.width), "DATE")
+        return OutgoingType(MySqlType(b.TYPE_DATE), RowCode(r.ROW_DATE, 3, width=kind.width))
     code, row = _CALENDAR[kind.name]
-    sql = "TIME" if kind == Time else "DATETIME"
     return OutgoingType(
         MySqlType(code, bytes((FRACTION_DIGITS,))),
         RowCode(row, kind.width, FRACTION_DIGITS, kind.width),
-        f"{sql}({FRACTION_DIGITS})",
     )
 
 
 def _outgoing_string(kind: ColumnType) -> OutgoingType:
     text, octets = b.COLLATION_UTF8MB4_BIN, b.COLLATION_BINARY
     if isinstance(kind, Char):
-        return _padded(kind, text, f"CHAR({kind.length}) {_TEXT}")
+        return _padded(kind, text)
     if isinstance(kind, Binary):
-        return _padded(kind, octets, f"BINARY({kind.length})")
+        return _padded(kind, octets)
     if isinstance(kind, VarChar):
-        return _variable(kind, text, f"VARCHAR({kind.length}) {_TEXT}")
+        return _variable(kind, text)
     if isinstance(kind, VarBinary):
-        return _variable(kind, octets, f"VARBINARY({kind.length})")
+        return _variable(kind, octets)
     if isinstance(kind, LongText):
-        return _long(text, f"LONGTEXT {_TEXT}")
+        return _long(text)
     if isinstance(kind, LongBinary):
-        return _long(octets, "LONGBLOB")
+        return _long(octets)
     raise Unsupported(f"{kind!r} has no MySQL type; a column of it cannot be replicated", type=repr(kind))
 
 
@@ -328,3 +317,38 @@ def _incoming_string(mysql: MySqlType) -> ColumnType:
     if size:
         return VarChar(max(1, length)) if length <= limits.VARCHAR_LENGTH_MAX else Text
     return VarBinary(max(1, length)) if length <= limits.VARBINARY_LENGTH_MAX else Blob
+
+
+Octets = NDArray[np.uint8]
+# MariaDB numbers its NO PAD collations 1024 higher.
+_COLLATIONS = frozenset(each + more for each in (5, 8, 15, 31, 47, 48, 49, 94) for more in (0, 1024))
+_ASCII_END = 0x80
+_UNKNOWN = "\ufffd"
+
+
+def _characters() -> str:
+    known = bytes(range(256)).decode("cp1252", "replace")
+    return "".join(chr(place) if each == _UNKNOWN else each for place, each in enumerate(known))
+
+
+_CHARACTERS = _characters()
+_UTF8_BYTES = np.array([len(each.encode()) for each in _CHARACTERS], np.int64)
+
+
+def is_latin1(collation: int | None) -> bool:
+    """Whether text of a collation is latin1."""
+    return collation in _COLLATIONS
+
+
+def text_of(octets: bytes) -> str:
+    """Return the text of bytes in latin1."""
+    return codecs.charmap_decode(octets, "strict", _CHARACTERS)[0]
+
+
+def as_utf8(offsets: Words, data: Octets) -> tuple[Words, Octets]:
+    """Convert consecutive strings from latin1 to UTF-8; return their (offsets, data)."""
+    if not data.size or int(data.max()) < _ASCII_END:
+        return offsets, data
+    ends = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(_UTF8_BYTES[data], out=ends[1:])
+    return ends[offsets], np.frombuffer(text_of(data.tobytes()).encode(), np.uint8)

@@ -16,7 +16,6 @@ from tidemark.engine.jit.kernel import helper
 from tidemark.engine.programs.vm_columns_kernels import byte_at
 
 GROUP_DIGITS = 9
-_GROUP_BASE = 1_000_000_000
 _LIMB = 0xFFFFFFFF
 _DAYS_TO_MARCH_OF_YEAR_0 = 719_468
 _DAYS_OF_400_YEARS = 146_097

@@ -27,12 +27,13 @@ from tidemark.engine.base.options import parse_size
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.file_end import end_use
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, Run, plans_of, runs
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.recovery import recover
 from tidemark.replication.binlog.row_plan import BodyWriter, TablePlans
+from tidemark.replication.binlog.scan import end_use
 from tidemark.replication.binlog.table_map import TableMap, table_map
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, Run, plans_of, runs
 
 _log = logging.getLogger("tidemark.binlog")
 
@@ -124,22 +125,11 @@ class BinlogWriter:
         Raises: StorageFull; nothing has changed then.
         """
         name = self.index.next_name
-        path = self.index.path(name)
         head = bytearray(b.MAGIC)
         stamp = {"timestamp_s": self._now_s(), "server_id": self.options.server_id}
         head += e.frame(e.FormatDescription(created_s=created_s), len(head), flags=b.FLAG_IN_USE, **stamp)
         head += e.frame(e.PreviousGtids(), len(head), flags=b.FLAG_IGNORABLE, **stamp)
-        file = self.files.create(path)
-        try:
-            self.files.pwrite(file, 0, head)
-            self.files.fdatasync(file)
-            self.files.sync_directory(self.index.folder)
-            self.index.add(name)
-        except StorageFull:
-            self.files.close(file)
-            self.files.unlink(path)
-            raise
-        self._file, self._name = file, name
+        self._file, self._name = self.index.begin(head), name
         self._written, self._sequence, self._unsynced = len(head), 0, 0
 
     def _end_file(self, last: e.Event) -> None:

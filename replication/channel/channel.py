@@ -18,18 +18,18 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
 from tidemark.engine.base.histogram import LAG_BOUNDS, Histogram
 from tidemark.engine.files.protocol import Files
-from tidemark.replication.applier.apply_protocol import Applier, ApplyStatus, StatusRow
+from tidemark.replication.applier.apply_status import Positions, StatusRow
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.position import Position as Place
 from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
-from tidemark.replication.injector.load_mark import load_mark
+from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer
 from tidemark.replication.wire.messages import Events, Heartbeat, Position, Settings, Start
 
@@ -87,6 +87,24 @@ class Progress:
         return self.applied + self.passed_over + self.filtered
 
 
+class Applier(Protocol):
+    """Applies transactions to the store."""
+
+    def start(self) -> None:
+        """Read the settings again. The channel calls this before it begins to apply."""
+        ...
+
+    def apply(self, transaction: RelayTransaction) -> object:
+        """Apply one epoch transaction, whole and with its row of `ndb_apply_status`; on a typed error, nothing of it is
+        applied.
+        """
+        ...
+
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        """Execute one schema change, made at the server of this id. After a crash it may be executed again."""
+        ...
+
+
 class ReplicaChannel:
     """The replica's side of one channel. One thread may receive and one apply."""
 
@@ -96,7 +114,7 @@ class ReplicaChannel:
         clock: Clock,
         own: Site,
         applier: Applier,
-        positions: ApplyStatus,
+        positions: Positions,
         options: ChannelOptions | None = None,
     ) -> None:
         """Nothing is read yet. Raises: InvalidName, SchemaInvalid, Rejected for server id 0."""
@@ -122,7 +140,6 @@ class ReplicaChannel:
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
         self.applied_seconds = Histogram(LAG_BOUNDS)  # from the commit at the source, by both clocks
-        self._row_at: Position | None = None  # the same in `ndb_apply_status`: a transaction without epoch has no row
 
     @property
     def relay(self) -> RelayLog:
@@ -278,6 +295,7 @@ class ReplicaChannel:
         if transaction is None:
             return None
         self._pending = transaction
+        has_row = False
         if self._is_applied(transaction):
             self.progress.passed_over += 1
         elif transaction.incident is None and not transaction.is_taken:
@@ -285,8 +303,9 @@ class ReplicaChannel:
         else:
             self._hand_over(transaction)
             self.progress.applied += 1
+            has_row = bool(transaction.epoch) or transaction.statement is not None
         self._pending = None
-        self.on_applied(transaction)
+        self._passed(transaction, has_row)
         return transaction
 
     def apply_all(self) -> int:
@@ -304,7 +323,7 @@ class ReplicaChannel:
                 return None
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
-            self._applied_at = self._row_at = None if row is None else self._place_in(relay, row)
+            self._applied_at = None if row is None else self._place_in(relay, row)
             if not self._may_go_on(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
@@ -424,24 +443,26 @@ class ReplicaChannel:
             self._positions.make_durable()
             self._pending = None
             self.progress.passed_over += 1
-            self.on_applied(transaction)
+            self._passed(transaction, has_row=True)
             return transaction.incident
 
-    def on_applied(self, transaction: RelayTransaction) -> None:
+    def _passed(self, transaction: RelayTransaction, has_row: bool) -> None:
+        """Move past a transaction, and remove the relay files before it. has_row: the row of the source in
+        `ndb_apply_status` names its end; a transaction that was filtered out or passed over leaves no row.
+        """
         progress = self.progress
         progress.applied_epoch = max(progress.applied_epoch, transaction.epoch)
         if transaction.commit_us:
             progress.applied_commit_us = transaction.commit_us
             self.applied_seconds.observe(max(0, self._clock.wall_us() - transaction.commit_us) / 1e6)
-        applied = Position(*transaction.end)
-        self._applied_at = applied
-        if transaction.epoch or transaction.statement is not None or transaction.incident is not None:
-            self._row_at = applied
+        self._applied_at = applied = Position(*transaction.end)
         relay = self.relay
-        following, needed = relay.second_begin, self._row_at
-        if following is not None and needed is not None and is_behind(needed, following):
+        following = relay.second_begin
+        if following is not None and is_behind(applied, following):
+            if not has_row:
+                self._note_end(transaction)
             self._positions.make_durable()
-            relay.purge(needed)
+            relay.purge(applied)
         self.on_progress()
 
     # --- both stopped -----------------------------------------------------------------------------

@@ -17,23 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
-from tidemark.replication.applier.apply_status import Positions
+from tidemark.replication.applier.apply_status import Positions, committed_in
 from tidemark.replication.applier.heartbeat import ages, beat
-from tidemark.replication.applier.positions import committed_in
 from tidemark.replication.applier.schema_statements import apply_statement, said_of
-from tidemark.replication.applier.setups import rows_of
 from tidemark.replication.channel.first_copy import copy_of, wanted_of
 from tidemark.replication.channel.reach import Reach
-from tidemark.replication.channel.rules import check_functions
 from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
-from tidemark.replication.conflict.roles import Role, change_role
-from tidemark.replication.injector.index_table import found_rows, made_table
+from tidemark.replication.injector.index_table import found_rows
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import schema_row, write_schema_row
-from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.conflict_function import Role, change_role, goes_by_epochs
 from tidemark.replication.settings.match import ReplicationRow, row_of
-from tidemark.replication.settings.setup import SiteSettings
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+from tidemark.replication.settings.setup import SiteSettings, check_functions
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, made_table, replication_rows, rows_of
 from tidemark.replication.wire.copying import pieces_of, unpack_request
 from tidemark.replication.wire.handshake import Site, check_peer
 from tidemark.replication.wire.messages import Settings
@@ -43,11 +39,10 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
     from tidemark.replication.applier.one_pass import OnePass
-    from tidemark.replication.binlog.index import Position as Place
+    from tidemark.replication.binlog.position import Position as Place
     from tidemark.replication.channel.relay_reader import RelayTransaction
-    from tidemark.replication.channel.status_report import ReplicationStatus
     from tidemark.replication.injector.attached import AttachedBinlog
-    from tidemark.replication.settings.status import Counters
+    from tidemark.replication.settings.status import Counters, ReplicationStatus
 
 
 # Those of MySQL's counters of an applier's operations that exist here: `api_..._replica`.
@@ -110,7 +105,7 @@ class _ReturningApplier(Applier):
 
 
 class StoreApplier:
-    """Applies the transactions of one channel to a store, as an `apply_protocol.Applier`."""
+    """Applies the transactions of one channel to a store, as an `channel.Applier`."""
 
     def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
         self._endpoint = endpoint
@@ -382,10 +377,7 @@ class Endpoint:
 
     def replication_rows(self) -> list[ReplicationRow]:
         """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition."""
-        table = self.store.tables.get(NDB_REPLICATION)
-        if table is None or verify(table.definition):
-            return []
-        return [row_of(row) for row in rows_of(table)]
+        return [row_of(row) for row in replication_rows(self.store)]
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
         """Refuse channels that the conflict functions here do not allow; see `rules.py`. Raises: SchemaInvalid."""

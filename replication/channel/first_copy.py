@@ -23,13 +23,17 @@ from tidemark.engine.access.row_operations import delete, insert
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Rejected, Retryable
 from tidemark.engine.schema.names import is_system_table
+from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.applier.positions import write_at
 from tidemark.replication.applier.schema_statements import apply_statement, as_new
-from tidemark.replication.applier.setups import rows_of
-from tidemark.replication.injector.index_table import made_table
 from tidemark.replication.settings.any_value import NO_LOGGING
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY
+from tidemark.replication.settings.system_tables import (
+    NDB_APPLY_STATUS,
+    TIDEMARK_FIRST_COPY,
+    made_table,
+    one_transaction,
+    rows_of,
+)
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.emit import emit
 
@@ -212,8 +216,8 @@ class CopyTarget:
             for server_id, epoch in end.positions:
                 # Epochs of this site belong to a store that no longer exists.
                 if server_id not in (self._own_id, self._source_id):
-                    write_at(txn, server_id, epoch)
-            write_at(txn, self._source_id, end.epoch)
+                    write_row(txn, server_id, epoch)
+            write_row(txn, self._source_id, end.epoch)
             self._unmark(txn)
 
         self._run(0, 0, positions)
@@ -229,21 +233,13 @@ class CopyTarget:
         """Run one transaction; retry it after a Retryable has rolled it back."""
         for attempt in range(RETRIES + 1):
             try:
-                self._try(any_value, author, work)
+                with one_transaction(self.store, any_value, author) as txn:
+                    work(txn)
                 return
             except Retryable:
                 if attempt == RETRIES:
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
-
-    def _try(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
-        txn: Transaction = self.store.begin(any_value, author)
-        try:
-            work(txn)
-            txn.commit(False)
-        except BaseException:
-            txn.rollback()
-            raise
 
 
 def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:

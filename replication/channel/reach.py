@@ -20,8 +20,8 @@ from tidemark.replication.channel.lag import EpochTrail
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
-    from tidemark.replication.channel.status_report import ReplicationStatus
     from tidemark.replication.injector.attached import AttachedBinlog
+    from tidemark.replication.settings.status import ReplicationStatus
 
 RECEIVED, APPLIED, CONFIRMED = "received", "applied", "confirmed"
 EPOCHS_MAX = 1 << 16

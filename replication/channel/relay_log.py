@@ -27,10 +27,9 @@ from tidemark.engine.files.firm import make_folder, write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.file_end import end_use
 from tidemark.replication.binlog.index import BinlogIndex
-from tidemark.replication.binlog.scan import read_format, read_relay_head
+from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.scan import end_use, read_format, read_relay_head
 from tidemark.replication.binlog.stream import Boundary, EventStream
 from tidemark.replication.wire.messages import Events, Position
 
@@ -114,12 +113,12 @@ class RelayLog:
         try:
             header, _, behind = read_format(self.files, file, name)
             if not header.flags & b.FLAG_RELAY_LOG:
-                raise Origin(name, b.FIRST_POSITION).damaged("does not describe a relay log")
+                raise Place(name, b.FIRST_POSITION).damaged("does not describe a relay log")
             source_id, source, begin = read_relay_head(self.files, file, name, behind)
         finally:
             self.files.close(file)
         if self.source_id not in (0, source_id):
-            raise Origin(name, behind).damaged(
+            raise Place(name, behind).damaged(
                 f"names server {source_id}, the file before it names server {self.source_id}"
             )
         self.source_id = source_id
@@ -158,7 +157,7 @@ class RelayLog:
 
     def _look_through(self, run: Run) -> tuple[int, int]:
         """Return (position in the source's file after the last complete transaction, newest epoch or 0) of a file."""
-        stream = EventStream(run.source.file, run.source.position, self.source_id, Origin(run.name, run.begin))
+        stream = EventStream(run.source.file, run.source.position, self.source_id, Place(run.name, run.begin))
         file = self.files.open(self.index.path(run.name))
         offset = run.begin
         try:
@@ -324,19 +323,7 @@ class RelayLog:
         head += e.frame(
             rotate, len(head), server_id=self.source_id, flags=b.FLAG_ARTIFICIAL | b.FLAG_RELAY_LOG, **stamp
         )
-        path = self.index.path(name)
-        if self.files.exists(path):
-            self.files.unlink(path)  # left by an attempt that ran out of space
-        file = self.files.create(path)
-        try:
-            self.files.pwrite(file, 0, head)
-            self.files.fdatasync(file)
-            self.files.sync_directory(self.index.folder)
-            self.index.add(name)
-        except StorageFull:
-            self.files.close(file)
-            raise
-        self._file = file
+        self._file = self.index.begin(head)
         self._runs.append(Run(name, at, len(head)))
         self._whole = at.position
         if len(self._runs) > 1:

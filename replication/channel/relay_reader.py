@@ -16,9 +16,8 @@ from tidemark.engine.base.errors import FileMissing, Rejected
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
-from tidemark.replication.binlog.reader import ReadEvent
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.reader import ParsedMaps, ReadEvent
 from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.stream import Boundary, EventStream
 from tidemark.replication.binlog.table_map import TableMap
@@ -27,8 +26,6 @@ from tidemark.replication.wire.messages import Position as SourcePosition
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
-
-_MAPS_MAX = 1_024
 
 
 @dataclass(frozen=True)
@@ -80,14 +77,14 @@ class RelayTransaction:
 
     def _read(self, file: File) -> Iterator[ReadEvent]:
         boundaries = Boundaries()
-        maps: dict[bytes, e.Event] = {}
+        maps = ParsedMaps()
         position = self.start.position
         while position < self.end.position:
             offset = position - self._shift
-            origin = Origin(self._relay_file, offset)
+            origin = Position(self._relay_file, offset)
             header = e.parse_header(self._files.pread(file, offset, b.HEADER_BYTES), origin)
             raw = self._files.pread(file, offset, min(header.event_bytes, self.end.position - position))
-            event = _parse(header, raw, origin, maps)
+            event = maps.parse(header, raw, origin)
             at, position = Position(self.start.file, position), position + header.event_bytes
             is_boundary = boundaries.step(header.type, event)
             yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
@@ -108,20 +105,6 @@ class RelayTransaction:
                         yield read._replace(event=replace(event, body=b""))
                     continue
             yield read
-
-
-def _parse(header: e.EventHeader, raw: bytes, origin: Origin, maps: dict[bytes, e.Event]) -> e.Event:
-    """Parse an event; a repeated table map is taken from `maps`. Raises: BinlogDamaged."""
-    if header.type != b.TABLE_MAP_EVENT:
-        return e.parse(raw, origin)[1]
-    e.verify(raw, origin)
-    body = raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES]
-    event = maps.get(body)
-    if event is None:
-        if len(maps) >= _MAPS_MAX:
-            maps.clear()
-        event = maps[body] = e.parse(raw, origin)[1]
-    return event
 
 
 class RelayReader:
@@ -151,7 +134,7 @@ class RelayReader:
         return self._at(run, start.position)
 
     def _at(self, run: Run, position: int) -> tuple[Run, EventStream]:
-        shown = Origin(run.name, run.offset_of(position))
+        shown = Position(run.name, run.offset_of(position))
         return run, EventStream(run.source.file, position, self._relay.source_id, shown)
 
     def close(self) -> None:
@@ -209,7 +192,7 @@ class RelayReader:
         return limit is None and self._next_run(run, stream)
 
     def _next_run(self, run: Run, stream: EventStream) -> bool:
-        origin = Origin(run.name, run.offset_of(stream.position))
+        origin = Position(run.name, run.offset_of(stream.position))
         # By number, because the file just read may have been purged: everything in it may be applied.
         number = number_of(run.name)
         following = next((each for each in self._relay.runs() if number_of(each.name) > number), None)

@@ -29,11 +29,10 @@ from tidemark.engine.base.errors import (
     StoreFailed,
 )
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.file_end import check_end
-from tidemark.replication.binlog.index import BinlogIndex
-from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.index import BinlogIndex, read_index
+from tidemark.replication.binlog.position import Position as Place
 from tidemark.replication.binlog.reader import find_epoch
-from tidemark.replication.binlog.scan import read_format
+from tidemark.replication.binlog.scan import check_end, read_format
 from tidemark.replication.binlog.stream import EventStream
 from tidemark.replication.wire.messages import Position, Settings, Start
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 64 << 10
 _LOOKED_AT_BYTES = 1 << 20
-_INDEX_READS = 3
 
 
 class BinlogEnd(NamedTuple):
@@ -166,13 +164,7 @@ class SourceBinlog:
             return self._behind_epoch(start.epoch)
 
     def _index(self) -> BinlogIndex:
-        """Read the index. Retries, because the writer may purge files while their names are read."""
-        for _ in range(_INDEX_READS):
-            try:
-                return BinlogIndex(self.files, self._folder, self._base)
-            except FileMissing as error:
-                missing = error
-        raise missing
+        return read_index(self.files, self._folder, self._base)
 
     def _at_position(self, start: Start) -> Position:
         index = self._index()

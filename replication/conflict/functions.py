@@ -1,8 +1,9 @@
-"""The decision of each conflict function about an incoming change: one table of decisions.
+"""The decision of each conflict function about an incoming change: one table of decisions, and their effect on a batch.
 
 A function consists of an operation, an optional program that examines the stored row, and the cause and handling of
 each failure. `decide` returns the line of the table for (function, role, reflected, kind); the applier runs the
-operation and looks up the failure.
+operation and looks up the failure. A batch has changes of one table and kind. No key occurs twice in it, so that its
+rows do not affect each other, and it takes no Python per row.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from tidemark.engine.base.errors import Rejected
-from tidemark.replication.conflict.causes import Cause
-from tidemark.replication.conflict.roles import Role
-from tidemark.replication.settings.conflict_function import FunctionDefinition
+from tidemark.replication.settings.conflict_function import FunctionDefinition, Role
+from tidemark.replication.settings.exceptions_table import Cause
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+    Codes = NDArray[np.int8]
 
 
 class Kind(Enum):
@@ -200,3 +208,36 @@ def decide(definition: FunctionDefinition | None, role: Role, is_reflected: bool
     if role == Role.PASS:
         return plain(kind)
     return _by_epoch(definition, kind) if role == Role.PRIMARY else _on_secondary(kind, is_reflected)
+
+
+APPLIED: Final = 0
+CODES: Final = {failure: code for code, failure in enumerate(Failure, 1)}
+FAILURES: Final = {code: failure for failure, code in CODES.items()}
+
+
+def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> Codes:
+    """Return for each row APPLIED or the code of its failure. `found`: whether the key exists; `accepted`: whether the
+    program accepted the row, ignored without a program; `refreshed`: whether the row was refreshed earlier in the same
+    epoch transaction.
+    """
+    codes = np.zeros(len(found), dtype=np.int8)
+    if decision.check is not Check.NONE:
+        codes[found & ~accepted] = CODES[Failure.REFUSED]
+    if decision.operation is Operation.INSERT:
+        codes[found] = CODES[Failure.EXISTS]
+    elif decision.operation is not Operation.UPSERT:
+        codes[~found] = CODES[Failure.MISSING]
+    codes[refreshed] = CODES[Failure.REFRESHED]
+    return codes
+
+
+def rows_with(decision: Decision, codes: Codes, what: str) -> Mask:
+    """Return the rows whose failure is handled with the flag `what`, such as `is_refreshed`."""
+    wanted = [CODES[failure] for failure, handling in decision.failures.items() if getattr(handling, what)]
+    return np.isin(codes, np.array(wanted, dtype=np.int8))
+
+
+def unhandled(decision: Decision, codes: Codes) -> Mask:
+    """Return the rows that fail in a way that the decision does not handle: the applier stops."""
+    known = [APPLIED, *(CODES[failure] for failure in decision.failures)]
+    return ~np.isin(codes, np.array(known, dtype=np.int8))

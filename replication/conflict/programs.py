@@ -13,13 +13,14 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.programs.instruction_set import INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler
 from tidemark.engine.schema.types import UInt32, UInt64
-from tidemark.replication.conflict.causes import REFUSED_CODE
 from tidemark.replication.conflict.functions import Check
-from tidemark.replication.settings.epoch_bits import LOW_MASK, saturated_from
+from tidemark.replication.settings.conflict_function import LOW_MASK, saturated_from
 
 if TYPE_CHECKING:
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
+
+REFUSED_CODE = 9999  # a program refused the row
 
 # Parameters by check.
 VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch

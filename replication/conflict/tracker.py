@@ -35,17 +35,31 @@ from tidemark.replication.conflict.dependencies_layout import (
     K_DATA,
     TRANSACTION_WORDS,
 )
-from tidemark.replication.conflict.hash_slots import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Words = NDArray[np.int64]
 
+
 WORD_BYTES = 8
 TRACKED_ROWS = 512  # rows, or words of keys, tracked in one call; room is reserved as if all were new
 TRACKED_WORDS = 1 << 10
 PARTS_MAX = 1 << 8
+SLOTS_MIN = 1 << 10  # of a hash table in private memory, which kernels fill and search
+
+
+def slots_for(entries: int) -> int:
+    """Return the number of slots for a table that is at most two thirds full."""
+    return max(SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
+
+
+def longest_run(slots: Words) -> int:
+    """Return the length of the longest run of used slots: no look-up reads more, except the free one at the end."""
+    free = np.flatnonzero(slots == 0)
+    if not free.size:
+        return slots.size
+    return int(np.diff(free, append=free[0] + slots.size).max()) - 1
 
 
 def _grown_size(array: Words, words: int) -> int:

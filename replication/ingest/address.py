@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.settings.pattern import matches
+from tidemark.replication.settings.match import matches
 
 SCHEME = "mysql"
 PORT = 3306

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Rejected, Unsupported
-from tidemark.replication.binlog.errors import Origin
 from tidemark.replication.binlog.events import Buffer
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.rows import RowApplier, Target
@@ -39,7 +39,7 @@ class _Run:
     """Consecutive row bodies of one table in the same form."""
 
     target: Target
-    origin: Origin
+    origin: Position
     bodies: list[Buffer] = field(default_factory=list)
 
 
@@ -51,7 +51,7 @@ class _Runs:
         self.bytes = 0
         self._newest: dict[str, _Run] = {}
 
-    def add(self, target: Target, origin: Origin, body: Buffer) -> None:
+    def add(self, target: Target, origin: Position, body: Buffer) -> None:
         name = target.table.name
         newest = self._newest.get(name)
         if newest is None or newest.target is not target:

@@ -37,13 +37,13 @@ from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.checks import check_engines
 from tidemark.replication.ingest.client import Client
 from tidemark.replication.ingest.standing import Standing
+from tidemark.replication.settings.system_tables import one_transaction
 from tidemark.replication.sql.emit import name as quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.store.store import Store
-    from tidemark.engine.txn.transaction import Transaction
 
 # Read from the keys, not the constraints, which a user with only the SELECT privilege does not see.
 _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k
@@ -180,13 +180,8 @@ class Copy:
                 for column, values in zip(definition.columns, columns, strict=True)
             ]
             batch = pa.RecordBatch.from_arrays(arrays, names=names)
-            txn: Transaction = self._store.begin()
-            try:
+            with one_transaction(self._store) as txn:
                 insert_many(txn, self._store.table(definition.name), batch)
-                txn.commit(False)
-            except BaseException:
-                txn.rollback()
-                raise
             self._progress(count)
 
 

@@ -31,7 +31,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.rows.row_format import Words
 from tidemark.engine.schema.types import Boolean
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import present
 from tidemark.replication.binlog.row_plan import BodyReader, DecodedRows
 from tidemark.replication.binlog.table_map import TableMap
@@ -56,7 +56,7 @@ _TARGETS_MAX = 512
 class Target:
     """How row events of one kind, with one table map and one set of columns, change one version of a table."""
 
-    def __init__(self, table: Table, found: TableMap, rows: e.Rows, origin: Origin) -> None:
+    def __init__(self, table: Table, found: TableMap, rows: e.Rows, origin: Position) -> None:
         """Raises: Unsupported, NoSuchColumn."""
         self.table, self.map, self.kind = table, found, rows.kind
         definition = table.definition
@@ -95,7 +95,7 @@ class Target:
         )
         self.has_unique = bool(definition.indexes) and any(index.is_unique for index in definition.indexes)
 
-    def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Origin) -> pa.RecordBatch:
+    def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Position) -> pa.RecordBatch:
         """Return the columns at some positions under the store's names."""
         import pyarrow as pa
 
@@ -103,7 +103,7 @@ class Target:
         return pa.RecordBatch.from_arrays(arrays, names=[self.names[position] for position in positions])
 
 
-def _names(found: TableMap, origin: Origin) -> list[str]:
+def _names(found: TableMap, origin: Position) -> list[str]:
     names = [column.name for column in found.columns]
     if None in names:
         raise Unsupported(
@@ -115,7 +115,7 @@ def _names(found: TableMap, origin: Origin) -> list[str]:
     return [name or "" for name in names]
 
 
-def _flags(column: pa.Array, origin: Origin) -> pa.Array:
+def _flags(column: pa.Array, origin: Position) -> pa.Array:
     """Convert a TINYINT to booleans. Raises: ValueOutOfRange."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -136,7 +136,7 @@ class RowApplier:
         self._tolerates = tolerates
         self._targets: dict[tuple[str, int, bytes | None, bytes | None], Target] = {}
 
-    def target(self, found: TableMap, rows: e.Rows, origin: Origin) -> Target:
+    def target(self, found: TableMap, rows: e.Rows, origin: Position) -> Target:
         """Return the target for row events like this one. Raises: NoSuchTable, NoSuchColumn, Unsupported,
         LimitExceeded.
         """
@@ -156,7 +156,7 @@ class RowApplier:
         made = self._targets[key] = Target(table, found, rows, origin)
         return made
 
-    def apply(self, txn: Transaction, target: Target, body: e.Buffer, origin: Origin) -> int:
+    def apply(self, txn: Transaction, target: Target, body: e.Buffer, origin: Position) -> int:
         """Apply the rows of a body; return their number.
 
         Raises: BinlogDamaged, ValueOutOfRange, DuplicateKey, RowNotFound; Retryable errors, after a rollback.
@@ -173,7 +173,7 @@ class RowApplier:
             total += rows.count
         return total
 
-    def _put_or_delete(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+    def _put_or_delete(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Position) -> None:
         is_insert = target.kind == e.WRITE
         columns = rows.after if is_insert else rows.before
         batch = target.batch(columns, target.after if is_insert else target.keys, origin)
@@ -186,7 +186,7 @@ class RowApplier:
                 outcomes = (apply_upserts if self._tolerates else apply_inserts)(txn, target.table, some)
             self._check(target, outcomes, origin)
 
-    def _update(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+    def _update(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Position) -> None:
         if _moves(target, rows):
             return self._move(txn, target, rows, origin)
         changed = [position for position in target.after if position not in target.keys]
@@ -207,7 +207,7 @@ class RowApplier:
             self._check(target, apply_updates(txn, target.table, part), origin)
         return None
 
-    def _move(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+    def _move(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Position) -> None:
         """Apply updates that change keys: delete the old rows, insert the new ones."""
         import pyarrow as pa
 
@@ -229,7 +229,7 @@ class RowApplier:
             put = apply_upserts if self._tolerates else apply_inserts
             self._check(target, put(txn, target.table, rest), origin)
 
-    def _check(self, target: Target, outcomes: Words, origin: Origin) -> None:
+    def _check(self, target: Target, outcomes: Words, origin: Position) -> None:
         if self._tolerates or bool((outcomes == APPLIED).all()):
             return
         name = target.table.name
@@ -238,7 +238,7 @@ class RowApplier:
         raise RowNotFound(f"{name} lacks a row that the source has changed", table=name)
 
 
-def _located(error: Error, origin: Origin) -> Error:
+def _located(error: Error, origin: Position) -> Error:
     """Return the same error with the position in the source's binlog, and with a remedy."""
     if str(error.message).startswith(origin.file):
         return error

@@ -21,17 +21,17 @@ from tidemark.engine.programs.expressions import col
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.partition import ListPartition, Partition
+from tidemark.engine.schema.partition import Partition
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 from tidemark.replication.applier.schema_statements import as_new
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.literals import Literal, value_of
-from tidemark.replication.sql.parse import parse
-from tidemark.replication.sql.tokens import OURS
+from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.parse import parse, typed_bound
+from tidemark.replication.sql.tokens import OURS, Literal
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -96,7 +96,9 @@ class DropDatabase(s.Statement):
     wanted: Filter
 
 
-def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: Store | None = None) -> list[s.Statement]:
+def steps_of(
+    text: str, database: str, wanted: Filter, origin: Position, store: Store | None = None
+) -> list[s.Statement]:
     """Return the changes of a statement to wanted tables as steps. store: has the table that CREATE TABLE … LIKE names;
     a repetition gives the same steps, because no other change comes in between.
 
@@ -121,7 +123,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
     return _split(s.CreateTable(made, step.may_exist), "")
 
 
-def refused(error: Rejected, text: str, origin: Origin) -> Unsupported:
+def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
     """Return the error for a statement that the store cannot execute, with its position and the way to continue."""
     return Unsupported(
         f"{origin.shown}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
@@ -166,15 +168,10 @@ def _may_concern(text: str, database: str, wanted: Filter) -> bool:
 def _is_wanted(statement: s.Statement, wanted: Filter) -> bool:
     if isinstance(statement, s.Nothing):
         return False
-    name = statement.definition.name if isinstance(statement, s.CreateTable) else _table_of(statement)
+    name = s.table_of(statement)
     if isinstance(statement, s.RenameTable) and wanted.wants(name) != wanted.wants(statement.to):
         raise Unsupported(f"{name} is renamed to {statement.to}, and a filter wants only one of them")
     return wanted.wants(name)
-
-
-def _table_of(statement: s.Statement) -> str:
-    assert isinstance(statement, (s.TableChange, s.DropTable))
-    return statement.table
 
 
 def _served(column: Column) -> Column:
@@ -304,7 +301,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
         if any(index.name == step.index for index in store.table(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
-        db.add_partition(step.table, step.partition, _bound(step, store))
+        db.add_partition(step.table, step.partition, typed_bound(store.table(step.table).definition, step.bound))
     elif isinstance(step, s.DropPartition):
         db.drop_partition(step.table, step.partition)
 
@@ -340,26 +337,6 @@ def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     if wanted.default != there.default:
         db.set_default(step.table, wanted.name, wanted.default)
-
-
-def _bound(step: s.AddPartition, store: Store) -> Any:
-    definition = store.table(step.table).definition
-    partition = definition.partition
-    columns = getattr(partition, "columns", ())
-    kinds = [definition.columns[definition.position(name)].type for name in columns]
-    if not isinstance(step.bound, list):
-        return step.bound
-    if isinstance(partition, ListPartition):
-        return [_row(kinds, each if isinstance(each, list) else [each]) for each in step.bound]
-    return _row(kinds, step.bound)
-
-
-def _row(kinds: list[ColumnType], literals: list[Any]) -> Any:
-    values = tuple(
-        value_of(kind, each) if isinstance(each, Literal) else each
-        for kind, each in zip(kinds, literals, strict=len(literals) == len(kinds))
-    )
-    return values if len(values) > 1 else values[0]
 
 
 def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[IndexDefinition, ...]]:

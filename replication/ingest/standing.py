@@ -18,6 +18,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
 from tidemark.engine.schema.types_text import VarChar
 from tidemark.replication.ingest.transactions import Place
+from tidemark.replication.settings.system_tables import one_transaction
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -89,13 +90,8 @@ class Standing:
 
     def save(self, store: Store) -> None:
         """Write the row in a transaction of its own. Durable on return, whatever the store's durability."""
-        txn: Transaction = store.begin()
-        try:
+        with one_transaction(store, waits_for_disk=True) as txn:
             self.write(txn)
-            txn.commit(True)
-        except BaseException:
-            txn.rollback()
-            raise
 
 
 def read_standing(store: Store, source: str) -> Standing | None:

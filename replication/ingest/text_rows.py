@@ -118,10 +118,12 @@ def _values(payload: bytes, columns: int) -> list[bytes | None]:
         if size == r.VALUE_NULL:
             row.append(None)
             continue
-        prefix = _PREFIXES.get(size, 0)
-        if prefix:
+        if size > r.VALUE_NULL:
+            prefix = _PREFIXES.get(size, 0)
+            if not prefix or prefix > len(payload) - at:
+                raise _contradicts()
             size = int.from_bytes(payload[at : at + prefix], "little")
-        at += prefix
+            at += prefix
         row.append(payload[at : at + size])
         at += size
     if at != len(payload):

@@ -15,14 +15,12 @@ from typing import NamedTuple, TypeAlias
 from tidemark.engine.base.errors import PositionLost, Unsupported
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.cursor import Cursor
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.reader import StatementMaps
-from tidemark.replication.binlog.table_map import TableMap, parse_table_map
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.reader import ParsedMaps, StatementMaps
+from tidemark.replication.binlog.table_map import TableMap
 
 _MARIADB_GTID = b.packer(b.MARIADB_GTID)
 _POSITION_BITS = 32
-_MAPS_MAX = 1_024
 _SHOWN_CHARACTERS = 120
 _UUID_CUTS = (8, 12, 16, 20)
 _DATA_CHANGE = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT|EXECUTE|DO)\b", re.IGNORECASE)
@@ -63,7 +61,7 @@ class Change:
 
     map: TableMap
     rows: e.Rows
-    origin: Origin
+    origin: Position
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class StatementText:
 
     text: str
     database: str
-    origin: Origin
+    origin: Position
     place: Place | None
 
 
@@ -110,25 +108,25 @@ class TransactionReader:
         self.file, self.position = file, position
         self.created_s = created_s
         self._is_first_format = True
-        self._has_checksum = self._is_mariadb = False
+        self._has_checksum = False
         self.timestamp_s = 0  # that of the newest event that has one
         self._is_open = False
         self._gtid = ""
         self._maps = StatementMaps()
-        self._parsed: dict[bytes, e.Event] = {}
+        self._parsed = ParsedMaps()
 
     def step(self, raw: bytes) -> Step | None:
         """Return the step for the next event, None if there is none. Raises: BinlogDamaged, Unsupported, LimitExceeded,
         PositionLost.
         """
-        origin = Origin(self.file, self.position)
+        origin = Position(self.file, self.position)
         header = e.parse_header(raw, origin)
         if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT, b.HEARTBEAT_V2_EVENT):
             return self._rotate(raw, header, origin) if header.type == b.ROTATE_EVENT else None
         refused = _REFUSED.get(header.type)
         if refused is not None:
             raise _refused(origin, *refused)
-        event = self._parse(raw, header, origin)
+        event = self._parsed.parse(header, raw, origin, self._has_checksum)
         if isinstance(event, e.FormatDescription):
             self._described(event, header, origin)
         self._advance(header)
@@ -152,12 +150,12 @@ class TransactionReader:
         self._begin(event, origin)
         return None
 
-    def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Origin) -> None:
+    def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Position) -> None:
         """Take the format description of a file. A server sends it first, even if the stream begins later in the file.
         Raises: PositionLost if this is not the file of the earlier stream.
         """
         self._has_checksum = event.checksum == b.CHECKSUM_CRC32
-        self._is_mariadb = b"MariaDB" in event.server_version
+        self._parsed.is_mariadb = b"MariaDB" in event.server_version
         is_first, self._is_first_format = self._is_first_format, False
         if is_first and self.created_s and header.timestamp_s != self.created_s:
             raise PositionLost(
@@ -176,7 +174,7 @@ class TransactionReader:
         # The header counts modulo 2³².
         self.position = position if position >= self.position else position + (1 << _POSITION_BITS)
 
-    def _rotate(self, raw: bytes, header: e.EventHeader, origin: Origin) -> Step:
+    def _rotate(self, raw: bytes, header: e.EventHeader, origin: Position) -> Step:
         # The first ROTATE comes before the format description that says whether events have checksums.
         stored = int.from_bytes(raw[-b.CHECKSUM_BYTES :], "little")
         event = e.parse(raw, origin, zlib.crc32(raw[: -b.CHECKSUM_BYTES]) == stored)[1]
@@ -190,20 +188,7 @@ class TransactionReader:
         place = Place(event.name, event.position, "", header.timestamp_s, self.created_s)
         return Rollback(place) if was_open else Moved(place)
 
-    def _parse(self, raw: bytes, header: e.EventHeader, origin: Origin) -> e.Event:
-        if header.type != b.TABLE_MAP_EVENT:
-            return e.parse(raw, origin, self._has_checksum)[1]
-        # Maps of the same table have the same body.
-        body = bytes(e.verify(raw, origin, self._has_checksum)[1])
-        event = self._parsed.get(body)
-        if event is None:
-            event = parse_table_map(Cursor(body, origin), self._is_mariadb)
-            if len(self._parsed) >= _MAPS_MAX:
-                self._parsed.clear()
-            self._parsed[body] = event
-        return event
-
-    def _begin(self, event: e.Event, origin: Origin) -> None:
+    def _begin(self, event: e.Event, origin: Position) -> None:
         """Take a GTID, which precedes the transaction that it names. MariaDB's GTID also begins the transaction."""
         if isinstance(event, e.Gtid):
             self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
@@ -222,7 +207,7 @@ class TransactionReader:
         self._gtid = ""
         return Place(self.file, self.position, gtid, header.timestamp_s, self.created_s)
 
-    def _query(self, query: e.Query, header: e.EventHeader, origin: Origin) -> Step | None:
+    def _query(self, query: e.Query, header: e.EventHeader, origin: Position) -> Step | None:
         text = _COMMENTS.sub("", query.statement, count=1).rstrip("; \n")
         word = text.upper()
         if word == "BEGIN":
@@ -248,7 +233,7 @@ def _uuid(source: bytes) -> str:
     return "-".join(text[start:stop] for start, stop in zip((0, *_UUID_CUTS), (*_UUID_CUTS, 32), strict=True))
 
 
-def _refused(origin: Origin, what: str, hint: str) -> Unsupported:
+def _refused(origin: Position, what: str, hint: str) -> Unsupported:
     return Unsupported(
         f"{origin.shown}: the source writes {what}, which is not ingested; {hint}",
         file=origin.file,

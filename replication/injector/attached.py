@@ -31,19 +31,25 @@ from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.firm import make_folder
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
-from tidemark.replication.binlog.purge import expired, oversized
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
 from tidemark.replication.injector.found_epochs import Tail, epochs_between, last_epoch
-from tidemark.replication.injector.index_table import IndexTable, made_table
+from tidemark.replication.injector.index_table import IndexTable
 from tidemark.replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
 from tidemark.replication.injector.mark import FOLDER, STOPPED, leave_mark
 from tidemark.replication.injector.owed_rows import OwedRows
-from tidemark.replication.injector.table_rules import TableRules, capture, replication_rows
+from tidemark.replication.injector.table_rules import TableRules, capture
 from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
+from tidemark.replication.settings.system_tables import (
+    NDB_APPLY_STATUS,
+    NDB_APPLY_STATUS_TABLE,
+    NDB_REPLICATION,
+    NDB_SCHEMA,
+    made_table,
+    replication_rows,
+    verify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +58,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.follower import EpochChanges, LogFollower
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
-    from tidemark.replication.channel.status_report import ReplicationStatus
+    from tidemark.replication.settings.status import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
 
@@ -102,6 +108,9 @@ class AttachedBinlog:
         if completed is None:
             made_table(store, NDB_APPLY_STATUS)
             made_table(store, NDB_SCHEMA)
+        settings_table = store.tables.get(NDB_REPLICATION)
+        for fault in [] if settings_table is None else verify(settings_table.definition):
+            _log.warning("%s; the defaults are used", fault.text)
         self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
         index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
@@ -158,7 +167,7 @@ class AttachedBinlog:
             self._injector.passed_over = deque(tail.statements)
             return
         if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
-            raise Origin(*tail.end).damaged(f"ends epoch {tail.epoch}, which no store has")
+            raise tail.end.damaged(f"ends epoch {tail.epoch}, which no store has")
         if tail.epoch >= epochs.current:
             # Numbers in the binlog are never reused: a replica would take them for epochs that it has applied.
             with self._store.latch:
@@ -170,6 +179,8 @@ class AttachedBinlog:
             self.incident(f"epochs were lost after epoch {tail.epoch}; copy the replica anew")
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
+        elif self._store_epoch:
+            self.incident(f"changes up to epoch {newest} were not logged; begin with a first copy or a backup")
         written = self._injector.write_empty(newest)
         self.writer.sync()
         self._note(written)
@@ -462,9 +473,9 @@ class AttachedBinlog:
             index, keep = self.writer.index, self._kept()
             wanted = [] if to is None else [index.names[min(index.place_of(to), index.place_of(keep))]]
             if before_s is not None:
-                wanted.append(expired(self._files, index, before_s, keep))
+                wanted.append(index.expired(before_s, keep))
             if bytes_max is not None:
-                wanted.append(oversized(self._files, index, bytes_max, keep))
+                wanted.append(index.oversized(bytes_max, keep))
             if not wanted:
                 return []
             gone = self._purged(wanted)
@@ -480,7 +491,7 @@ class AttachedBinlog:
     def _expire(self) -> None:
         if self._values["binlog_expire_s"]:
             before_s = self._store.clock.wall_us() // 1_000_000 - self._values["binlog_expire_s"]
-            self._purged([expired(self._files, self.writer.index, before_s, self._kept())])
+            self._purged([self.writer.index.expired(before_s, self._kept())])
 
     # --- life -------------------------------------------------------------------------------------
     def close(self) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tidemark.engine.base.errors import NoSuchTable, NoSuchTablespace, Rejected, SchemaInvalid, Unsupported
 from tidemark.engine.schema.definition import DEFAULT_TABLESPACE
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
-from tidemark.replication.applier.intake import located
+from tidemark.replication.applier.stops import located
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader
 from tidemark.replication.settings.any_value import FLAG_REFLECT
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.recovery.backup.later_changes import Standing
     from tidemark.replication.applier.transactions import LogFolder
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.binlog.table_map import TableMap
 
 _COMBINATIONS_MAX = 4_096
@@ -66,9 +66,9 @@ class ImageCheck:
                 if isinstance(read.event, e.Gtid):
                     own_id, positions = read.header.server_id, 0
                 elif isinstance(read.event, e.Query) and read.is_boundary:
-                    self._follow(read.event, Origin(*read.at))
+                    self._follow(read.event, read.at)
                 elif isinstance(read.event, e.Rows) and read.event.body:
-                    origin = Origin(*read.at)
+                    origin = read.at
                     table = maps.of(read.event, origin)
                     if not table.name.startswith("mysql."):
                         self.rows_events += 1
@@ -84,7 +84,7 @@ class ImageCheck:
             reader.close()
 
     # --- statements --------------------------------------------------------------------------------
-    def _follow(self, query: e.Query, origin: Origin) -> None:
+    def _follow(self, query: e.Query, origin: Position) -> None:
         if query.statement == "COMMIT":
             return
         try:
@@ -104,7 +104,7 @@ class ImageCheck:
             elif isinstance(each, s.TableChange):
                 self._tables[each.table] = None
 
-    def _make(self, definition: TableDefinition, origin: Origin) -> None:
+    def _make(self, definition: TableDefinition, origin: Position) -> None:
         assert self._tables is not None
         has_disk = any(column.is_disk for column in definition.columns)
         if has_disk and definition.tablespace not in (None, *self._tablespaces):
@@ -116,7 +116,7 @@ class ImageCheck:
         self._tables[definition.name] = definition
 
     # --- rows --------------------------------------------------------------------------------------
-    def _look(self, table: TableMap, rows: e.Rows, origin: Origin) -> None:
+    def _look(self, table: TableMap, rows: e.Rows, origin: Position) -> None:
         combination = (id(table), rows.kind, rows.before, rows.after)
         if combination in self._seen:
             return
@@ -137,7 +137,7 @@ class ImageCheck:
         except Rejected as error:
             raise located(error, origin) from error
 
-    def _definition(self, table: TableMap, origin: Origin) -> TableDefinition | None:
+    def _definition(self, table: TableMap, origin: Position) -> TableDefinition | None:
         """Return the table as it is at that point, None if it is unknown. Raises: NoSuchTable, SchemaInvalid."""
         if self._tables is None:
             return None

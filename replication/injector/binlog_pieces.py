@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.schema.names import is_system_table
 from tidemark.recovery.verification.binlog_check import Altered, LoggedRows, Piece
-from tidemark.replication.applier.setups import rows_of
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_rows import RowReader, definitions_in, events_of
-from tidemark.replication.injector.load_mark import load_mark
-from tidemark.replication.injector.mark import FOLDER
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
+from tidemark.replication.injector.mark import FOLDER, load_mark
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, rows_of
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.parse import parse
 

@@ -31,11 +31,10 @@ from tidemark.replication.applier.replay import EpochReplay
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.beside import BinlogBeside
-from tidemark.replication.binlog.index import Position
 from tidemark.replication.binlog.listing import bases
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_images import ImageCheck, notes_of
-from tidemark.replication.injector.load_mark import load_mark
-from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.injector.mark import FOLDER, load_mark
 from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX
 
 if TYPE_CHECKING:
@@ -244,6 +243,8 @@ class RestoreBinlog:
         has_statement = False
         try:
             for file, boundary in self._beside.boundaries(start):
+                if is_first and boundary.incident is not None and load_mark(boundary.incident) is None:
+                    raise self._lost(standing.epoch)
                 found.obstacle = self._obstacle(boundary, found.reach)
                 if found.obstacle is not None:
                     break
@@ -251,7 +252,7 @@ class RestoreBinlog:
                 if not boundary.epoch:
                     continue
                 if is_first and not has_statement and self._is_empty(file, boundary):
-                    # A store begins a binlog with an epoch without rows: the changes before it are missing.
+                    # Binlogs of early versions begin so, without an incident: the changes before are missing.
                     raise self._lost(standing.epoch)
                 is_first = False
                 self._take(found, Position(file, boundary.end), boundary, until)

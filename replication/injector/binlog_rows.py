@@ -18,8 +18,7 @@ from tidemark.engine.schema.added_columns import pad_rows
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.types_text import Binary
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.reader import StatementMaps, epoch_in, present
+from tidemark.replication.binlog.reader import JoinedRows, StatementMaps, epoch_in, joined_rows, present
 from tidemark.replication.binlog.row_plan import BodyReader, kind_of
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
 
@@ -78,18 +77,6 @@ class ChangedRows:
         return pa.table(columns)
 
 
-@dataclass
-class _Run:
-    """Consecutive row events of the same form, whose bodies are decoded together."""
-
-    alike: tuple[object, ...]
-    first: e.Rows
-    map: TableMap
-    server_id: int
-    origin: Origin
-    body: bytearray
-
-
 class RowReader:
     """Builds batches from epoch transactions. One thread at a time may call it."""
 
@@ -118,8 +105,8 @@ class RowReader:
                 if not isinstance(read.event, e.Rows):
                     continue
                 if epoch is None:
-                    epoch = epoch_in(maps, read.event, Origin(*read.at), self._server_id)
-                has_rows |= self._is_wanted(maps.of(read.event, Origin(*read.at)), read.event)
+                    epoch = epoch_in(maps, read.event, read.at, self._server_id)
+                has_rows |= self._is_wanted(maps.of(read.event, read.at), read.event, read.header.server_id)
                 if has_rows and epoch is not None:
                     break
         finally:
@@ -132,29 +119,12 @@ class RowReader:
         Raises: BinlogDamaged, ValueOutOfRange, Unsupported, and the errors of reading.
         """
         try:
-            run: _Run | None = None
-            maps = StatementMaps()
-            for read in events:
-                rows = read.event
-                maps.step(rows)
-                if not isinstance(rows, e.Rows):
-                    continue
-                origin = Origin(*read.at)
-                table = maps.of(rows, origin)
-                if not self._is_wanted(table, rows):
-                    continue
-                alike = (rows.kind, rows.before, rows.after, read.header.server_id)
-                if run is None or run.alike != alike or run.map != table or len(run.body) >= BODY_BYTES:
-                    if run is not None:
-                        yield from self._batches(run)
-                    run = _Run(alike, rows, table, read.header.server_id, origin, bytearray())
-                run.body += rows.body
-            if run is not None:
+            for run in joined_rows(events, self._is_wanted, BODY_BYTES):
                 yield from self._batches(run)
         finally:
             _close(events)
 
-    def _is_wanted(self, table: TableMap, rows: e.Rows) -> bool:
+    def _is_wanted(self, table: TableMap, rows: e.Rows, server_id: int) -> bool:
         """Whether rows are changes of a requested table: tracked reads and refreshed rows are no changes."""
         if not rows.body or rows.conflict_flags & (FLAG_READ | FLAG_REFRESH):
             return False
@@ -170,7 +140,7 @@ class RowReader:
         names = tuple(column.name or f"_{place}" for place, column in enumerate(table.columns))
         return names, {place: known[name] for place, name in enumerate(names) if name in known}
 
-    def _batches(self, run: _Run) -> Iterator[ChangedRows]:
+    def _batches(self, run: JoinedRows) -> Iterator[ChangedRows]:
         import pyarrow as pa
 
         names, targets = self._types(run.map)

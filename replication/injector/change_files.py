@@ -16,9 +16,8 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.spark.changes import ChangedImages, ChangePiece, Reach
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.beside import BinlogBeside, lost
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
 from tidemark.replication.binlog.listing import bases
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps, epoch_in
 from tidemark.replication.binlog.scan import walk
 from tidemark.replication.injector.binlog_rows import RowReader
@@ -261,9 +260,9 @@ def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, It
             maps.step(read.event)
             head.append(read)
             if isinstance(read.event, e.Rows):
-                found = epoch_in(maps, read.event, Origin(*read.at), None)
+                found = epoch_in(maps, read.event, read.at, None)
                 if found is None:
-                    raise Origin(*read.at).damaged("has rows of an epoch without a number")
+                    raise read.at.damaged("has rows of an epoch without a number")
                 break
         if found is None:
             return

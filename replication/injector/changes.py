@@ -16,10 +16,9 @@ from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, Val
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import qualified_name
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
-from tidemark.replication.injector.load_mark import load_mark
-from tidemark.replication.injector.mark import FOLDER
+from tidemark.replication.injector.mark import FOLDER, load_mark
 from tidemark.replication.wire.messages import Start
 
 if TYPE_CHECKING:

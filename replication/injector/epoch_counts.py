@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tidemark.engine.rows.row_format import Words
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
 
 INSERTS, UPDATES, DELETES = 0, 1, 2
 _COUNT_MAX = (1 << 32) - 1  # the columns are INT UNSIGNED

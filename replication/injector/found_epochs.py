@@ -15,8 +15,8 @@ import numpy as np
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader
 from tidemark.replication.injector.epoch_counts import EpochCounts
@@ -88,7 +88,7 @@ def epochs_between(
 def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
     rows = read.event
     assert isinstance(rows, e.Rows)
-    origin = Origin(*read.at)
+    origin = read.at
     table = maps.of(rows, origin)
     if table.name == STATUS_TABLE:
         for chunk in maps.reader(rows, origin).chunks(rows.body, origin):

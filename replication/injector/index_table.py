@@ -12,26 +12,15 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.access import batch_operations, conditional_changes
 from tidemark.engine.access.conditions import Condition
 from tidemark.engine.access.program_scans import aggregate, scan_where
-from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.rows.column_output import decode_rows
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.any_value import NO_LOGGING
-from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, make
+from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, made_table, one_transaction
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
-    from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.injector.epoch_counts import IndexRow
-
-
-def made_table(store: Store, name: str) -> Table:
-    """Return a table that belongs to every store, created if it is missing. Durable on return: the table."""
-    table = make(store, name)
-    if table is None:
-        raise NoSuchTable(f"table {name} does not belong to every store", table=name)
-    return table
 
 
 def found_rows(store: Store, column: str, value: int) -> list[dict[str, Any]]:
@@ -55,14 +44,8 @@ class IndexTable:
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run `work` in one transaction that the binlog omits. Raises: Retryable errors; nothing has changed then."""
-        txn: Transaction = self._store.begin(NO_LOGGING)
-        try:
-            result = work(txn, self._table, *arguments)
-            txn.commit(False)
-        except BaseException:
-            txn.rollback()
-            raise
-        return result
+        with one_transaction(self._store, NO_LOGGING) as txn:
+            return work(txn, self._table, *arguments)
 
     def write(self, rows: Iterable[IndexRow]) -> None:
         """Insert rows, or overwrite them. Durable with the epoch that commits them, not on return."""

@@ -25,10 +25,10 @@ from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRE
 from tidemark.engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
+from tidemark.replication.binlog.images import Present, RowBatch, image_rule, read_rule
 from tidemark.replication.binlog.row_plan import RowImages
 from tidemark.replication.injector.epoch_counts import EpochCounts
-from tidemark.replication.injector.images import Present, RowBatch, image_rule, read_rule
-from tidemark.replication.injector.load_mark import LoadMark
+from tidemark.replication.injector.mark import LoadMark
 from tidemark.replication.injector.schema_events import SchemaStatement, statement_of, statements_of
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.log.follower import EpochChanges
     from tidemark.engine.rows.row_format import Words
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.binlog.row_plan import TablePlans
     from tidemark.replication.binlog.writer import BinlogWriter
     from tidemark.replication.injector.table_rules import LoggedTable, TableRules

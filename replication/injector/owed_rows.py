@@ -15,12 +15,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Damaged, Retryable
-from tidemark.replication.applier.setups import rows_of
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.found_epochs import epochs_between
 from tidemark.replication.injector.schema_events import SchemaRow, schema_row, write_schema_row
-from tidemark.replication.settings.system_tables import NDB_SCHEMA
+from tidemark.replication.settings.system_tables import NDB_SCHEMA, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

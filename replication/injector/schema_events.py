@@ -23,13 +23,12 @@ from tidemark.engine.schema.names import SYSTEM_DATABASE
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.store.schema_changes import fresh
 from tidemark.replication.settings.any_value import NO_LOGGING
-from tidemark.replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA
+from tidemark.replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA, one_transaction
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.emit import emit, name
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
-    from tidemark.engine.txn.transaction import Transaction
 
 SLOCK_BYTES: Final = 32
 
@@ -242,11 +241,6 @@ def write_schema_row(store: Store, row: SchemaRow) -> bool:
     if max(len(row.db), len(row.name)) > NAME_BYTES:
         return False
     table = store.table(NDB_SCHEMA)
-    txn: Transaction = store.begin(NO_LOGGING)
-    try:
+    with one_transaction(store, NO_LOGGING, waits_for_disk=store.waits_for_disk) as txn:
         row_operations.write(txn, table, vars(row))
-        txn.commit(store.waits_for_disk)
-    except BaseException:
-        txn.rollback()
-        raise
     return True

@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
-from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.key_hashes import hash_images
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from tidemark.engine.txn.before_images import set_capture
+from tidemark.replication.binlog.images import BinlogOptions, ImageRule, Present, image_rule, rule_of
 from tidemark.replication.binlog.row_plan import TablePlans
-from tidemark.replication.injector.images import BinlogOptions, ImageRule, Present, image_rule
 from tidemark.replication.settings.binlog_type import binlog_type
 from tidemark.replication.settings.conflict_function import goes_by_epochs
 from tidemark.replication.settings.match import Match, find_row, row_of
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -124,14 +122,15 @@ class TableRules:
         found = find_row([row_of(each) for each in values], database, table, self._values["server_id"])
         if found.warning is not None:
             _log.warning("%s", found.warning.text)
-        number = None if found.row is None else found.row.binlog_type
-        unknown = binlog_type(number)[1]
+        options = self.options
+        how, unknown = binlog_type(
+            None if found.row is None else found.row.binlog_type,
+            *(options.updated_only, options.update_as_write, options.update_minimal),
+        )
         if unknown is not None:
             _log.warning("%s: %s", name, unknown.text)
-            number = None
-        rule = image_rule(number or 0, self.options)
         spec = None if found.row is None else found.row.conflict_fn
-        rule = replace(rule, logs_empty=goes_by_epochs(spec))
+        rule = replace(rule_of(how), logs_empty=goes_by_epochs(spec))
         return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
 
     def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:
@@ -173,21 +172,6 @@ class TableRules:
                 self._plans.clear()
             known = self._plans[key] = TablePlans(row_format)
         return known
-
-
-def replication_rows(store: Store) -> list[Mapping[str, Any]]:
-    """Return the rows of `mysql.ndb_replication`, none if there is no such table or its definition is wrong."""
-    table = store.tables.get(NDB_REPLICATION)
-    if table is None:
-        return []
-    faults = verify(table.definition)
-    if faults:
-        _log.warning("%s; the defaults are used", faults[0].text)
-        return []
-    rows: list[Mapping[str, Any]] = []
-    for batch in scan(table, None):
-        rows += decode_rows(table.format, batch.entries, batch.offsets, batch.count).to_pylist()
-    return rows
 
 
 def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = None) -> None:

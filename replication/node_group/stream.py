@@ -149,11 +149,10 @@ class GroupStream:
         self.tell(LogGrew())
 
     # --- commit partner ----------------------------------------------------------------------------
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Do nothing: a node that lacks files of a group requests them before it applies the group."""
-
     def send(self, group: Group) -> None:
-        """Send a sealed group to the members and to nodes that are being copied, and keep it for requests."""
+        """Send a sealed group to the members and to nodes that are being copied, and keep it for requests. A node that
+        lacks files of the group requests them before it applies it.
+        """
         if group.sequence <= self.last:
             return  # the write was interrupted by a signal, and is repeated
         words = group.words[: group.written_words].copy()

@@ -6,9 +6,8 @@ for unknown numbers, the options decide.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from tidemark.replication.settings.finding import Finding
 
@@ -22,19 +21,6 @@ FULL_USE_UPDATE = 7
 UPDATED_ONLY_MINIMAL = 8
 FULL_MINIMAL = 9
 
-Event = Literal["WRITE_ROW", "UPDATE_ROW", "DELETE_ROW"]
-WRITE_ROW: Final = "WRITE_ROW"
-UPDATE_ROW: Final = "UPDATE_ROW"
-DELETE_ROW: Final = "DELETE_ROW"
-
-
-class Image(NamedTuple):
-    """An event and the columns of its images, in table order; None for an image that the event does not have."""
-
-    event: Event
-    before: tuple[str, ...] | None
-    after: tuple[str, ...] | None
-
 
 @dataclass(frozen=True)
 class BinlogType:
@@ -44,28 +30,6 @@ class BinlogType:
     is_full: bool
     is_update: bool
     is_minimal: bool
-
-    def insert(self, columns: Sequence[str], key: Collection[str]) -> Image:
-        """Return the image of a new row, which is always whole."""
-        return Image(WRITE_ROW, None, tuple(columns))
-
-    def update(self, columns: Sequence[str], key: Collection[str], changed: Collection[str]) -> Image:
-        """Return the image of a changed row; a reader of minimal images must not require the key in the after-image."""
-        keys = tuple(name for name in columns if name in key)
-        if self.is_full:
-            wide = tuple(columns)
-        elif self.is_update and self.is_minimal:
-            wide = tuple(name for name in columns if name in changed)
-        else:
-            wide = tuple(name for name in columns if name in key or name in changed)
-        if not self.is_update:
-            return Image(WRITE_ROW, None, wide)
-        return Image(UPDATE_ROW, keys if self.is_minimal else wide, wide)
-
-    def delete(self, columns: Sequence[str], key: Collection[str]) -> Image:
-        """Return the image of a deleted row: whole, or its key."""
-        is_whole = self.is_full and not (self.is_minimal and self.is_update)
-        return Image(DELETE_ROW, tuple(name for name in columns if is_whole or name in key), None)
 
 
 _TYPES: Final = {

@@ -7,17 +7,17 @@ note does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, SYSTEM_DATABASE
 from tidemark.replication.settings.binlog_type import BinlogType
 from tidemark.replication.settings.exceptions_table import plan_exceptions
 from tidemark.replication.settings.finding import Finding
-from tidemark.replication.settings.match import ALL_SERVERS, NO_QUALITY, ReplicationRow, find_row, quality_of
-from tidemark.replication.settings.options import SERVER_ID_MAX
+from tidemark.replication.settings.match import ALL_SERVERS, NO_QUALITY, ReplicationRow, find_row, quality_of, row_of
+from tidemark.replication.settings.options import SERVER_ID_MAX, settings
 from tidemark.replication.settings.setup import (
     SiteSettings,
     TableSetup,
@@ -28,6 +28,10 @@ from tidemark.replication.settings.setup import (
     set_up,
 )
 from tidemark.replication.settings.system_tables import MADE_BY_NAME, NDB_REPLICATION, SYSTEM_TABLES, verify
+
+if TYPE_CHECKING:
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -180,3 +184,28 @@ def _logged(binlog: BinlogType) -> str:
         return "not logged"
     images = "minimal images" if binlog.is_minimal else "full images" if binlog.is_full else "changed columns"
     return f"updates as {'updates' if binlog.is_update else 'writes'}, {images}"
+
+
+Scan = Callable[[str], Iterable[Any]]  # the rows of a table by name
+
+
+def replication_rows(definitions: Mapping[str, TableDefinition], scan: Scan) -> list[ReplicationRow]:
+    """The rows of `mysql.ndb_replication`; none if the table is missing or unreadable."""
+    if not can_read_rows(definitions):
+        return []
+    return [row_of(row._asdict()) for row in scan(NDB_REPLICATION)]
+
+
+def definitions_of(store: Store) -> dict[str, TableDefinition]:
+    """Definitions of all tables of a store, by name."""
+    return {name: table.definition for name, table in list(store.tables.items())}
+
+
+def check_replication(
+    store: Store, scan: Scan, given: Mapping[str, object], channels: Sequence[str], peer: Peer | None
+) -> dict[str, Any]:
+    """See `Database.check_replication`."""
+    options = store.options
+    site = SiteSettings.from_options(settings(given), options.gcp_interval_ms, options.epoch_interval_ms)
+    definitions = definitions_of(store)
+    return check(definitions, replication_rows(definitions, scan), site, channels, peer).to_dict()

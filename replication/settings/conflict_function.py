@@ -1,18 +1,60 @@
-"""The grammar of `conflict_fn`, `NAME ( argument )` with blanks anywhere between tokens, and the properties of each
-function.
+"""Conflict functions: the grammar of `conflict_fn`, the properties of each function, extra GCI bits, and roles.
 
-Names are compared case-sensitively, as prefixes, in the order of `FUNCTIONS`. Error texts are the server's.
+The grammar is `NAME ( argument )` with blanks anywhere between tokens. Names are compared case-sensitively, as
+prefixes, in the order of `FUNCTIONS`. Error texts are the server's.
+
+`NDB$EPOCH(n)` compares row epochs of which NDB stores the high word and n low bits: `low = min(low, 2**n - 1)`, and the
+largest value reads as all ones. Rows here store the whole epoch. Reading it in this way gives the results of NDB.
+Saturation errs towards "newer", and so towards a conflict.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, Literal
 
-from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.replication.settings.epoch_bits import BITS_DEFAULT, BITS_MAX
-from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE
+from tidemark.engine.base.errors import Rejected, SchemaInvalid, ValueOutOfRange
+from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE, Finding
+
+BITS_DEFAULT = 6
+BITS_MAX = 31
+LOW_MASK = 0xFFFF_FFFF
+
+
+def saturated_from(bits: int) -> int:
+    """Return the smallest low word that reads as all ones."""
+    if not 0 <= bits <= BITS_MAX:
+        raise ValueOutOfRange(f"the number of extra GCI bits must be 0 to {BITS_MAX}, got {bits}")
+    return (1 << bits) - 1
+
+
+def read_epoch(epoch: int, bits: int) -> int:
+    """Return the epoch as NDB would read it back."""
+    return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
+
+
+def bits_needed(gcp_interval_ms: int, epoch_interval_ms: int) -> int:
+    """Return ceil(log2(epochs in an interval of global checkpoints)): 2000 ms and 100 ms need 5 bits."""
+    epochs = -(-gcp_interval_ms // epoch_interval_ms)
+    return max(epochs - 1, 0).bit_length()
+
+
+def sizing_warning(bits: int, gcp_interval_ms: int, epoch_interval_ms: int) -> Finding | None:
+    """Return a warning if there are too few bits; None if there are enough."""
+    needed = bits_needed(gcp_interval_ms, epoch_interval_ms)
+    if bits >= needed:
+        return None
+    if bits == 0:
+        text = "low epoch resolution: with 0 extra Gci bits a row is in conflict until the next GCI is confirmed"
+        return Finding("low epoch resolution", f"{text}; give {needed} or more")
+    text = (
+        f"{bits} extra Gci bits tell {(1 << bits) - 1} epochs of a GCI apart, but {gcp_interval_ms} ms at"
+        f" {epoch_interval_ms} ms make more: expect false conflicts, or give {needed} or more"
+    )
+    return Finding("too few extra Gci bits", text)
+
 
 COLUMN: Final = "column"
 BITS: Final = "bits"
@@ -147,3 +189,35 @@ def goes_by_epochs(spec: str | None) -> bool:
         return spec is not None and parse(spec).definition.is_epoch
     except SchemaInvalid:
         return False
+
+
+class Role(IntEnum):
+    """The handling of changes of tables with NDB$EPOCH2 or NDB$EPOCH2_TRANS at a site."""
+
+    NONE = 0  # not decided: the applier stops at the first such change
+    SECONDARY = 1  # follows
+    PRIMARY = 2  # detects, and its own changes win
+    PASS = 3  # applies everything, without detection
+
+
+# A role changes by way of NONE; only primary and secondary may be exchanged directly.
+_CHANGES = {
+    Role.NONE: frozenset({Role.SECONDARY, Role.PRIMARY, Role.PASS}),
+    Role.SECONDARY: frozenset({Role.NONE, Role.PRIMARY}),
+    Role.PRIMARY: frozenset({Role.NONE, Role.SECONDARY}),
+    Role.PASS: frozenset({Role.NONE}),
+}
+
+
+def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
+    """Return the role after the change; to set the current role again is always allowed. Raises: Rejected."""
+    if current == wanted:
+        return wanted
+    if is_running:
+        raise Rejected(
+            f"Cannot change conflict role from {current.name} to {wanted.name} while the applier is running; stop it",
+            role=current.name,
+        )
+    if wanted not in _CHANGES[current]:
+        raise Rejected(f"Invalid role change from {current.name} to {wanted.name}; go through NONE", role=current.name)
+    return wanted

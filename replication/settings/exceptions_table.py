@@ -11,7 +11,7 @@ Columns are checked from the last to the first, so that the first fault returned
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
 from tidemark.engine.schema.column import ABSENT, Column
@@ -20,7 +20,6 @@ from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 from tidemark.engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
 from tidemark.engine.schema.types import Enum as EnumType
 from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from tidemark.replication.conflict.causes import Cause, OperationType
 from tidemark.replication.settings.finding import Finding
 
 if TYPE_CHECKING:
@@ -33,6 +32,25 @@ OP_TYPE = "NDB$OP_TYPE"
 CFT_CAUSE = "NDB$CFT_CAUSE"
 ORIG_TRANSID = "NDB$ORIG_TRANSID"
 MANDATORY = 4
+
+
+class OperationType(IntEnum):
+    """NDB$OP_TYPE: the operation in conflict."""
+
+    WRITE_ROW = 1
+    UPDATE_ROW = 2
+    DELETE_ROW = 3
+    REFRESH_ROW = 4
+    READ_ROW = 5
+
+
+class Cause(IntEnum):
+    """NDB$CFT_CAUSE. NDB up to 8.0 stores each of the first two in place of the other; here they are right."""
+
+    ROW_DOES_NOT_EXIST = 1
+    ROW_ALREADY_EXISTS = 2
+    DATA_IN_CONFLICT = 3
+    TRANS_IN_CONFLICT = 4
 
 
 class Source(Enum):

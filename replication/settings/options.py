@@ -7,7 +7,7 @@ accepted. This module only defines options: binlog, channels and applier read th
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, parse_size
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 
 
 class Scope(Enum):
@@ -91,7 +91,6 @@ OPTIONS: Final = (
     Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "logged by the process; 1: files, 2: epochs too", 0, 99),
     Option("conflict_role", Role, Role.NONE, _S, Effect.AT_ONCE, "role for NDB$EPOCH2; the applier must be stopped"),
     Option("ignore_server_ids", _IDS, (), _C, Effect.START, "servers whose events are skipped"),
-    Option("skip_start", bool, False, _C, Effect.OPEN, "the channel is not started with the store"),
     Option("replica_allow_batching", bool, True, _C, Effect.START, "changes are applied in batches"),
     Option("replica_batch_size", _SIZE, "2 MiB", _C, Effect.START, "bytes of rows in a batch", 1, 1 << 30),
     Option("replica_transaction_retries", int, 10, _C, Effect.START, "tries after temporary errors", 0, 1 << 31),
@@ -159,6 +158,12 @@ def _refuse(option: Option, value: object, wanted: str) -> SchemaInvalid:
     return SchemaInvalid(f"option {option.name} is {value!r}; give {wanted}", option=option.name)
 
 
+def _unknown(name: object, known: Collection[str]) -> SchemaInvalid:
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+    return SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+
+
 def _ids(option: Option, value: object) -> tuple[int, ...]:
     values = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
     is_fine = all(isinstance(each, int) and not isinstance(each, bool) and 0 < each <= SERVER_ID_MAX for each in values)
@@ -181,9 +186,7 @@ def validated(name: str, value: object) -> Any:
     """
     option = BY_NAME.get(name)
     if option is None:
-        near = difflib.get_close_matches(str(name), BY_NAME, n=1, cutoff=0.5)
-        advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(BY_NAME)}"
-        raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+        raise _unknown(name, BY_NAME)
     if value is None and option.default is None:
         return None
     if option.kind is bool:
@@ -250,9 +253,7 @@ def divided(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
     known = [*(each.name for each in fields(Options) if each.init), *OF_STORE]
     for name in keywords:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-            raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+            raise _unknown(name, known)
     engine = {name: value for name, value in keywords.items() if name not in OF_STORE}
     given = settings({name: value for name, value in keywords.items() if name in OF_STORE})
     if given["log_bin"] is not None and not given["server_id"]:

@@ -12,12 +12,10 @@ from typing import Any
 
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
+from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
 from tidemark.engine.schema.types import UInt32, UInt64
-from tidemark.replication.conflict.roles import Role
 from tidemark.replication.settings import binlog_type as b
-from tidemark.replication.settings.conflict_function import COLUMN, ConflictFunction, parse
-from tidemark.replication.settings.epoch_bits import sizing_warning
+from tidemark.replication.settings.conflict_function import COLUMN, ConflictFunction, Role, parse, sizing_warning
 from tidemark.replication.settings.exceptions_table import ExceptionsPlan, plan_exceptions
 from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE, Finding
 from tidemark.replication.settings.match import ReplicationRow, find_row
@@ -246,3 +244,32 @@ def check_channels(table: str, setup: TableSetup, channels: Sequence[str]) -> Fi
         " apply it; keep one of them"
     )
     return Finding("several channels", text)
+
+
+def check_functions(
+    tables: Mapping[str, TableDefinition],
+    rows: Sequence[ReplicationRow],
+    site: SiteSettings,
+    channels: Sequence[str],
+    peer: tuple[Sequence[ReplicationRow], int] | None = None,
+) -> None:
+    """Refuse channels that the conflict functions of a site's tables do not allow. `rows` are those of
+    `mysql.ndb_replication`, `channels` the names of all channels that will apply here, `peer` the rows and the server
+    id of the other side of a pair, if known. Raises: SchemaInvalid, naming the rows, or the channels, and the table.
+    """
+    if not any(row.conflict_fn is not None for row in rows):
+        return
+    for name, definition in tables.items():
+        if is_system_table(name):
+            continue
+        row = find_row(rows, *name.partition(".")[::2], site.server_id).row
+        if row is None or row.conflict_fn is None:
+            continue
+        setup = set_up(definition, row, site, exceptions_of(name, tables))
+        if setup.function is None:
+            continue
+        finding = check_channels(name, setup, channels)
+        if finding is None and peer is not None:
+            finding = check_pair(name, list(rows), site.server_id, list(peer[0]), peer[1])
+        if finding is not None:
+            raise SchemaInvalid(finding.text, table=name, rule=finding.rule)

@@ -1,18 +1,23 @@
-"""The status variables of replication: one table with the name, meaning and source of each variable, and the counters.
+"""The status variables of replication: one table with the name, meaning and source of each variable, the counters, and
+the registry of an open store.
 
 Names are the server's without the prefix `Ndb_`, which `shown_name` restores; `find` accepts both `conflict_fn_max` and
 `Ndb_conflict_fn_max`. Counters begin at 0 when the store is opened. The counts of an epoch transaction are staged, and
 added to the totals when it commits. A rollback drops them, unless the applier keeps them for its next pass over the
 same epoch transaction.
+
+Rooms that count or know a variable register it with `ReplicationStatus`. A variable that no room has registered is 0,
+as at a server that does not replicate. Reading takes no lock, so values are of about the same instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from tidemark.replication.channel.lag import EpochTrail
 from tidemark.replication.settings.conflict_function import FUNCTIONS
 
 
@@ -153,3 +158,46 @@ class Counters:
     def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
         """Return the totals since `baseline`, an earlier copy of them."""
         return {name: total - baseline.get(name, 0) for name, total in self.totals.items()}
+
+
+class ReplicationStatus:
+    """Status variables are the sums of `counters`, which belong to appliers, or gauges, which are read on request.
+    `trails` have the epochs in flight, by name of their target, for instance "to server 2".
+    """
+
+    def __init__(self) -> None:
+        self.counters: list[Counters] = []
+        self.trails: dict[str, EpochTrail] = {}
+        self._gauges: dict[str, Callable[[], int]] = {}
+
+    def gauge(self, name: str, value: Callable[[], int]) -> None:
+        """Show the result of `value` as a variable, given by any of its names, from now on.
+
+        Raises: KeyError if there is no such variable.
+        """
+        self._gauges[BY_NAME[name].name] = value
+
+    def new_counters(self) -> Counters:
+        """Return the counters of one more applier; they stay in the sums after the applier has ended."""
+        made = Counters()
+        self.counters.append(made)
+        return made
+
+    def value(self, name: str) -> int:
+        """Return a variable by any of its names, with or without prefix. Raises: KeyError if there is none."""
+        found = find(name)
+        if found is None:
+            raise KeyError(name)
+        gauge = self._gauges.get(found.name)
+        return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
+
+    def variables(self) -> dict[str, int]:
+        """Return every variable by the name that the server shows."""
+        return {shown_name(each): self.value(each.name) for each in VARIABLES}
+
+    def to_dict(self, now_us: int) -> dict[str, Any]:
+        """Return every variable, and the lag of every trail."""
+        return {
+            "variables": self.variables(),
+            "lag": {name: trail.to_dict(now_us) for name, trail in list(self.trails.items())},
+        }

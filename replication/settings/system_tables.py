@@ -1,5 +1,5 @@
 """The tables of replication in the database `mysql`: their definitions, the check of a table against its definition,
-and how they are created.
+how they are created, and how their rows are read and written.
 
 Four belong to every store; one of them, which names the tables that a first copy is creating, exists only in Tidemark.
 Each is created when a call or a channel first names it. So a store that does not replicate writes nothing for them, and
@@ -16,9 +16,11 @@ counts are INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a se
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+from tidemark.engine.access.batch_operations import decode_entries, scan
 from tidemark.engine.base.errors import SchemaInvalid, TableExists
 from tidemark.engine.base.limits import NAME_CHARACTERS_MAX
 from tidemark.engine.schema.column import Column
@@ -32,6 +34,7 @@ from tidemark.replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 NDB_REPLICATION = "mysql.ndb_replication"
 NDB_APPLY_STATUS = "mysql.ndb_apply_status"
@@ -156,22 +159,52 @@ def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
     return kind == UInt64 and wanted == UInt32
 
 
-# --- creation -------------------------------------------------------------------------------------
+# --- creation and rows ----------------------------------------------------------------------------
 def make(store: Store, name: str) -> Table | None:
     """Return the table of this name if it belongs to every store, created if it is missing; None for any other name.
 
     Durable on return. Raises: MemoryExhausted, RedoOverloaded, StoreFailed.
     """
-    definition = MADE_BY_NAME.get(name)
-    if definition is None:
-        return None
+    return made_table(store, name) if name in MADE_BY_NAME else None
+
+
+def made_table(store: Store, name: str) -> Table:
+    """Return a table that belongs to every store, created if it is missing. Durable on return: the table. Raises: as
+    `make`.
+    """
     found = store.tables.get(name)
     if found is None:
         try:
-            return store.create_table(definition)
+            return store.create_table(MADE_BY_NAME[name])
         except TableExists:  # another thread has just created it
             found = store.tables[name]
     return found
+
+
+def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, Any]]:
+    """Yield all rows of a small table by column name, as committed or as a transaction sees them."""
+    for batch in scan(table, txn):
+        yield from decode_entries(table.format, batch.entries, batch.offsets, batch.count, None).to_pylist()
+
+
+def replication_rows(store: Store) -> list[dict[str, Any]]:
+    """Return the rows of `mysql.ndb_replication`, none if there is no such table or its definition is wrong."""
+    table = store.tables.get(NDB_REPLICATION)
+    return [] if table is None or verify(table.definition) else list(rows_of(table))
+
+
+@contextmanager
+def one_transaction(
+    store: Store, any_value: int = 0, author: int = 0, waits_for_disk: bool = False
+) -> Iterator[Transaction]:
+    """Commit the changes of the `with` block as one transaction; roll it back after an error. Raises: as a commit."""
+    txn: Transaction = store.begin(any_value, author)
+    try:
+        yield txn
+        txn.commit(waits_for_disk)
+    except BaseException:
+        txn.rollback()
+        raise
 
 
 def refuse_change(name: object) -> None:

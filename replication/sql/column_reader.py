@@ -8,10 +8,8 @@ from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
-from tidemark.replication.sql.column_types import KNOWN, from_sql
-from tidemark.replication.sql.literals import value_of
-from tidemark.replication.sql.token_reader import TokenReader
-from tidemark.replication.sql.tokens import NUMBER, WORD
+from tidemark.replication.sql.column_types import KNOWN, from_sql, value_of
+from tidemark.replication.sql.tokens import NUMBER, WORD, TokenReader
 
 # Words that begin a character set or a collation, and words that begin a constraint.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
@@ -32,7 +30,7 @@ class ColumnReader(TokenReader):
         indexes that are not created here.
         """
         name = None
-        if self.has("CONSTRAINT") and self.next.text not in CONSTRAINTS:
+        if self.has("CONSTRAINT") and self.next.word not in CONSTRAINTS:
             name = self.name()
         if self.has("PRIMARY", "KEY"):
             while self.has("USING"):
@@ -69,7 +67,7 @@ class ColumnReader(TokenReader):
         change.
         """
         self.table()
-        if self.next.text == "(":
+        if self.next.word == "(":
             self.in_parentheses(self.name)
         while word := self.has_one("ON", "MATCH"):
             if word == "MATCH":
@@ -87,7 +85,7 @@ class ColumnReader(TokenReader):
         """Read a key after its keyword: its name, `constraint` if it has none, and its columns. Return None if
         `key_columns` returns no columns.
         """
-        index = constraint if self.next.text in ("(", "USING") else self.name()
+        index = constraint if self.next.word in ("(", "USING") else self.name()
         if self.has("USING"):
             self.take()
         columns = self.key_columns()
@@ -101,8 +99,8 @@ class ColumnReader(TokenReader):
 
         def column() -> str:
             nonlocal is_partial
-            found = "" if self.next.text == "(" else self.name()
-            if self.next.text == "(":
+            found = "" if self.next.word == "(" else self.name()
+            if self.next.word == "(":
                 self.skip_parentheses()
                 is_partial = True
             self.has_one("ASC", "DESC")
@@ -127,11 +125,11 @@ class ColumnReader(TokenReader):
                 nullable = False
             elif self.has_one("NULL", "AUTO_INCREMENT", "VISIBLE", "INVISIBLE", "COMPRESSED"):
                 pass
-            elif self.has("GENERATED", "ALWAYS") or self.next.text == "AS":
+            elif self.has("GENERATED", "ALWAYS") or self.next.word == "AS":
                 self.generated(name)
             elif self.has("REFERENCES"):
                 self.references()
-            elif self.next.text in ("CONSTRAINT", "CHECK"):
+            elif self.next.word in ("CONSTRAINT", "CHECK"):
                 self.constraint()
             elif self.has_one("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID"):
                 self.has("=")
@@ -185,7 +183,7 @@ class ColumnReader(TokenReader):
             raise self.wrong()
         numbers: list[int] = []
         members: list[str] = []
-        if self.next.text == "(":
+        if self.next.word == "(":
             if token.text in ("ENUM", "SET"):
                 members = self.in_parentheses(self.string)
             else:
@@ -206,11 +204,11 @@ class ColumnReader(TokenReader):
 
     def default(self, kind: ColumnType) -> Any:
         """Read a default; ABSENT for the current time, because the source puts it into every row that it sends."""
-        if self.next.text in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
+        if self.next.word in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             self.now()
             return ABSENT
-        is_call = self.next.kind == WORD and self.tokens[self.at + 1].text == "("
-        if is_call or self.next.text == "(":  # an expression: the source computes it for every row that it sends
+        is_call = self.next.kind == WORD and self.tokens[self.at + 1].word == "("
+        if is_call or self.next.word == "(":  # an expression: the source computes it for every row that it sends
             self.take() if is_call else None
             self.skip_parentheses()
             self.is_computed = True
@@ -222,5 +220,5 @@ class ColumnReader(TokenReader):
         """Take an expression for the current time."""
         if not self.has_one("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             raise self.wrong()
-        if self.next.text == "(":
+        if self.next.word == "(":
             self.skip_parentheses()

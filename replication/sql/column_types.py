@@ -1,4 +1,4 @@
-"""Column types in MySQL's words, and back.
+"""Column types in MySQL's words, and back; and literals of SQL as values of columns.
 
 Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so on a server it is utf8mb4_bin. Text
 and Blob are LONGTEXT and LONGBLOB there; a server's shorter types become Text or Blob here, too. Timestamp is DATETIME,
@@ -8,11 +8,19 @@ as in binlogs (MySQL's TIMESTAMP ends in 2106), except in the exact form that on
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal as PythonDecimal
+from decimal import InvalidOperation
+from typing import Any
 
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported
 from tidemark.engine.schema import types as t
+from tidemark.engine.schema.partition import MAXVALUE
+from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongBinary, VarBinary, VarChar
+from tidemark.replication.sql.tokens import HEX, MOST, NULL, NUMBER, STRING, Literal
 
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
@@ -117,3 +125,46 @@ def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_u
     if word == "ENUM":
         return t.Enum(*members)
     raise Unsupported(f"columns of type {word} are not replicated; leave the table out with a filter", type=word)
+
+
+def value_of(column_type: ColumnType, literal: Literal) -> Any:
+    """Return the Python value of a literal in a column of this type. Raises: Unsupported if it has none."""
+    if literal.kind == NULL:
+        return None
+    if literal.kind == MOST:
+        return MAXVALUE
+    try:
+        return _value(column_type, literal)
+    except (ValueError, InvalidOperation, OverflowError):
+        raise Unsupported(f"{literal.text[:40]!r} is not a value of a column of type {column_type!r}") from None
+
+
+def _value(kind: ColumnType, literal: Literal) -> Any:
+    text = bytes.fromhex(literal.text).decode() if literal.kind == HEX and not _is_octets(kind) else literal.text
+    if repr(kind) == "Bool":
+        return bool(int(text))
+    if isinstance(kind, Integer):
+        return int(text)
+    if isinstance(kind, Floating):
+        return float(text)
+    if isinstance(kind, Decimal):
+        return PythonDecimal(text)
+    if isinstance(kind, Calendar):
+        return _calendar(kind.name, text)
+    if _is_octets(kind):
+        return bytes.fromhex(text) if literal.kind == HEX else text.encode()
+    if literal.kind not in (STRING, HEX, NUMBER):
+        raise ValueError(text)
+    return text
+
+
+def _is_octets(kind: ColumnType) -> bool:
+    return isinstance(kind, (Binary, VarBinary, LongBinary))
+
+
+def _calendar(name: str, text: str) -> Any:
+    if name == "Date":
+        return date.fromisoformat(text[:10])
+    if name == "Time":
+        return time.fromisoformat(text)
+    return datetime.fromisoformat(text + "+00:00" if name == "Timestamp" else text)

@@ -24,8 +24,8 @@ from tidemark.engine.schema.partition import (
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
-from tidemark.replication.sql.literals import MOST, Literal, value_of
-from tidemark.replication.sql.tokens import END, our_note
+from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.tokens import END, MOST, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that only affect how a server stores a table.
@@ -52,7 +52,7 @@ class _Parser(ColumnReader):
             made: list[s.Statement] = [self.create_table()]
         elif self.has("CREATE", "OR", "REPLACE", "TABLE"):
             created = self.create_table()
-            made = [s.DropTable(_created(created), may_be_missing=True), created]
+            made = [s.DropTable(s.table_of(created), may_be_missing=True), created]
         elif self.has("DROP", "TABLE"):
             made = self.drop_tables()
         elif self.has("RENAME", "TABLE"):
@@ -97,7 +97,7 @@ class _Parser(ColumnReader):
         self.must("ON")
         table = self.table()
         columns = self.key_columns()
-        while self.next.text in ("ALGORITHM", "LOCK"):
+        while self.next.word in ("ALGORITHM", "LOCK"):
             self.option()
         return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.Nothing(self.sql)
 
@@ -119,10 +119,10 @@ class _Parser(ColumnReader):
         columns: list[Column] = []
         keys: list[tuple[str, IndexDefinition]] = []
         self.in_parentheses(lambda: self.create_item(columns, keys))
-        while (token := self.next).kind != END and token.text not in _OPTIONS_END:
-            if token.text == "SELECT":
+        while (token := self.next).kind != END and token.word not in _OPTIONS_END:
+            if token.word == "SELECT":
                 raise self.wrong()
-            if token.text == "WITH" and self.has("WITH", "SYSTEM", "VERSIONING"):
+            if token.word == "WITH" and self.has("WITH", "SYSTEM", "VERSIONING"):
                 raise Unsupported(
                     f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
                 )
@@ -140,7 +140,7 @@ class _Parser(ColumnReader):
         return s.CreateTable(definition, may_exist)
 
     def create_item(self, columns: list[Column], keys: list[tuple[str, IndexDefinition]]) -> None:
-        if self.next.text in CONSTRAINTS:
+        if self.next.word in CONSTRAINTS:
             found = self.constraint()
             if found is not None:
                 keys.append(found)
@@ -187,9 +187,9 @@ class _Parser(ColumnReader):
         else:
             self.must("VALUES", "IN")
             bound = self.in_parentheses(
-                lambda: self.in_parentheses(self.literal) if self.next.text == "(" else [self.literal()]
+                lambda: self.in_parentheses(self.literal) if self.next.word == "(" else [self.literal()]
             )
-        while self.next.text not in (",", ")"):
+        while self.next.word not in (",", ")"):
             if self.take().kind == END:  # ENGINE =, COMMENT =
                 raise self.wrong()
         return name, bound
@@ -210,7 +210,7 @@ class _Parser(ColumnReader):
     def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
         self.has_one("NOWAIT")
-        while not made or self.has(",") or self.next.text in _OPTIONS:
+        while not made or self.has(",") or self.next.word in _OPTIONS:
             change = self.alteration(table)
             made.append(change)
             if isinstance(change, s.RenameTable):
@@ -220,7 +220,7 @@ class _Parser(ColumnReader):
     def option(self) -> s.Statement:
         """Read an option that changes no row and no column."""
         is_conversion = self.has("CONVERT", "TO")
-        if is_conversion or self.has("DEFAULT") or self.next.text in CHARSETS:
+        if is_conversion or self.has("DEFAULT") or self.next.word in CHARSETS:
             while self.charset():
                 pass
             if is_conversion and self.may_lose_text:
@@ -232,7 +232,7 @@ class _Parser(ColumnReader):
         return s.Nothing(self.sql)
 
     def alteration(self, table: str) -> s.Statement:
-        if self.next.text in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
+        if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
             return self.option()
         if self.has("ADD"):
             return self.addition(table)
@@ -275,7 +275,7 @@ class _Parser(ColumnReader):
                 raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one per statement")
             ((name, bound),) = added
             return s.AddPartition(table, name, bound)
-        if self.next.text in CONSTRAINTS:
+        if self.next.word in CONSTRAINTS:
             found = self.constraint()
             if found is not None and found[0] == "PRIMARY":
                 raise Unsupported(f"the primary key of {table} is changed; copy the table anew")
@@ -312,14 +312,10 @@ class _Parser(ColumnReader):
             before = self.name()
             self.must("TO")
             return s.RenameColumn(table, before, self.name())
-        if self.next.text in ("INDEX", "KEY"):
+        if self.next.word in ("INDEX", "KEY"):
             raise self.wrong()
         self.has_one("TO", "AS", "=")
         return s.RenameTable(table, self.table())
-
-
-def _created(statement: s.Statement) -> str:
-    return statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
 
 
 def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:

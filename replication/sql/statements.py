@@ -127,3 +127,10 @@ class Nothing(Statement):
     """A statement that has no effect here, for instance one about a database, which here is only a part of names."""
 
     text: str
+
+
+def table_of(statement: Statement) -> str:
+    """Return the table that a statement changes, before the change; "" for Nothing."""
+    if isinstance(statement, CreateTable):
+        return statement.definition.name
+    return statement.table if isinstance(statement, (TableChange, DropTable)) else ""

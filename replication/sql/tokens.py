@@ -1,12 +1,13 @@
-"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments are dropped; `our_note` finds the comment
-that Tidemark adds.
+"""SQL text as tokens: words, quoted names, strings, numbers, signs; and `TokenReader`, which reads them one by one.
+
+Comments are dropped; `our_note` finds the comment that Tidemark adds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from tidemark.engine.base.errors import Unsupported
 
@@ -14,6 +15,7 @@ STATEMENT_CHARACTERS_MAX = 1 << 20
 OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
+NULL, MOST = "null", "maxvalue"  # kinds of literals without text
 
 # Possessive quantifiers: a pattern that can backtrack would remember each character of a long string.
 _PATTERNS = re.compile(
@@ -34,12 +36,24 @@ _PATTERNS = re.compile(
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
+class Literal(NamedTuple):
+    """A literal whose column is not known yet: its kind, and its text, sign included."""
+
+    kind: str
+    text: str
+
+
 class Token(NamedTuple):
     """One token: its kind; its meaning (words in capitals, names and strings without quotes); where it begins."""
 
     kind: str
     text: str
     at: int
+
+    @property
+    def word(self) -> str:
+        """The word or sign; "" for any other token: a quoted name and a string are never keywords."""
+        return self.text if self.kind in (WORD, SIGN) else ""
 
 
 def tokens(sql: str) -> Iterator[Token]:
@@ -86,3 +100,121 @@ def our_note(sql: str) -> str | None:
     """Return the text of Tidemark's comment at the end of a statement (see `emit`), None without one."""
     start = sql.rfind(OURS)
     return sql[start + len(OURS) : -3] if start >= 0 and sql.endswith(" */") else None
+
+
+T = TypeVar("T")
+BITS_MAX = 64  # of a bit literal, as many as a BIT column can have
+
+
+class TokenReader:
+    """The tokens of a statement, and the reader's position in them. Every failure raises Unsupported, and its message
+    shows the place.
+    """
+
+    def __init__(self, sql: str, database: str) -> None:
+        self.sql = sql
+        self.database = database
+        self.tokens = list(tokens(sql))
+        self.at = 0
+
+    @property
+    def next(self) -> Token:
+        """The next token."""
+        return self.tokens[self.at]
+
+    def wrong(self) -> Unsupported:
+        """Return the error for a next token that is not understood here."""
+        rest = self.sql[self.next.at : self.next.at + 60]
+        return Unsupported(
+            f"a schema change that is not replicated, at {rest!r}: make it at each site", sql=self.sql[:200]
+        )
+
+    def take(self) -> Token:
+        """Take the next token; the reader never moves past END."""
+        found = self.next
+        self.at += 1 if found.kind != END else 0
+        return found
+
+    def has(self, *words: str) -> bool:
+        """Take these words or signs if they come next; return whether they did."""
+        following = self.tokens[self.at : self.at + len(words)]
+        if len(following) == len(words) and all(
+            token.word == word for token, word in zip(following, words, strict=True)
+        ):
+            self.at += len(words)
+            return True
+        return False
+
+    def has_one(self, *words: str) -> str | None:
+        """Take one of these words if it comes next; return it, or None."""
+        return next((word for word in words if self.has(word)), None)
+
+    def must(self, *words: str) -> None:
+        """Take these words or signs. Raises: Unsupported."""
+        if not self.has(*words):
+            raise self.wrong()
+
+    def name(self) -> str:
+        """Take a name, quoted or not."""
+        token = self.take()
+        if token.kind == NAME:
+            return token.text
+        if token.kind == WORD:
+            return self.sql[token.at : token.at + len(token.text)]
+        self.at -= 1
+        raise self.wrong()
+
+    def table(self) -> str:
+        """Take a table's name; return `database.table`."""
+        first = self.name()
+        return f"{first}.{self.name()}" if self.has(".") else f"{self.database}.{first}"
+
+    def string(self) -> str:
+        """Take a string."""
+        token = self.take()
+        if token.kind != STRING:
+            self.at -= 1
+            raise self.wrong()
+        return token.text
+
+    def in_parentheses(self, item: Callable[[], T]) -> list[T]:
+        """Take a list in parentheses, each item by `item`."""
+        self.must("(")
+        items: list[T] = []
+        if not self.has(")"):
+            items.append(item())
+            while self.has(","):
+                items.append(item())
+            self.must(")")
+        return items
+
+    def skip_parentheses(self) -> None:
+        """Skip an expression in parentheses."""
+        depth = 0
+        while True:
+            token = self.take()
+            if token.kind == END:
+                raise self.wrong()
+            depth += (token.word == "(") - (token.word == ")")
+            if depth == 0:
+                return
+
+    def literal(self) -> Literal:
+        """Take a literal with its sign."""
+        if self.next.word == "B" and self.tokens[self.at + 1].kind == STRING:
+            bits = self.tokens[self.at + 1].text
+            if len(bits) > BITS_MAX or bits.strip("01"):
+                raise self.wrong()
+            self.at += 2
+            return Literal(NUMBER, str(int(bits or "0", 2)))
+        sign = self.has_one("-", "+")
+        token = self.take()
+        if token.kind == NUMBER:
+            return Literal(NUMBER, ("-" if sign == "-" else "") + token.text)
+        if sign is None and token.kind in (STRING, HEX):
+            return Literal(token.kind, token.text)
+        if sign is None and token.kind == WORD and token.text in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
+            kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MOST, "")}
+            return kinds.get(token.text, Literal(NUMBER, str(int(token.text == "TRUE"))))
+        self.at -= 1
+        raise self.wrong()

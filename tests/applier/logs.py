@@ -19,11 +19,11 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.applier import Applied, Applier, ApplierOptions
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
-from tidemark.replication.conflict.roles import Role
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 

@@ -34,8 +34,8 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, Loss, Statement
-from tidemark.replication.conflict.roles import Role
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
+from tidemark.replication.settings.conflict_function import Role
 
 SEED = 20_261_121
 
@@ -340,27 +340,13 @@ def test_statements_losses_and_transactions_are_told_apart_in_their_order() -> N
     assert [each.epoch for each in apply_all(applier_of(make_store()), log, found[2].next)] == [2]
 
 
-def test_statement_is_given_to_whoever_executes_it_and_refused_without_one() -> None:
-    from tidemark.replication.applier.applier import Applier
-    from tidemark.replication.settings.setup import SiteSettings
-
-    db = make_store()
-    with pytest.raises(Unsupported):
-        applier_of(db).statement("DROP TABLE x", "d")
-    seen: list[tuple[str, str]] = []
-    Applier(db.parts.store, SiteSettings(OWN), on_statement=lambda *given: seen.append(given)).statement(
-        "DROP TABLE x", "d"
-    )
-    assert seen == [("DROP TABLE x", "d")]
-
-
 def test_transaction_that_is_not_whole_yet_waits_for_the_rest() -> None:
     log, db = Log(), make_store()
     log.epoch(5, (1, "a", 1))
     begun = log.writer.end
     log.epoch(6, *((number, "x", number) for number in range(50)))
     from tidemark.replication.applier.transactions import LogFolder, transactions
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
 
     applier = applier_of(db)
     short = Position(begun.file, begun.position + 200)

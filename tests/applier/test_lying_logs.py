@@ -22,7 +22,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.stops import Stop
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 FILE = "binlog/binlog.000001"
@@ -207,3 +207,20 @@ def test_epochs_that_go_back_stop_and_those_of_another_server_name_their_place()
     assert positions_in(db) == {SOURCE: 9} and rows_in(db) == {1: (1, "a", 1)}
     assert [row[0] for row in db[NDB_APPLY_STATUS].scan()] == [SOURCE]
     db.close()
+
+
+@pytest.mark.parametrize("statement", [b"DROP TABLE `d`.`t`", b"ROLLBACK"])
+def test_statement_among_the_rows_of_an_epoch_stops_the_applier(statement: bytes) -> None:
+    """Story: the applier skipped a schema change within an epoch transaction, and applied one that a ROLLBACK ended."""
+    magic, events = parsed(true_log().files.snapshot()[FILE])
+    places = [place for place, (_, body) in enumerate(events) if body.endswith(b"\0COMMIT")]
+    header, body = events[places[-1]]
+    changed = (header, body[: -len(b"COMMIT")] + statement)
+    lying = [*events[: places[-1]], changed, *events[places[-1] + (statement == b"ROLLBACK") :]]
+    db = make_store()
+    applier = applier_of(db)
+    with pytest.raises(PeerError, match="holds the statement") as caught:
+        applied(db, applier, joined(magic, lying))
+    assert stop_of(caught.value) is Stop.CORRUPT_EVENT and rows_in(db) == {0: (0, "before", 0)}
+    applied(db, applier_of(db), joined(magic, events))
+    assert rows_in(db) == TRUE_ROWS

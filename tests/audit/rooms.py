@@ -88,7 +88,7 @@ ROOMS = (
             *("replication/applier/applier.py", "replication/applier/batch.py", "replication/applier/epoch_state.py"),
             *("replication/applier/held_rows.py", "replication/applier/intake.py", "replication/applier/judges.py"),
             *("replication/applier/key_set.py", "replication/applier/marks.py", "replication/applier/one_pass.py"),
-            *("replication/applier/positions.py", "replication/applier/replay.py", "replication/applier/stops.py"),
+            *("replication/applier/apply_status.py", "replication/applier/replay.py", "replication/applier/stops.py"),
             *("replication/applier/setups.py", "replication/applier/transactions.py", "replication/channel/channel.py"),
         ),
         ("tests/applier", "tests/replication", "tests/conformance", "tests/backup/test_binlog.py"),

@@ -35,7 +35,7 @@ from tidemark.recovery.load.directory import Directory
 from tidemark.replication.applier import replay
 from tidemark.replication.applier.transactions import LogFolder
 from tidemark.replication.binlog.beside import BinlogBeside
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_images import ImageCheck
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
 

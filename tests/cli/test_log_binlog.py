@@ -115,6 +115,8 @@ def test_end_within_an_event_of_the_file_in_use_is_no_damage_but_anywhere_else_i
     second.write_bytes(torn)
     last = json_lines("log", logged, "--binlog")[-1]
     assert last["kind"] == "torn end" and last["file"] == "binlog.000002"
+    second.write_bytes(torn + bytes(300))  # a crash left the file longer than what was written
+    assert json_lines("log", logged, "--binlog")[-1]["kind"] == "torn end"
     first = folder / "binlog.000001"
     octets = bytearray(first.read_bytes())
     octets[len(octets) // 2] ^= 0xFF
@@ -142,3 +144,16 @@ def test_relay_logs_are_shown_by_channel_with_the_positions_of_the_source(store:
     assert [each["end_position"] for each in again[2:4]] == [each["end_position"] for each in again[4:6]]
     assert again[4]["position"] == again[3]["end_position"]
     shutil.rmtree(store / "relay")
+
+
+def test_damage_within_the_file_in_use_is_no_torn_end(logged: Path) -> None:
+    """Story: any damage in the file in use was shown as its torn end, with exit code 0, though events followed."""
+    second = logged / "binlog" / "binlog.000002"
+    octets = bytearray(second.read_bytes())
+    octets[4 + 17] |= 1
+    places = [each["position"] for each in json_lines("log", logged, "--binlog") if each["file"] == second.name]
+    octets[places[2] + 20] ^= 0xFF
+    second.write_bytes(octets)
+    result = run("log", logged, "--binlog", "--json")
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 1 and (last["kind"], last["position"]) == ("damage", places[2])

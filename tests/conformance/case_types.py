@@ -14,7 +14,7 @@ from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
-from tidemark.replication.conflict.causes import Cause, OperationType
+from tidemark.replication.settings.exceptions_table import Cause, OperationType
 
 
 class CaseInvalid(Exception):

@@ -8,8 +8,14 @@ from typing import Any
 
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.types import Enum as EnumType
-from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from tidemark.replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
+from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION
+from tidemark.replication.settings.exceptions_table import (
+    Cause,
+    ExceptionsPlan,
+    OperationType,
+    PlannedColumn,
+    Source,
+)
 
 Values = Mapping[int, Any]  # values by position of the column in the main table
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.replication.applier.stops import Stop
-from tidemark.replication.conflict.causes import Cause
 from tidemark.replication.conflict.functions import Handling
-from tidemark.replication.settings.epoch_bits import read_epoch
+from tidemark.replication.settings.conflict_function import read_epoch
+from tidemark.replication.settings.exceptions_table import Cause
 
 Words = NDArray[np.int64]
 # The handling of operations of a rejected transaction, on any table.

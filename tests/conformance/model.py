@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.conformance.images import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image, Images
 from tests.conformance.model_applier import Applier, Judge, judge_in_words
 from tests.conformance.scenario import SiteCase
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.max_replicated_epoch import starting_epoch
-from tidemark.replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
+from tidemark.replication.conflict.epochs import starting_epoch
 from tidemark.replication.settings.conflict_function import goes_by_epochs
 from tidemark.replication.settings.match import ReplicationRow, find_row
 from tidemark.replication.settings.setup import SiteSettings, TableSetup, set_up
@@ -153,17 +153,17 @@ class ModelSite:
     ) -> None:
         """The event of a change from one row to another, by the table's binlog_type."""
         binlog = self.setups[name].binlog
-        definition = self.definitions[name]
+        definition, images = self.definitions[name], Images(binlog)
         columns, keys = [column.name for column in definition.columns], definition.primary_key
         if not binlog.is_logged:
             return
         if old is None:
-            image = binlog.insert(columns, keys)
+            image = images.insert(columns, keys)
         elif new is None:
-            image = binlog.delete(columns, keys)
+            image = images.delete(columns, keys)
         else:
             changed = [each for each in columns if old.values[each] != new.values[each]]
-            image = binlog.update(columns, keys, changed)
+            image = images.update(columns, keys, changed)
             if flag == "READ" and image.event == WRITE_ROW:
                 image = Image(UPDATE_ROW, tuple(keys), tuple(keys))
             elif flag != "READ" and not changed and name in self.by_epochs:

@@ -11,9 +11,11 @@ import numpy as np
 from tests.conformance.exceptions_row import Conflict, exceptions_row
 from tests.conformance.judgements import IMPLICATED, image_order, is_in_conflict, order, pack_keys
 from tidemark.engine.base.errors import PeerError, Rejected
-from tidemark.replication.conflict.batches import APPLIED, FAILURES, outcomes
-from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION
+from tidemark.replication.conflict.epochs import Ending, EpochVerifier, LastConflict, MaxReplicatedEpoch, Pass, Passes
 from tidemark.replication.conflict.functions import (
+    APPLIED,
+    FAILURES,
     Check,
     Decision,
     Failure,
@@ -21,12 +23,10 @@ from tidemark.replication.conflict.functions import (
     Kind,
     Operation,
     decide,
+    outcomes,
 )
-from tidemark.replication.conflict.last_conflict import LastConflict
-from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch
-from tidemark.replication.conflict.passes import Ending, Pass, Passes
 from tidemark.replication.conflict.tracker import DependencyTracker
-from tidemark.replication.conflict.verify import EpochVerifier
+from tidemark.replication.settings.exceptions_table import Cause, OperationType
 from tidemark.replication.settings.status import (
     CONFLICT_COMMITS,
     DELETE_DELETE,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tests.conformance.case_types import CaseInvalid, table_of_case, value_of
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.match import ReplicationRow
 from tidemark.replication.settings.status import REFLECTED_DISCARDED, REFLECTED_PREPARED, find
 

@@ -21,7 +21,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.applier import Applier, ApplierOptions
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.options import divided
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION

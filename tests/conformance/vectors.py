@@ -9,21 +9,17 @@ from typing import Any
 
 from tests.conformance.case_types import CaseInvalid, column_of, table_of
 from tests.conformance.exceptions_row import Conflict, exceptions_row
+from tests.conformance.images import Images
 from tests.conformance.judgements import is_in_conflict
 from tests.naive.extra_row_info import variable_header
 from tidemark.engine.base.errors import PeerError, Rejected, SchemaInvalid
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.causes import Cause, OperationType
-from tidemark.replication.conflict.last_conflict import LastConflict
-from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
-from tidemark.replication.conflict.roles import Role, change_role
-from tidemark.replication.conflict.verify import EpochVerifier
+from tidemark.replication.conflict.epochs import EpochVerifier, LastConflict, MaxReplicatedEpoch, starting_epoch
 from tidemark.replication.settings.any_value import meaning_of
 from tidemark.replication.settings.binlog_type import binlog_type
-from tidemark.replication.settings.conflict_function import parse
-from tidemark.replication.settings.epoch_bits import read_epoch
-from tidemark.replication.settings.exceptions_table import plan_exceptions
+from tidemark.replication.settings.conflict_function import Role, change_role, parse, read_epoch
+from tidemark.replication.settings.exceptions_table import Cause, OperationType, plan_exceptions
 from tidemark.replication.settings.match import ReplicationRow, find_row
 from tidemark.replication.settings.setup import SiteSettings, set_up
 from tidemark.replication.settings.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
@@ -43,10 +39,11 @@ def images(case: Case, file: Case) -> list[str]:
     how, _ = binlog_type(case["binlog_type"])
     values = {"insert": (4, 4, 4), "update": (4, 4, 40), "delete": (2, 2, 2)}
     before = {"update": (4, 4, 4), "delete": (2, 2, 2)}
+    made = Images(how)
     found = {
-        "insert": how.insert(columns, key),
-        "update": how.update(columns, key, ["lp"]),
-        "delete": how.delete(columns, key),
+        "insert": made.insert(columns, key),
+        "update": made.update(columns, key, ["lp"]),
+        "delete": made.delete(columns, key),
     }
 
     def shown(names: Any, row: Any) -> Any:

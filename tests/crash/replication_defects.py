@@ -107,7 +107,7 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "update-of-nothing-not-logged",
-        "tidemark.replication.injector.images",
+        "tidemark.replication.binlog.images",
         "not (options.empty_update or batch.rule.logs_empty)",
         "not options.empty_update",
         "site-nothing",

@@ -46,7 +46,7 @@ from tidemark.recovery.load import commit
 from tidemark.recovery.load.commit import abort, publish
 from tidemark.recovery.system_restart.sysfile import RESTORING
 from tidemark.remote.transaction import RemoteTransaction
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.calls.memory import CallMemory, Share
 from tidemark.replication.channel.reach import Reach
 from tidemark.replication.channel.source import SourceBinlog
@@ -473,7 +473,7 @@ def page_damaged(_path: Path) -> object:
 
 
 def binlog_damaged(_path: Path) -> object:
-    raise Origin("binlog.000001", 8_192).damaged("fails its checksum")
+    raise Position("binlog.000001", 8_192).damaged("fails its checksum")
 
 
 def load_damaged(_path: Path) -> object:

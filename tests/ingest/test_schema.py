@@ -11,13 +11,13 @@ from tests.ingest import test_applier
 from tests.ingest.recorded import Stream
 from tests.ingest.test_applier import applier_of, apply, rows, standing_of
 from tidemark.engine.schema.types import Int8
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.sql import statements as s
 
 db = test_applier.db
-ORIGIN = Origin("master.000001", 400)
+ORIGIN = Position("master.000001", 400)
 EVERYTHING = Filter()
 
 

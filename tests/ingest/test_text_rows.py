@@ -132,6 +132,15 @@ def test_row_of_several_packets_that_has_other_cells_than_columns_is_refused(cel
         selected(octets, 2, 0, Whole)
 
 
+def test_row_of_several_packets_with_a_length_byte_that_none_is_is_refused() -> None:
+    """Story: the byte 255 begins no length. In a row of several packets it was read as a value of 255 bytes."""
+    limit = (1 << 24) - 1
+    payload = b"\xff" + b"k" * 255 + b"\xfe" + limit.to_bytes(8, "little") + bytes(limit)
+    octets = packet(payload[:limit]) + packet(payload[limit:]) + END
+    with pytest.raises(tm.PeerRefused, match="contradicts"):
+        selected(octets, 2, 0, Whole)
+
+
 def test_error_among_the_rows_is_raised_and_lengths_that_lie_are_refused() -> None:
     row = packet(lenenc(b"a"))
     with pytest.raises(tm.PeerRefused, match="so it is"):

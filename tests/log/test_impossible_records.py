@@ -245,3 +245,17 @@ def test_schema_record_that_is_none_is_refused_by_every_reader(length: int, text
         record = [pack_kind(KIND_SCHEMA, 0, 3), held, *body]
         words = np.array([*[0] * GROUP_WORDS, pack_kind(1, 0, 7), 9, 0, 0, *record], dtype=np.int64)
         read_by_all(GroupRead(1, 4_096, 9, 0, 0, 1, 7, words))
+
+
+@pytest.mark.parametrize("change", [{"create": {"format": 1}}, {"alter": []}, {"drop": [7]}, {"create": None}])
+def test_schema_record_of_no_definition_is_damage_for_every_reader(change: dict[str, Any]) -> None:
+    """Story: a follower let an invalid definition in a SCHEMA record out as SchemaInvalid, which a caller takes for an
+    error of its own arguments.
+    """
+    body = json.dumps(change).encode()
+    padded = -(-len(body) // 8)
+    record = [pack_kind(KIND_SCHEMA, 0, 2 + padded), len(body), *np.frombuffer(body.ljust(8 * padded, b"\0"), np.int64)]
+    words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]
+    group = GroupRead(1, 4_096, 9, 0, 0, 1, len(words) - GROUP_WORDS, np.array(words, dtype=np.int64))
+    with pytest.raises(tm.RedoDamaged):
+        list(ChangeReader([SHAPE]).piece(group.words, GROUP_WORDS, group.words.size))

@@ -33,15 +33,13 @@ class Stream:
         self.after: Callable[[int], None] = lambda sequence: None
         self.offered: list[tuple[str, ...]] = []
 
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        self.offered.append(names)
-        for name in names:
-            copy_file(self.sources, self.files, name)
-
     def send(self, group: Group) -> None:
         if group.sequence not in self.groups:
             assert is_sealed(group.words, KIND_GROUP, group.written_words)
-            assert set(group.files) <= {name for names in self.offered for name in names}
+            if group.files:
+                self.offered.append(tuple(group.files))
+            for name in group.files:
+                copy_file(self.sources, self.files, name)
             self.groups[group.sequence] = group.words[: group.written_words].copy()
 
     def wait(self, sequence: int) -> None:

@@ -24,6 +24,7 @@ class Notes:
         self.db = db
         self.told: list[tuple[Any, ...]] = []
         self.raises: dict[str, list[BaseException]] = {}
+        self.named: list[tuple[str, ...]] = []
 
     def _note(self, call: str, *what: Any) -> None:
         log = self.db.parts.store.log
@@ -33,11 +34,9 @@ class Notes:
         if self.raises.get(call):
             raise self.raises[call].pop(0)
 
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        self._note("offer", names)
-
     def send(self, group: Group) -> None:
         assert is_sealed(group.words, KIND_GROUP, group.written_words)
+        self.named += [group.files] if group.files else []
         self._note("send", group.sequence, group.words[: group.written_words].tobytes())
 
     def wait(self, sequence: int) -> None:
@@ -149,13 +148,14 @@ def test_interrupt_while_sharing_tells_the_txid_and_the_group_is_shared_once_mor
     db.close()
 
 
-def test_files_are_offered_before_the_group_that_names_them() -> None:
+def test_files_are_synced_before_the_group_that_names_them_is_sent() -> None:
     db, notes, files = stage(transaction_memory="64 KiB", redo_log="8 MiB")
     with db.transaction() as txn:
         txn.insert_many(NAME, [row(key, "n" * 200) for key in range(900)])
-    assert [each[0] for each in notes.told] == ["offer", "send", "wait"]
-    (name,) = notes.told[0][1]
-    assert files.exists(name)
+    assert [each[0] for each in notes.told] == ["send", "wait"]
+    ((name,),) = notes.named
+    again = MemoryFiles.from_snapshot(files.kill().snapshot())
+    assert again.exists(name)
     db.close()
 
 
@@ -183,17 +183,6 @@ def test_partner_with_a_mistake_ends_the_store_and_says_what_it_was(call: str) -
         db[NAME].insert(row(2))
     with pytest.raises(tm.InvariantBroken, match="no such peer"):
         db.check_usable()
-
-
-def test_partner_that_fails_to_take_files_leaves_a_transaction_that_can_be_rolled_back() -> None:
-    db, notes, files = stage(transaction_memory="64 KiB", redo_log="8 MiB")
-    notes.raises["offer"] = [KeyboardInterrupt()]
-    with pytest.raises(KeyboardInterrupt), db.transaction() as txn:
-        txn.insert_many(NAME, [row(key, "n" * 200) for key in range(900)])
-    assert len(db[NAME]) == 0
-    assert files.list("spool") == ()
-    db[NAME].insert(row(1))
-    db.close()
 
 
 @pytest.mark.parametrize("call", ["send", "wait"])

@@ -9,10 +9,9 @@ from tests.replication.stage import rows_of, write_epoch, writer_on
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import Error
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.applier.apply_status import StatusRow
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.position import Position as Place
 from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
@@ -82,7 +81,7 @@ class Store:
         self.starts = 0
         self.fails_with: Error | None = None
 
-    # The methods of `ApplyStatus`.
+    # The methods of `Positions`.
     def rows(self) -> list[StatusRow]:
         return list(self.status.values())
 
@@ -133,7 +132,7 @@ def content_of(transaction: RelayTransaction) -> tuple[int, list[int]]:
     for read in transaction.events():
         maps.step(read.event)
         if isinstance(read.event, e.Rows):
-            origin = Origin(*read.at)
+            origin = read.at
             for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin):
                 if maps.of(read.event, origin).name == "mysql.ndb_apply_status":
                     epoch = chunk.after[1].to_pylist()[0]

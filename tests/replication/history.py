@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import tidemark as tm
+from tests.conformance.images import Images
 from tidemark.replication.settings.binlog_type import binlog_type
 
 Row = dict[str, Any]
@@ -92,7 +93,7 @@ class History:
 
     def expected(self, number: int) -> list[tuple[Any, ...]]:
         """Return (epoch, table, event, image before, image after) of every row event that must be logged."""
-        kind = binlog_type(number)[0]
+        kind = Images(binlog_type(number)[0])
         found: list[tuple[Any, ...]] = []
         for epoch, name, before, after in self.nets:
             columns = [*(before or after or {})]
@@ -106,7 +107,7 @@ class History:
                     continue
                 image = kind.update(columns, {"id"}, changed)
             found.append((epoch, name, image.event, _part(before, image.before), _part(after, image.after)))
-        return found if kind.is_logged else []
+        return found if kind.how.is_logged else []
 
 
 def _part(row: Row | None, names: tuple[str, ...] | None) -> Row | None:

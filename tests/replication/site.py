@@ -11,7 +11,6 @@ from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 from tidemark.replication.settings.options import divided
 
@@ -92,7 +91,7 @@ def transactions_in(files: Any, start: Any = None, end: Any = None, base: str = 
 
 def _rows(maps, read):
     event = read.event
-    origin = Origin(*read.at)
+    origin = read.at
     table = maps.of(event, origin)
     names = [column.name for column in table.columns]
     for chunk in maps.reader(event, origin).chunks(event.body, origin):

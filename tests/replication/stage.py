@@ -11,12 +11,11 @@ from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, image_rule
 
 OPTIONS = BinlogOptions()
 STATUS = TablePlans(
@@ -87,7 +86,7 @@ def epochs_in(files, end=None, start=None) -> list[tuple[int, list[int]]]:
     for read in reader.events(end):
         event = read.event
         maps.step(event)
-        origin = Origin(*read.at)
+        origin = read.at
         if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
             found.append((0, event.statement))
         if isinstance(event, e.Rows):

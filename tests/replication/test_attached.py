@@ -25,7 +25,7 @@ from tidemark.engine.base.errors import Rejected, SchemaInvalid, StorageFull
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.binlog_type import NO_LOGGING
 
 
@@ -176,15 +176,25 @@ def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells():
     db.close()
 
 
-def test_binlog_of_a_store_that_was_there_before_begins_with_the_epoch_it_begins_at():
+def test_binlog_of_a_store_that_was_there_before_begins_with_an_incident():
+    """Story: nothing said that the first binlog of a store lacked its rows, so a replica missed them silently."""
     plain = open_memory()
     plain.create_table("test.account", ACCOUNT, "id").insert((1, "a", 1.0, None))
     db = again(plain)
     db["test.account"].update(1, {"balance": 2.0})
     db.sync()
     said = transactions_in(db.parts.files)
-    assert [(each.incident, len(each.rows)) for each in said] == [(None, 0), (None, 1)]
-    assert said[1].rows[0].before["balance"] == 1.0
+    assert [(each.incident is None, len(each.rows)) for each in said] == [(False, 0), (True, 0), (True, 1)]
+    assert "were not logged; begin with a first copy" in said[0].incident
+    assert said[2].rows[0].before["balance"] == 1.0
+    db.close()
+
+
+def test_first_binlog_of_a_store_that_has_never_changed_has_no_incident():
+    db = again(open_memory())
+    db.create_table("test.account", ACCOUNT, "id").insert((1, "a", 1.0, None))
+    db.sync()
+    assert [each.incident for each in transactions_in(db.parts.files) if each.incident] == []
     db.close()
 
 

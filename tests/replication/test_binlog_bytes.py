@@ -23,7 +23,7 @@ from tidemark.engine.base.errors import BinlogDamaged, Damaged, Rejected, StoreF
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 
 SEED = 670_112
@@ -76,7 +76,6 @@ def told(files):
 def prefix_until_damage(files):
     """Return the transactions before the first damage, read one after the other."""
     from tests.replication.stage import end_of
-    from tidemark.replication.binlog.errors import Origin
     from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 
     whole, error = told(files)
@@ -88,7 +87,7 @@ def prefix_until_damage(files):
         for read in reader.events(end_of(files)):
             maps.step(read.event)
             if hasattr(read.event, "body"):
-                for _ in maps.reader(read.event, Origin(*read.at)).chunks(read.event.body, Origin(*read.at)):
+                for _ in maps.reader(read.event, read.at).chunks(read.event.body, read.at):
                     pass
             if read.is_boundary:
                 last = read.next
@@ -184,7 +183,7 @@ def read_through(files):
     for read in reader.events(end_of(files)):
         maps.step(read.event)
         if isinstance(read.event, e.Rows):
-            origin = Origin(*read.at)
+            origin = read.at
             for _ in maps.reader(read.event, origin).chunks(read.event.body, origin):
                 pass
     reader.close()
@@ -236,7 +235,6 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
     assert caught.value.file == "binlog.000001" and 0 < caught.value.position < len(data)
     db[NAME].insert((50, "new", 0.0, None))
     db.sync()
-    from tidemark.replication.binlog.index import Position
 
     behind = transactions_in(db.parts.files, start=Position("binlog.000002", b.FIRST_POSITION))
     assert behind[-1].rows[0].after["id"] == 50

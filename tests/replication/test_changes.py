@@ -16,7 +16,7 @@ from tests.replication.history import History
 from tests.replication.site import DISK, WHOLE, account_site, open_site
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, open_memory
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector import changes as room
 
 OPERATIONS = {"WRITE_ROW": "write", "UPDATE_ROW": "update", "DELETE_ROW": "delete"}

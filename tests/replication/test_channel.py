@@ -16,7 +16,7 @@ from tidemark.engine.base.errors import (
     SchemaInvalid,
 )
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.applier.apply_protocol import StatusRow
+from tidemark.replication.applier.apply_status import StatusRow
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_log import RelayLog
@@ -401,6 +401,25 @@ def test_statements_are_executed_once_and_their_relay_files_go_when_a_row_says_s
     run(source, replica)
     assert replica.store.epochs == [1, 2] and len(replica.store.statements) == 12
     assert len(replica.channel.relay.runs()) == 1
+
+
+@pytest.mark.parametrize("applies_first", [False, True])
+def test_relay_files_of_filtered_statements_go_when_a_row_names_their_end(applies_first):
+    """Story: a filtered statement left no row in ndb_apply_status, and its relay file was purged all the same. After a
+    restart the row named a position before the relay log, and an applier without its receiver stopped with EpochGap.
+    """
+    source, replica = Source(), Replica(relay_file_bytes=1_000, replicate_ignore=("d.u%",))
+    source.write(1)
+    for number in range(12):
+        source.writer.statement(f"CREATE TABLE d.u{number} (id INT PRIMARY KEY)", "d")
+    run(source, replica)
+    assert replica.channel.progress.filtered == 12 and len(replica.channel.relay.runs()) == 1
+    replica.restart(replica.files)
+    if applies_first:
+        assert replica.channel.apply_all() <= 12
+    source.write(2)
+    run(source, replica)
+    assert replica.store.epochs == [1, 2] and replica.store.statements == []
 
 
 class Forgetting(Store):

@@ -14,7 +14,7 @@ from tests.replication.test_failover import Net, net, put  # noqa: F401  # net i
 from tests.replication.test_unique_clashes import pair_of  # noqa: F401  # a fixture
 from tests.replication.two_sites import COLUMNS, EPOCH_FUNCTIONS, HEAD, NAMES, Pair
 from tests.waiting import wait_until
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 
 SECRET = b"a secret of some length"
 CONFIRMED = "Ndb_replica_max_replicated_epoch"

@@ -8,9 +8,8 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.channel.rules import check_functions
 from tidemark.replication.settings.match import ReplicationRow
-from tidemark.replication.settings.setup import SiteSettings
+from tidemark.replication.settings.setup import SiteSettings, check_functions
 
 SITE = SiteSettings(server_id=1)
 TABLE = TableDefinition(2, 1, "shop.item", (Column("id", t.Int64), Column("stamp", t.UInt64)), ("id",))

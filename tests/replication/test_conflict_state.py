@@ -7,13 +7,20 @@ import random
 import pytest
 
 from tidemark.engine.base.errors import PeerError, Rejected
-from tidemark.replication.conflict.last_conflict import LastConflict
-from tidemark.replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, source_epoch, starting_epoch
-from tidemark.replication.conflict.passes import PASSES_MAX, Ending, Pass, Passes
-from tidemark.replication.conflict.roles import Role, change_role
-from tidemark.replication.conflict.verify import EpochVerifier, Verdict
+from tidemark.replication.conflict.epochs import (
+    PASSES_MAX,
+    Ending,
+    EpochVerifier,
+    LastConflict,
+    MaxReplicatedEpoch,
+    Pass,
+    Passes,
+    Verdict,
+    source_epoch,
+    starting_epoch,
+)
 from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
-from tidemark.replication.settings.conflict_function import FUNCTIONS
+from tidemark.replication.settings.conflict_function import FUNCTIONS, Role, change_role
 from tidemark.replication.settings.status import COUNTERS, VARIABLES, Counters, find, shown_name
 
 

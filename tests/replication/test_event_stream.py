@@ -10,7 +10,7 @@ from tests.replication.stage import rows_of, write_epoch, writer_on
 from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.stream import EventStream
 
 SEED = 7_300_411
@@ -99,7 +99,7 @@ def test_no_damaged_byte_passes_a_boundary():
 def test_damage_is_named_where_the_bytes_stand():
     data, written = history()
     start = written[0][1]
-    stream = EventStream("binlog.000001", start, 1, Origin("relay.000002", 500))
+    stream = EventStream("binlog.000001", start, 1, Position("relay.000002", 500))
     damaged = bytearray(data[start:])
     damaged[40] ^= 1
     with pytest.raises(BinlogDamaged, match=r"relay\.000002 at 500"):

@@ -15,11 +15,11 @@ from tidemark.engine.base.errors import BinlogDamaged
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.cursor import Cursor, packed_length
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.table_map import MapColumn, TableMap, table_map
 from tidemark.replication.binlog.types import MySqlType, incoming, outgoing
 
-ORIGIN = Origin("binlog/base.000001", 120)
+ORIGIN = Position("binlog/base.000001", 120)
 STAMP = {"timestamp_s": 1_700_000_000, "server_id": 7}
 seeds = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)

@@ -13,9 +13,13 @@ from tests.conformance.exceptions_row import Conflict, exceptions_row
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from tidemark.replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
-from tidemark.replication.settings.exceptions_table import Source, plan_exceptions
+from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION, ConflictBatch, exceptions_columns
+from tidemark.replication.settings.exceptions_table import (
+    Cause,
+    OperationType,
+    Source,
+    plan_exceptions,
+)
 
 OPS = t.Enum(*(each.name for each in OperationType))
 CAUSES = t.Enum(*(each.name for each in Cause))

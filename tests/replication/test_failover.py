@@ -11,7 +11,7 @@ from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows, site
 from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.channel.failover import HeartbeatWatch
+from tidemark.sites.failover import HeartbeatWatch
 
 AFTER_MS = 5_000
 WAIT_MS = 60_000

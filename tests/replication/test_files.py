@@ -31,15 +31,14 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import BinlogIndex, Position
-from tidemark.replication.binlog.purge import expired, oversized
+from tidemark.replication.binlog.images import BinlogOptions
+from tidemark.replication.binlog.index import BinlogIndex
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.binlog.scan import read_format, walk
 from tidemark.replication.binlog.table_map import table_map
 from tidemark.replication.binlog.writer import EVENT_ROWS_BYTES, BinlogWriter, WriterOptions
-from tidemark.replication.injector.images import BinlogOptions
 
 SEED = 5_310_877
 GOLDEN = "7313389840083919c706206f676bf447a0f86371ddbe28e1ef2627fe09cee7f3"
@@ -325,7 +324,7 @@ def test_status_table_of_another_shape_names_no_epoch():
 def test_rows_without_their_table_map_are_damage():
     rows = e.Rows(e.WRITE, 77, 1, None, b"\1", b"\xfe\1")
     with pytest.raises(BinlogDamaged):
-        StatementMaps().of(rows, Origin("x", 4))
+        StatementMaps().of(rows, Position("x", 4))
 
 
 def test_maps_of_a_statement_end_with_it():
@@ -335,7 +334,7 @@ def test_maps_of_a_statement_end_with_it():
     maps.step(e.Rows(e.WRITE, 5, 3, None, b"\7", b"", flags=b.ROWS_STATEMENT_END))
     maps.step(table_map(TABLE.definition, 6))
     with pytest.raises(BinlogDamaged):
-        maps.of(e.Rows(e.WRITE, 5, 3, None, b"\7", b""), Origin("x", 4))
+        maps.of(e.Rows(e.WRITE, 5, 3, None, b"\7", b""), Position("x", 4))
 
 
 def test_files_have_the_bytes_they_always_had():
@@ -380,24 +379,24 @@ def test_purge_by_age_keeps_what_is_needed_and_the_newest():
     files, clock, writer = purge_stage()
     index, names = writer.index, list(writer.index.names)
     now_s = clock.wall_us() // 1_000_000
-    assert expired(files, index, now_s - 1_000, keep=writer.end.file) == names[0]
-    assert expired(files, index, now_s + 1_000, keep=writer.end.file) == names[-1]
-    assert expired(files, index, now_s + 1_000, keep=names[1]) == names[1]
+    assert index.expired(now_s - 1_000, keep=writer.end.file) == names[0]
+    assert index.expired(now_s + 1_000, keep=writer.end.file) == names[-1]
+    assert index.expired(now_s + 1_000, keep=names[1]) == names[1]
     # The second file was ended when the third one was begun.
     file = files.open(f"binlog/{names[2]}")
     begun_s = read_format(files, file, names[2])[0].timestamp_s
-    assert expired(files, index, begun_s + 1, keep=names[-1]) == names[2]
-    assert expired(files, index, begun_s, keep=names[-1]) == names[1]
+    assert index.expired(begun_s + 1, keep=names[-1]) == names[2]
+    assert index.expired(begun_s, keep=names[-1]) == names[1]
 
 
 def test_purge_by_size_keeps_the_newest_files_that_fit():
     files, _, writer = purge_stage()
     index, names = writer.index, list(writer.index.names)
     sizes = [files.size(f"binlog/{name}") for name in names]
-    assert oversized(files, index, sum(sizes), keep=names[-1]) == names[0]
-    assert oversized(files, index, sum(sizes) - 1, keep=names[-1]) == names[1]
-    assert oversized(files, index, 0, keep=names[-1]) == names[-1]
-    assert oversized(files, index, 0, keep=names[1]) == names[1]
+    assert index.oversized(sum(sizes), keep=names[-1]) == names[0]
+    assert index.oversized(sum(sizes) - 1, keep=names[-1]) == names[1]
+    assert index.oversized(0, keep=names[-1]) == names[-1]
+    assert index.oversized(0, keep=names[1]) == names[1]
 
 
 # --- recovery ---------------------------------------------------------------------------------------

@@ -19,12 +19,21 @@ from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, unhandled
-from tidemark.replication.conflict.causes import REFUSED_CODE, Cause
-from tidemark.replication.conflict.functions import Check, Failure, Kind, Operation, decide
-from tidemark.replication.conflict.programs import program_of
-from tidemark.replication.conflict.roles import Role
-from tidemark.replication.settings.conflict_function import BY_NAME, FUNCTIONS
+from tidemark.replication.conflict.functions import (
+    APPLIED,
+    FAILURES,
+    Check,
+    Failure,
+    Kind,
+    Operation,
+    decide,
+    outcomes,
+    rows_with,
+    unhandled,
+)
+from tidemark.replication.conflict.programs import REFUSED_CODE, program_of
+from tidemark.replication.settings.conflict_function import BY_NAME, FUNCTIONS, Role
+from tidemark.replication.settings.exceptions_table import Cause
 
 VALUES = [0, 1, 5, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]
 EPOCHS = [0, 4 << 32, 5 << 32 | 3, 5 << 32 | 62, 5 << 32 | 63, 5 << 32 | 200, 5 << 32 | 0xFFFFFFFF, 6 << 32]

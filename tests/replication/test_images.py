@@ -12,8 +12,8 @@ from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule, runs
 from tidemark.replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
-from tidemark.replication.injector.images import BinlogOptions, RowBatch, effective_type, image_rule, runs
 
 DEFAULTS = BinlogOptions()
 WIDE = TablePlans(
@@ -93,9 +93,8 @@ def test_each_binlog_type_has_its_images(binlog_type, updates):
 )
 def test_type_0_is_what_the_server_s_options_say(updated_only, as_write, minimal, expected):
     options = BinlogOptions(updated_only, as_write, minimal)
-    assert effective_type(0, options) == expected
     assert image_rule(0, options) == image_rule(expected, DEFAULTS)
-    assert effective_type(7, options) == 7
+    assert image_rule(7, options) == image_rule(7, DEFAULTS)
 
 
 @pytest.mark.parametrize("binlog_type", [5, 10, -1])

@@ -18,7 +18,7 @@ from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
 from tidemark.replication.injector.found_epochs import epochs_between, last_epoch

@@ -11,8 +11,7 @@ from tests.store.support import open_memory
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Int64
 from tidemark.replication.channel.lag import EpochTrail, Stretch
-from tidemark.replication.channel.status_report import ReplicationStatus
-from tidemark.replication.settings.status import VARIABLES, find, shown_name
+from tidemark.replication.settings.status import VARIABLES, ReplicationStatus, find, shown_name
 
 STATIONS = ("received", "applied", "returned", "confirmed")
 

@@ -18,7 +18,7 @@ from tidemark.recovery import load
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.load.directory import Directory
-from tidemark.replication.injector.load_mark import LoadMark, load_mark
+from tidemark.replication.injector.mark import LoadMark, load_mark
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]
 NAME = "shop.item"

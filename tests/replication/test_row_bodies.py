@@ -25,7 +25,7 @@ from tidemark.engine.schema.types_text import VarChar
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import bodies_kernels as binlog_bodies
 from tidemark.replication.binlog import rows_kernels as binlog_rows
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import (
     NO_PLAN,
     BodyReader,
@@ -37,7 +37,7 @@ from tidemark.replication.binlog.row_plan import (
 )
 from tidemark.replication.binlog.types import MySqlType
 
-ORIGIN = Origin("binlog/base.000001", 4)
+ORIGIN = Position("binlog/base.000001", 4)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -336,7 +336,7 @@ def test_latin1_becomes_the_characters_of_windows_1252_and_controls():
     octets = bytes(range(256))
     body = b"\0" + b"\x00\x01" + octets + b"\0" + b"\x02\0" + b"\xe4\x80"
     reader = BodyReader([MySqlType(b.TYPE_VARCHAR, b"\x2c\x01", collation=8)], (), (0,), {0: VarChar(75)})
-    (rows,) = reader.chunks(body, Origin("f", 4))
+    (rows,) = reader.chunks(body, Position("f", 4))
     whole, short = rows.after[0].to_pylist()
     known = octets.decode("cp1252", "replace")
     assert whole == "".join(chr(place) if text == "\ufffd" else text for place, text in enumerate(known))

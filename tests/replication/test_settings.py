@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conformance.images import Images
 from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.conflict.roles import Role
 from tidemark.replication.settings.binlog_type import binlog_type
-from tidemark.replication.settings.conflict_function import FUNCTIONS, parse
-from tidemark.replication.settings.epoch_bits import (
+from tidemark.replication.settings.conflict_function import (
+    FUNCTIONS,
+    Role,
     bits_needed,
+    parse,
     read_epoch,
     saturated_from,
     sizing_warning,
 )
-from tidemark.replication.settings.match import ReplicationRow, find_row, quality_of, row_of
+from tidemark.replication.settings.match import ReplicationRow, find_row, matches, quality_of, row_of
 from tidemark.replication.settings.options import settings
-from tidemark.replication.settings.pattern import matches
 from tidemark.replication.settings.setup import (
     SiteSettings,
     check_channels,
@@ -139,9 +140,10 @@ COLUMNS, KEY = ("a", "b", "c", "d"), ("c", "a")
 def test_images_of_each_binlog_type(number: int, event: str, before: object, after: object, deleted: object) -> None:
     how, remark = binlog_type(number)
     assert remark is None
-    assert how.update(COLUMNS, KEY, ["b"]) == (event, before, after)
-    assert how.delete(COLUMNS, KEY) == ("DELETE_ROW", deleted, None)
-    assert how.insert(COLUMNS, KEY) == ("WRITE_ROW", None, COLUMNS)
+    images = Images(how)
+    assert images.update(COLUMNS, KEY, ["b"]) == (event, before, after)
+    assert images.delete(COLUMNS, KEY) == ("DELETE_ROW", deleted, None)
+    assert images.insert(COLUMNS, KEY) == ("WRITE_ROW", None, COLUMNS)
 
 
 def test_binlog_type_without_number_follows_the_options() -> None:

@@ -10,7 +10,7 @@ from tests.replication.channel_rig import Source, pieces
 from tidemark.engine.base.errors import EpochGap, PeerError, PositionLost
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.binlog.index import Position as Place
+from tidemark.replication.binlog.position import Position as Place
 from tidemark.replication.channel.receiver import is_passing
 from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
 from tidemark.replication.wire.messages import FIRST_POSITION, Position, Start

@@ -17,9 +17,10 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.emit import emit
-from tidemark.replication.sql.literals import Literal, value_of
 from tidemark.replication.sql.parse import parse
+from tidemark.replication.sql.tokens import Literal
 
 VALUES: list[tuple[ColumnType, Any]] = [
     (tm.Int8, -128),
@@ -193,6 +194,39 @@ def test_create_table_as_a_server_shows_it_is_read() -> None:
 )
 def test_statements_of_servers_are_read(sql: str, expected: list[s.Statement]) -> None:
     assert parse(sql, "main") == expected
+
+
+@pytest.mark.parametrize(
+    "sql, expected",
+    [
+        (
+            "create table t (`PRIMARY` int, `KEY` int default null, primary key (`PRIMARY`)) comment='PARTITION'",
+            [Column("PRIMARY", tm.Int32), Column("KEY", tm.Int32, True, None)],
+        ),
+        (
+            "create table t (a int primary key, b varchar(9) default '(' comment '(', c varchar(9) default 'NOW')",
+            [
+                Column("a", tm.Int32),
+                Column("b", tm.VarChar(9), True, "("),
+                Column("c", tm.VarChar(9), True, "NOW"),
+            ],
+        ),
+        (
+            "create table t (a int primary key, `AS` varchar(9) default 'null' comment ',') comment 'SELECT'",
+            [Column("a", tm.Int32), Column("AS", tm.VarChar(9), True, "null")],
+        ),
+        ("alter table t add `CHECK` int", Column("CHECK", tm.Int32, True)),
+        ("alter table t rename `KEY`", "main.KEY"),
+        ("alter table t add key `USING` (`(`)", IndexDefinition("USING", ("(",))),
+    ],
+)
+def test_quoted_names_and_strings_are_never_keywords(sql: str, expected: Any) -> None:
+    """Story: a column `PRIMARY` was read as a key, and a comment 'SELECT' as a query: the statement was Unsupported and
+    stopped the channel.
+    """
+    made = one(sql)
+    found = getattr(made, "column", None) or getattr(made, "to", None) or getattr(made, "index", None)
+    assert (list(made.definition.columns) if found is None else found) == expected
 
 
 @pytest.mark.parametrize(

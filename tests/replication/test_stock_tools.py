@@ -17,14 +17,13 @@ from tidemark.engine.schema import types as t
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.images import BinlogOptions
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.binlog.row_plan import BodyReader, TablePlans
 from tidemark.replication.binlog.scan import read_format
 from tidemark.replication.binlog.table_map import table_map
-from tidemark.replication.binlog.types import outgoing
-from tidemark.replication.injector.images import BinlogOptions
+from tidemark.replication.sql.column_types import to_sql
 
 STATUS_SQL = (
     "CREATE TABLE IF NOT EXISTS mysql.ndb_apply_status (server_id INT UNSIGNED PRIMARY KEY,"
@@ -39,7 +38,7 @@ def plans_of(name):
 
 def create_sql(definition):
     columns = ", ".join(
-        f"`{column.name}` {outgoing(column.type).sql} {'NULL' if column.nullable else 'NOT NULL'}"
+        f"`{column.name}` {to_sql(column.type)} {'NULL' if column.nullable else 'NOT NULL'}"
         for column in definition.columns
     )
     return f"CREATE TABLE {definition.name} ({columns}, PRIMARY KEY ({', '.join(definition.primary_key)}));\n"
@@ -242,7 +241,7 @@ def rows_events(files, name, table):
     end = files.size(file)
     while position < end:
         header = header_at(files, file, name, position, end)
-        origin = Origin(name, position)
+        origin = Position(name, position)
         event = e.parse(
             files.pread(file, position, header.event_bytes), origin, described.checksum == b.CHECKSUM_CRC32
         )[1]
@@ -316,7 +315,7 @@ def test_server_s_own_file_is_read_with_types_the_store_has_no_twin_of(server):
     ((event, found, _),) = server_rows(server, "d.foreign_types")
     types = [column.type for column in found.columns]
     reader = BodyReader(types, (), range(len(types)), wanted=frozenset(range(len(types) - 1)))
-    (chunk,) = reader.chunks(event.body, Origin("master.1", 0))
+    (chunk,) = reader.chunks(event.body, Position("master.1", 0))
     values = {found.columns[place].name: array.to_pylist() for place, array in chunk.after.items()}
     point = values.pop("g")
     assert point[0][4:5] == b"\1" and point[0][-16:] == struct.pack("<dd", 1, 2)

@@ -14,10 +14,9 @@ from tidemark.engine.base.errors import PageDamaged
 from tidemark.engine.memory.arena_layout import VAR_WORDS_MASK
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.images import RowBatch, image_rule
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader, RowImages, TablePlans
-from tidemark.replication.injector.images import RowBatch, image_rule
 
 LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "transaction_memory": "4 MiB"}
 
@@ -62,7 +61,7 @@ def test_scanned_rows_go_through_the_binlog_into_another_store(storage):
     kinds = dict(enumerate([column.type for column in copy.definition.columns]))
     for read in BinlogReader(files).events(end):
         maps.step(read.event)
-        origin = Origin(*read.at)
+        origin = read.at
         if isinstance(read.event, e.Rows) and maps.of(read.event, origin).name == "d.every":
             types = [column.type for column in maps.of(read.event, origin).columns]
             reader = BodyReader(types, *present(read.event), targets=kinds)

@@ -21,7 +21,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.types_text import VarChar
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validated
 from tidemark.replication.settings.system_tables import (
     MADE_WITH_STORE,
@@ -180,6 +180,14 @@ def test_text_of_a_command_line_becomes_the_value(name: str, text: str, value: o
 def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
     with pytest.raises(SchemaInvalid):
         parse_text(name, text)
+
+
+def test_start_of_a_channel_is_no_option_of_the_table() -> None:
+    """Story: `tidemark replicate -o skip_start=on` took the name from the table of options and ended with TypeError,
+    because the command itself says whether the channel is started.
+    """
+    with pytest.raises(SchemaInvalid, match="there is no option 'skip_start'"):
+        parse_text("skip_start", "on")
 
 
 def test_options_that_exclude_each_other_are_refused_together() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tidemark as tm
 from tests.replication.test_channel_stores import site
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 
 EPOCH_FUNCTIONS = ("NDB$EPOCH(31)", "NDB$EPOCH_TRANS(31)", "NDB$EPOCH2(31)", "NDB$EPOCH2_TRANS(31)")
 COLUMNS = [

@@ -29,7 +29,8 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import RangePartition, value_from_json
 from tidemark.engine.schema.partition_pruning import partitions_for
 from tidemark.replication.calls.values import pack, unpack
-from tidemark.replication.sql.literals import Literal, value_of
+from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.tokens import Literal
 
 CPU_SECONDS = 60
 HUGE, TINY, NOTHING = Decimal("1e999999999"), Decimal("1e-999999999"), Decimal("0e-999999999")

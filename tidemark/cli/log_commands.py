@@ -16,7 +16,7 @@ from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
 
 INDENT = {
     "group": 0,
@@ -139,7 +139,7 @@ def _events(
 def _position(start: str | None, file: str | None) -> Position | None:
     """Where to begin: FILE:POSITION, the beginning of a file, or a position in the file that is named separately."""
     from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
-    from tidemark.replication.binlog.index import Position
+    from tidemark.replication.binlog.position import Position
 
     if start is None:
         return None if file is None else Position(file, FIRST_POSITION)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import tidemark as tm
-from tidemark.replication.channel.failover import FAILOVER_MS_MAX
 from tidemark.replication.settings.options import SERVER_ID_MAX
+from tidemark.sites.failover import FAILOVER_MS_MAX
 
 if TYPE_CHECKING:
     from tidemark.replication.node_group.configuration import GroupConfiguration

@@ -25,7 +25,7 @@ from tidemark.sites.failover import check_failover_options
 if TYPE_CHECKING:
     from tidemark.database import Database
     from tidemark.engine.base.clock import Clock
-    from tidemark.replication.conflict.roles import Role
+    from tidemark.replication.settings.conflict_function import Role
     from tidemark.replication.wire.wire import TlsContext
 
 _log = logging.getLogger("tidemark.replication")

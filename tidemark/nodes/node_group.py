@@ -35,13 +35,13 @@ from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
 from tidemark.remote.executor import Executor
 from tidemark.replication.calls.conversation import Abandoned, CallServer
 from tidemark.replication.injector.mark import FOLDER as BINLOG_FOLDER
-from tidemark.replication.injector.table_rules import TableRules, capture, replication_rows
+from tidemark.replication.injector.table_rules import TableRules, capture
 from tidemark.replication.node_group.carrier import Secrets
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.node import GroupNode
 from tidemark.replication.node_group.party import OptionValue
 from tidemark.replication.settings.options import OF_SITE, OpenKeywords, divided
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table, replication_rows
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
 from tidemark.replication.wire.wire import check_secret_at, parse_address
 from tidemark.sites.serving import serve
@@ -89,8 +89,8 @@ class DrivenStore:
         self.applier.lead(lambda incarnation: keeper.write(incarnation=incarnation))
         if self.db.parts.values["server_id"]:
             try:
-                make(store, NDB_APPLY_STATUS)
-                make(store, NDB_SCHEMA)
+                made_table(store, NDB_APPLY_STATUS)
+                made_table(store, NDB_SCHEMA)
             except Retryable as error:  # the first use of such a table creates it anyway
                 _log.warning("tables of replication could not be made yet: %s", error.message)
 

@@ -23,7 +23,7 @@ from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
 from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
 from tidemark.replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.options import validated
 from tidemark.replication.wire.copying import pack_request
 from tidemark.replication.wire.handshake import Site

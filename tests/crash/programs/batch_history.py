@@ -43,9 +43,6 @@ class Turns:
         self.may_go_on = threading.Event()
         self.has_closed = threading.Event()
 
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """No other node wants the files."""
-
     def send(self, group: Group) -> None:
         """No other node wants the group."""
 

@@ -27,9 +27,9 @@ from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import BinlogIndex, Position
+from tidemark.replication.binlog.index import BinlogIndex
 from tidemark.replication.binlog.listing import BinlogListing
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.binlog.stream import EventStream
@@ -42,7 +42,7 @@ from tidemark.replication.wire.messages import Events
 from tidemark.replication.wire.messages import Position as SourcePosition
 
 FILE = "binlog.000001"
-ORIGIN = Origin(FILE, b.FIRST_POSITION)
+ORIGIN = Position(FILE, b.FIRST_POSITION)
 # For files whose event types are not known: the number of bytes after an event's header that hold its numbers.
 _FIXED_BYTES = 14
 # What servers send besides what the store writes; code and metadata.

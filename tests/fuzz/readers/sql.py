@@ -11,12 +11,12 @@ from tidemark.engine.base.errors import Rejected, SchemaInvalid, Unsupported
 from tidemark.engine.base.options import Options
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.binlog.errors import Origin
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import address as mysql
 from tidemark.replication.ingest.schema import steps_of, table_of_text
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.settings.conflict_function import parse as parse_function
-from tidemark.replication.settings.pattern import matches
+from tidemark.replication.settings.match import matches
 from tidemark.replication.sql.emit import emit
 from tidemark.replication.sql.parse import parse
 from tidemark.replication.sql.statements import CreateTable
@@ -161,7 +161,7 @@ def _read_statement(data: bytes) -> object:
 
 def _read_ingested(data: bytes) -> object:
     text = data.decode("utf-8", "surrogateescape")
-    steps = steps_of(text, "d", _WANTED, Origin("master.000001", 4))
+    steps = steps_of(text, "d", _WANTED, Position("master.000001", 4))
     return (
         steps if not text.startswith("CREATE TABLE") else (steps, None if "LIKE" in text else table_of_text(text, "d"))
     )

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from tests.kills.sites.modes import KEY_COLUMNS
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.errors import Origin
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
@@ -69,7 +68,7 @@ def read_binlog(files: Files, server_id: int, start: Position | None, end: Posit
 def _take(found: Read, maps: StatementMaps, read: ReadEvent, server_id: int, is_begun: bool) -> bool:
     event, author = read.event, read.header.server_id
     assert isinstance(event, e.Rows)
-    name = maps.of(event, Origin(*read.at)).name
+    name = maps.of(event, read.at).name
     for before, after in _images(maps, read):
         if name == NDB_APPLY_STATUS and after is not None:
             if not is_begun:
@@ -90,7 +89,7 @@ def _images(maps: StatementMaps, read: ReadEvent) -> Iterator[tuple[Any, Any]]:
     """Yield (before, after) of each row, None where there is no such image."""
     event = read.event
     assert isinstance(event, e.Rows)
-    origin = Origin(*read.at)
+    origin = read.at
     for chunk in maps.reader(event, origin).chunks(event.body, origin):
         sides: list[list[Any]] = []
         for present, image in ((event.before, chunk.before), (event.after, chunk.after)):

@@ -18,7 +18,7 @@ from tests.kills.sites.audit import Read, compare, read_binlog
 from tests.kills.sites.modes import ACCOUNT, JOURNAL, SCRATCH, Mode
 from tests.kills.sites.writers import ACCOUNTS, START_BALANCE
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 
 Paid = tuple[int, int, int]  # site, writer, sequence
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemark.replication.conflict.roles import Role
+from tidemark.replication.settings.conflict_function import Role
 
 NOBODY, OWNER, ANYBODY = "nobody", "owner", "anybody"
 

@@ -23,7 +23,7 @@ from tests.simulation.sites.tables import (
 )
 from tests.simulation.sites.work import NUMBER_BITS
 from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
-from tidemark.replication.binlog.index import Position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.found_epochs import FoundEpoch, epochs_between
 from tidemark.replication.settings.conflict_function import FUNCTIONS
 from tidemark.replication.settings.status import ROW_REJECTS

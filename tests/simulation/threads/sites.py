@@ -78,13 +78,10 @@ class Member(Site):
         self._thread.start()
 
     # --- the partner of the primary's log -----------------------------------------------------------
-    def offer(self, txid: int, names: tuple[str, ...]) -> None:
-        """Take files of a large transaction."""
-        for name in names:
-            _copy_file(self.primary.parts.files, self.db.parts.files, name)
-
     def send(self, group: Group) -> None:
-        """Queue a group."""
+        """Queue a group, and take the files of a large transaction."""
+        for name in group.files:
+            _copy_file(self.primary.parts.files, self.db.parts.files, name)
         with self._changed:
             if group.sequence > self._sent:
                 self._sent = group.sequence

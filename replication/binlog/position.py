@@ -1,4 +1,4 @@
-"""The file and position of a binlog event, and the error for a damaged one."""
+"""A place in a file of a binlog, and the error for damage there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 from tidemark.engine.base.errors import BinlogDamaged
 
 
-class Origin(NamedTuple):
-    """The file and position that an event was read from."""
+class Position(NamedTuple):
+    """A place between two events, or where an event was read: the file, as the index names it, and the byte offset."""
 
     file: str
     position: int
 
     @property
     def shown(self) -> str:
-        """The origin as text, for messages."""
+        """The position as text, for messages."""
         return f"{self.file} at {self.position}"
 
     def damaged(self, what: str) -> BinlogDamaged:

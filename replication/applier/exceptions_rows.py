@@ -13,8 +13,13 @@ import numpy as np
 
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.types import Enum as EnumType
-from tidemark.replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
-from tidemark.replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
+from tidemark.replication.settings.exceptions_table import (
+    Cause,
+    ExceptionsPlan,
+    OperationType,
+    PlannedColumn,
+    Source,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     Values: TypeAlias = NDArray[Any] | pa.Array
     Images: TypeAlias = Mapping[int, Values]
 
+INVALID_TRANSACTION = 0xFFFF_FFFF_FFFF_FFFF
 _NONE = np.array(None, dtype=object)
 
 

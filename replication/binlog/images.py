@@ -1,6 +1,6 @@
 """Which columns each `binlog_type` puts into which image, and how rows of a batch share events.
 
-`image_rule` is the table of docs/replication.md, *Settings of a table*, as a pure function. `runs` divides a batch into
+`rule_of` is the table of docs/replication.md, *Settings of a table*, as a pure function. `runs` divides a batch into
 runs of neighbouring rows that one event may hold: same columns present, origin, transaction id and conflict flags. Rows
 keep their order, and so do the changes of one row.
 """
@@ -27,6 +27,7 @@ from tidemark.replication.binlog.row_plan import (
     damaged_image,
     positions_of,
 )
+from tidemark.replication.settings.binlog_type import BinlogType, binlog_type
 
 # Rows whose changed columns one kernel call computes.
 _SLICE_ROWS = 4_096
@@ -79,36 +80,24 @@ class ImageRule:
         )
 
 
-_BY_TYPE = {
-    1: ImageRule(False, WRITE, None, Present.FULL, Present.KEY),
-    2: ImageRule(True, WRITE, None, Present.KEY_AND_CHANGED, Present.KEY),
-    3: ImageRule(True, WRITE, None, Present.FULL, Present.FULL),
-    6: ImageRule(True, UPDATE, Present.KEY_AND_CHANGED, Present.KEY_AND_CHANGED, Present.KEY),
-    7: ImageRule(True, UPDATE, Present.FULL, Present.FULL, Present.FULL),
-    8: ImageRule(True, UPDATE, Present.KEY, Present.CHANGED, Present.KEY),
-    9: ImageRule(True, UPDATE, Present.KEY, Present.FULL, Present.KEY),
-}
-# In NDB, 4 was meant to differ from 6 and never did.
-_BY_TYPE[4] = _BY_TYPE[6]
+def rule_of(how: BinlogType) -> ImageRule:
+    """Return the images of a type."""
+    wide = Present.FULL if how.is_full else Present.KEY_AND_CHANGED
+    is_whole = how.is_full and not (how.is_minimal and how.is_update)
+    delete = Present.FULL if is_whole else Present.KEY
+    if not how.is_update:
+        return ImageRule(how.is_logged, WRITE, None, wide, delete)
+    if not how.is_minimal:
+        return ImageRule(how.is_logged, UPDATE, wide, wide, delete)
+    return ImageRule(how.is_logged, UPDATE, Present.KEY, Present.FULL if how.is_full else Present.CHANGED, delete)
 
 
-def effective_type(binlog_type: int, options: BinlogOptions) -> int:
-    """Return the effective `binlog_type`: for 0, the options decide."""
-    if binlog_type:
-        return binlog_type
-    if options.update_as_write:
-        return 2 if options.updated_only else 3
-    if options.update_minimal:
-        return 8 if options.updated_only else 9
-    return 6 if options.updated_only else 7
-
-
-def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
+def image_rule(number: int, options: BinlogOptions) -> ImageRule:
     """Return the images of a `binlog_type` (NULL is 0). Raises: SchemaInvalid if there is no such type."""
-    rule = _BY_TYPE.get(effective_type(binlog_type, options))
-    if rule is None:
-        raise SchemaInvalid(f"binlog_type must be 0 to 4 or 6 to 9, got {binlog_type}", binlog_type=binlog_type)
-    return rule
+    how, unknown = binlog_type(number, options.updated_only, options.update_as_write, options.update_minimal)
+    if unknown is not None:
+        raise SchemaInvalid(f"binlog_type must be 0 to 4 or 6 to 9, got {number}", binlog_type=number)
+    return rule_of(how)
 
 
 def read_rule(rule: ImageRule) -> ImageRule:
