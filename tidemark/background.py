@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidemark.engine.base.errors import (
     InvariantBroken,
@@ -40,6 +40,12 @@ RETRY_PAUSE_SECONDS = 5.0
 NEARLY_FULL_SHARE = 0.5  # of the log, added to `checkpoint_log_share`: after two local checkpoints less is in use
 
 
+class Closing(Protocol):
+    """What `Clockwork` knows of a Database."""
+
+    def close(self) -> None: ...
+
+
 class Clockwork:
     """The periodic work of a store: epochs, GCIs, sysfile, local checkpoints. A store without threads calls the methods
     itself.
@@ -61,6 +67,7 @@ class Clockwork:
         self._lcp_wanted = threading.Event()
         self._is_lcp_abandoned = False
         self._threads: list[threading.Thread] = []
+        self.dropped: Closing | None = None  # a Database that was dropped without close(): the epochs' thread closes it
         self._last_lcp = self._store.clock.monotonic()
 
     # --- one step each ---------------------------------------------------------------------------
@@ -161,7 +168,8 @@ class Clockwork:
         self._store.disk.has_writer = False
         self._store.disk.writer_wanted.set()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
         self._threads.clear()
 
     def guarded(self, work: Callable[[], None]) -> None:
@@ -181,6 +189,10 @@ class Clockwork:
         clock = self._store.clock
         next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
         while not self.stopping.wait(options.epoch_interval_ms / 1_000):
+            if self.dropped is not None:
+                self.dropped.close()
+                self.dropped = None
+                return
             self._store.end_abandoned()
             if clock.monotonic() >= next_gci:
                 self.advance_gci()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
@@ -75,6 +76,9 @@ class Parts(NamedTuple):
 class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
 
+    One that is dropped without `close` is closed by its threads after it is collected, with a ResourceWarning; with
+    `background=False` only its lock is released. Tables, scans and transactions in use keep it open.
+
     Every call but `close` and `status` raises StoreFailed after the store was closed or has failed; in a forked child
     that is ForkedHandle. A call that changes the schema also raises RedoOverloaded or BinlogOverloaded if the log has
     no room, NotPrimary at a node that does not execute transactions, and OutcomeUnknown if the process runs out of
@@ -109,6 +113,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self._options = options
         self._directory = directory
         self._is_closed = False
+        self._drop: weakref.finalize[..., Database] | None = None
         self._endpoint: Endpoint | None = None
         self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
         self._catalog_turn = threading.Lock()
@@ -165,17 +170,21 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         if self._options.background:
             # A new checkpoint spares the next restart this replay, and replaces a damaged one.
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
+            # Without threads the files release the lock when nothing uses the store any more. Not `__del__`, in which
+            # Ctrl-C would be lost.
+            self._drop = weakref.finalize(self, _have_closed, self._clockwork, vars(self))
+            self._drop.atexit = False
             if isinstance(files, PosixFiles):
                 self._control = serve(
                     files,
                     {
-                        "status": self._full_status,
-                        "checkpoint": self.checkpoint,
-                        "check": self.check,
-                        "check_binlog": self.check_binlog,
-                        "report": self.space_report,
-                        "backup": self.backup,
-                        "archive": self.archive,
+                        "status": call_owner(self._full_status),
+                        "checkpoint": call_owner(self.checkpoint),
+                        "check": call_owner(self.check),
+                        "check_binlog": call_owner(self.check_binlog),
+                        "report": call_owner(self.space_report),
+                        "backup": call_owner(self.backup),
+                        "archive": call_owner(self.archive),
                     },
                     self._store.clock,
                 )
@@ -197,6 +206,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._drop is not None:
+            self._drop.detach()
         store = self._store
         try:
             for reader in list(self._readers):
@@ -308,8 +319,11 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
             from tidemark.read_tracking import TrackingTransaction
 
-            return self._store.begin(kind=TrackingTransaction)
-        return self._store.begin(kind=Transaction)
+            txn: Transaction = self._store.begin(kind=TrackingTransaction)
+        else:
+            txn = self._store.begin(kind=Transaction)
+        txn.owner = self
+        return txn
 
     def snapshot(self) -> Snapshot:
         """Close the open epoch and show all tables as at its end, while writers continue; use it with `with`.
@@ -686,6 +700,21 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     def _full_status(self) -> dict[str, Any]:
         """The answer of the control socket: `status`, and how the store was opened."""
         return {**self.status(), "restart": self.restart_report}
+
+
+def _have_closed(clockwork: Clockwork, parts: dict[str, Any]) -> None:
+    """Have a thread of a store close it, whose Database was dropped and had these attributes. The collector may run
+    below a latch that closing takes.
+    """
+    if clockwork.dropped is None and parts["_failure"].first is None:
+        left = object.__new__(Database)
+        left.__dict__ = parts
+        clockwork.dropped = left
+        warnings.warn(
+            f"the store in {parts['_directory']} was dropped without close() and is closed; use `with`",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
 
 def open_database(

@@ -289,9 +289,11 @@ class TableHandle(WritableTable):
         ['bag', 'cup', 'pen']
     """
 
-    __slots__ = ("_begin", "_failure", "_watch", "table")
+    __slots__ = ("_begin", "_failure", "_owner", "_watch", "table")
 
-    def __init__(self, store: Store, table: Table) -> None:
+    def __init__(self, store: Store, table: Table, owner: object = None) -> None:
+        """owner: the Database, which stays open while the handle is used."""
+        self._owner = owner
         self._failure = store.failure
         self.table = table
         self._begin: Callable[[], Transaction] = store.begin
@@ -565,7 +567,9 @@ class TableHandle(WritableTable):
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
         given = (columns, limit, None, partitions, where, by, progress)
-        return Scan(self.table.newest, None, *given, failure=self._failure, watch=self._watch)
+        scan = Scan(self.table.newest, None, *given, failure=self._failure, watch=self._watch)
+        scan.owner = self._owner
+        return scan
 
     def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes, each with `name`, `columns`, `unique`, `entries`.

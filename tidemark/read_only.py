@@ -80,7 +80,7 @@ class ReadTransaction(Transaction):
     insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
     upsert = upsert_many = _refuse
 
-    def _check_lock(self, lock: Lock) -> NoReturn:
+    def _check_lock(self, lock: Lock, skip_locked: bool = False) -> NoReturn:
         self.check()
         raise _read_only("no row was locked")
 
@@ -109,6 +109,7 @@ class ReadOnlyTable(TableHandle):
         # A handle must not refer to a view, or it would keep that view in memory.
         self._db = db
         self._failure = db._failure
+        self._owner = None
         self._name = table.name
         self._table_id = table.table_id
         self._begin: Callable[[], NoReturn] = db._refuse

@@ -130,6 +130,7 @@ class Scan:
         self._on_rows = progress
         self._failure = failure
         self._watch = watch if txn is None else txn.store.watch
+        self.owner: object = None  # the Database, which stays open while the scan is read
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""

@@ -143,7 +143,7 @@ class SchemaCalls(StoreReads):
         table = self._made(definition)
         if definition.name.endswith(EXCEPTIONS_SUFFIX):
             self._tell_of_exceptions(definition)
-        return TableHandle(self._store, table)
+        return TableHandle(self._store, table, self)
 
     def _made(self, definition: TableDefinition) -> Table:
         table = self._store.create_table(definition)
@@ -383,7 +383,7 @@ class SchemaCalls(StoreReads):
 
     def __getitem__(self, name: str) -> TableHandle:
         self.check_usable()
-        return TableHandle(self._store, self._store.table(name))
+        return TableHandle(self._store, self._store.table(name), self)
 
     def create_tablespace(
         self,

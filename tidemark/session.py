@@ -47,9 +47,9 @@ class Transaction(EngineTransaction):
 
     Every call raises TransactionEnded, WrongThread in a thread that did not begin it, StoreFailed, and NoSuchTable for
     the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
-    or locks rows also raises Rejected if another transaction of this thread holds a lock, and LockTimeout, Deadlock,
-    RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted,
-    MemoryExhausted and StorageFull, which are Retryable, and TransactionTooLarge.
+    or locks rows also raises Rejected if another transaction of this thread holds the lock, TransactionTooLarge, and
+    LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull,
+    which are Retryable.
 
     Examples:
         >>> with db.transaction() as txn:
@@ -60,11 +60,16 @@ class Transaction(EngineTransaction):
         8
     """
 
-    __slots__ = ()
+    __slots__ = ("owner",)
     __reduce_ex__ = refuse_pickling
+
+    owner: object  # the Database, which stays open while the transaction is
 
     def _table(self, name: str) -> Table:
         return self.store.table(name)
+
+    def _check_lock(self, lock: Lock, skip_locked: bool = False) -> None:
+        check_lock(lock, skip_locked)
 
     def _scan_class(self, lock: Lock) -> type[Scan]:
         """The scan that `scan` creates; transactions that track their reads have a subclass."""
@@ -134,7 +139,7 @@ class Transaction(EngineTransaction):
             True
         """
         if lock is not None or skip_locked:
-            check_lock(lock, skip_locked)
+            self._check_lock(lock, skip_locked)
         if index is not None:
             return unique_calls.get(self, self._table(table), key, index, lock, skip_locked)
         return row_operations.get(self, self._table(table), key, lock, skip_locked)
@@ -351,7 +356,7 @@ class Transaction(EngineTransaction):
             [{'stock': 5}, {'stock': 10}]
         """
         if lock is not None:
-            check_lock(lock)
+            self._check_lock(lock)
         self.check(locks=lock is not None)
         if index is not None:
             return unique_calls.get_many(self, self._table(table), keys, columns, index, lock)
@@ -399,7 +404,7 @@ class Transaction(EngineTransaction):
             13
         """
         if lock is not None or skip_locked:
-            check_lock(lock, skip_locked)
+            self._check_lock(lock, skip_locked)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)

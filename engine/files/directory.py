@@ -29,6 +29,8 @@ import shutil
 import stat
 import tempfile
 import threading
+import warnings
+import weakref
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
@@ -164,6 +166,21 @@ class PosixFiles(CheckedFiles):
         super().__init__(raw, failure)
         self.directory = place
         self._posix = raw
+        self._drop: weakref.finalize[..., PosixFiles] | None = None
+
+    def lock(self) -> None:
+        """See `Files.lock`. If the object is dropped with the lock, the lock is free afterwards."""
+        super().lock()
+        if self._drop is None:
+            self._drop = weakref.finalize(self, _give_back, self._posix, self._open)
+            self._drop.atexit = False
+
+    def unlock(self) -> None:
+        """See `Files.unlock`."""
+        super().unlock()
+        if self._drop is not None:
+            self._drop.detach()
+            self._drop = None
 
     @property
     def owner(self) -> int:
@@ -196,6 +213,16 @@ class PosixFiles(CheckedFiles):
         if it is in another pid namespace, None if no process has it or the system does not report it.
         """
         return self._posix.holder()
+
+
+def _give_back(raw: _PosixRaw, opened: set[File]) -> None:
+    """Close the files of a store that was dropped without close(), the lock last. It takes no mutex: the collector may
+    run below any.
+    """
+    while opened:
+        with contextlib.suppress(OSError):
+            raw.close(opened.pop())
+    raw.drop()
 
 
 def is_own_user(number: int) -> bool:
@@ -480,6 +507,19 @@ class _PosixRaw:
             self._hold = None  # only now: after a MemoryError in the line above `unlock` is called again
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # as in `Pin.release`
             os.close(descriptor)
+
+    def drop(self) -> None:
+        """Release the lock without the mutex, and with a warning."""
+        with contextlib.suppress(OSError):
+            self.close_directories()
+        hold, self._hold = self._hold, None
+        if hold is None or hold.descriptor is None:  # in a forked child
+            return
+        for identity in [key for key, value in list(_held.items()) if value is hold]:
+            _held.pop(identity, None)
+        descriptor, hold.descriptor = hold.descriptor, None
+        os.close(descriptor)
+        warnings.warn(f"the store in {self._place} was dropped without close()", ResourceWarning, stacklevel=2)
 
     def check_place(self) -> None:
         if not os.path.samestat(os.fstat(self._directories[""]), os.stat(self._place)):

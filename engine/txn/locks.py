@@ -20,7 +20,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Deadlock, LockTimeout, Rejected
@@ -30,12 +30,15 @@ from tidemark.engine.txn.operations_kernels import exchange_lock, mark_waited, u
 if TYPE_CHECKING:
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.memory.arena import Arena, Words
-    from tidemark.engine.txn.adopted_records import AdoptedRecords
-    from tidemark.engine.txn.spool import Spool
-    from tidemark.engine.txn.transaction import Transaction
 
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1
+
+
+class Owner(Protocol):
+    """A transaction as its place sees it."""
+
+    def rollback(self) -> None: ...
 
 
 class Place:
@@ -68,9 +71,9 @@ class Place:
         self.txid = 0
         self.thread = 0
         self.locked_at: float | None = None  # when its first call that locks rows began
-        self.owner: weakref.ref[Transaction] | None = None
+        self.owner: weakref.ref[Owner] | None = None
         self.grown: Words | None = None  # the larger buffer in use in place of `buf`
-        self.spool: Spool | AdoptedRecords | None = None
+        self.spool: Any = None  # that of the transaction
 
 
 class LockedRow(NamedTuple):
@@ -161,7 +164,7 @@ class LockTable:
         with self._guard:
             self._wake(txn)
 
-    def dropped(self, owner: weakref.ref[Transaction]) -> None:
+    def dropped(self, owner: weakref.ref[Owner]) -> None:
         """Have another call roll back a transaction that was dropped without an end. The collector may run below a
         latch that the rollback takes.
         """

@@ -1,9 +1,14 @@
-"""A transaction that is dropped without an end is rolled back, by a call that may take latches."""
+"""A transaction that is dropped without an end is rolled back, and a store without close() is closed: by another thread
+or call, which may take latches.
+"""
 
 from __future__ import annotations
 
 import gc
 import threading
+import warnings
+import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +17,18 @@ import tidemark as tm
 from tests.elsewhere import elsewhere
 from tests.store.support import open_memory
 from tests.store.trouble import promises
+from tests.waiting import wait_until
 
 NAME = "test.item"
 DROPPED = "was dropped without commit"
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_of_other_tests() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 def store(**options: Any) -> tm.Database:
@@ -164,3 +177,77 @@ def test_outcome_of_a_dropped_transaction_is_unknown_until_it_is_rolled_back() -
     db.sync()
     assert db.outcome(txid) == "aborted"
     db.close()
+
+
+# --- stores ---------------------------------------------------------------------------------------
+def on_disk(path: Path, is_new: bool = True, **options: Any) -> tm.Database:
+    db = tm.open(path / "store", data_memory="16 MiB", redo_log="8 MiB", **options)
+    if is_new:
+        db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("v", tm.Int64)], "id")
+        db[NAME].insert_many([(number, 0) for number in range(10)])
+    return db
+
+
+def is_free(path: Path) -> bool:
+    """Whether the store can be opened; its rows are there."""
+    try:
+        with on_disk(path, is_new=False) as db:
+            assert len(db[NAME]) == 10
+            return True
+    except tm.Locked:
+        return False
+
+
+def test_store_with_threads_that_is_dropped_is_closed_by_them(tmp_path: Path) -> None:
+    """Story: threads and control socket held the store. One that was dropped without close() kept its lock and its
+    memory until the process ended.
+    """
+    before = threading.enumerate()
+    db = on_disk(tmp_path)
+    txn = db.transaction()
+    txn.delete(NAME, 3)
+    arena = weakref.ref(db.parts.store.mem)
+    with pytest.warns(ResourceWarning) as caught:
+        del txn, db
+        gc.collect()
+        wait_until(lambda: is_free(tmp_path))
+    told = [str(each.message) for each in caught]
+    assert [text.split(" was dropped")[0] for text in told][-1] == f"the store in {tmp_path / 'store'}"
+    wait_until(lambda: threading.enumerate() == before)
+    gc.collect()
+    assert arena() is None
+
+
+def test_store_without_threads_that_is_dropped_gives_its_lock_back(tmp_path: Path) -> None:
+    db = on_disk(tmp_path, background=False)
+    with pytest.warns(ResourceWarning, match=r"store was dropped without close\(\)"):
+        del db
+        gc.collect()
+    assert is_free(tmp_path)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_table_scan_or_transaction_in_use_keeps_its_store_open(tmp_path: Path, background: bool) -> None:
+    table = on_disk(tmp_path, background=background)[NAME]
+    gc.collect()
+    table.update(1, {"v": 5})
+    scan = table.scan()
+    del table
+    gc.collect()
+    assert len(list(scan)) == 10 and not is_free(tmp_path)
+    with pytest.warns(ResourceWarning, match="was dropped without close"):
+        del scan
+        gc.collect()
+        wait_until(lambda: is_free(tmp_path))
+
+
+def test_store_that_was_closed_or_not_opened_warns_of_nothing(tmp_path: Path) -> None:
+    on_disk(tmp_path).close()
+    db = on_disk(tmp_path, is_new=False)
+    with pytest.raises(tm.Locked):
+        on_disk(tmp_path, is_new=False)
+    with pytest.raises(tm.SchemaInvalid):
+        on_disk(tmp_path / "other", data_memory_=1)
+    db.close()
+    del db
+    gc.collect()
