@@ -122,6 +122,7 @@ class Scan(_Calls):
 
     to_arrow = Awaited(SyncScan.to_arrow)
     to_pandas = Awaited(SyncScan.to_pandas)
+    to_polars = Awaited(SyncScan.to_polars)
     to_numpy = Awaited(SyncScan.to_numpy)
     schema = Awaited(SyncScan.schema)
     explain = Awaited(SyncScan.explain)
@@ -159,6 +160,7 @@ class _Reads(_Calls):
     get_many = Awaited(TableHandle.get_many)
     to_arrow = Awaited(TableReads.to_arrow)
     to_pandas = Awaited(TableReads.to_pandas)
+    to_polars = Awaited(TableReads.to_polars)
     to_numpy = Awaited(TableReads.to_numpy)
 
     async def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
@@ -216,7 +218,6 @@ class SnapshotTable(_Reads):
         >>> asyncio.run(main())
         Row(n=0, most=None)
     """
-
 
     count = Awaited(SyncSnapshotTable.count)
     sum = Awaited(SyncSnapshotTable.sum)

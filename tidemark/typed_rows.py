@@ -78,7 +78,7 @@ def python_type(kind: ColumnType) -> Any:
 def fields_of(kind: type) -> list[Field]:
     """Return the fields of a dataclass or TypedDict. Raises: SchemaInvalid."""
     defaults: dict[str, Any] = {}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         for each in dataclasses.fields(kind):
             if not each.init:
                 raise SchemaInvalid(

@@ -110,6 +110,7 @@ class Partial(TypedDict):
         ),
         (Partial, "every key of Partial must be required; a row has all of them"),
         (dict, "a class of rows is a dataclass or a TypedDict, got type <class 'dict'>"),
+        (Account(1, "ann", Decimal(1), None), "a class of rows is a dataclass or a TypedDict, got Account"),
         ("T", "a class of rows is a dataclass or a TypedDict, got str 'T'"),
     ],
 )
