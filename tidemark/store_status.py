@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.ids import TXID_COUNTER_MAX
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
 from tidemark.engine.disk.matrix_layout import (
@@ -68,7 +67,6 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         "tablespaces": store.space.counters(),
         "transactions": {
             "open": len(store.locks.by_slot),
-            "begun": store.txid_limit() - 1 & TXID_COUNTER_MAX,  # in this opening, and at its primary
             "commit_seconds": store.commit_seconds.to_dict(),
         },
         "spool": store.spools.counters(),

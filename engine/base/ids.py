@@ -18,7 +18,6 @@ LcpId = NewType("LcpId", int)
 MICRO_BITS = 32
 SLOT_BITS = 16
 TXID_COUNTER_BITS = 40
-TXID_COUNTER_MAX = (1 << TXID_COUNTER_BITS) - 1
 
 
 def make_epoch(gci: int, micro: int) -> Epoch:

@@ -19,14 +19,16 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import msgpack
 import numpy as np
 
 from tidemark.engine.base.errors import Error, FrameRejected
-from tidemark.engine.memory.arena import Words
 from tidemark.replication.wire.frames import Buffer
+
+if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_CHARACTERS_MAX = 2_000

@@ -28,10 +28,10 @@ def test_rates_are_of_the_interval_between_two_samples(store: Path) -> None:
 
         sampled = samples(status, clock, 2.0)
         busy = next(sampled)
-        assert busy["per_second"]["transactions"] == 20.0 and busy["per_second"]["log_bytes"] > 0
+        assert busy["per_second"]["commits"] == 20.0 and busy["per_second"]["log_bytes"] > 0
         assert busy["log"]["head_lsn"] == db.status()["log"]["head_lsn"]
         idle = next(sampled)
-        assert idle["per_second"]["transactions"] == 0.0
+        assert idle["per_second"]["commits"] == 0.0
         assert round(clock.monotonic() - ManualClock().monotonic()) == 4
 
 
@@ -49,7 +49,7 @@ def test_screen_has_a_line_for_each_part_of_a_store(store: Path) -> None:
     shown = "\n".join(lines(next(samples(lambda: next(states), ManualClock(), 1.0))))
     for part in (
         "store open",
-        "transactions               0.0 /s",
+        "commits                    0.0 /s",
         "[##########..........]  50.0%  LSN 0 to",
         "[#####...............]  25.0%  number 2: 250 of 1,000 rows",
         "75.0% of pages hit, 5 of 8 frames in use",

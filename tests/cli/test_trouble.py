@@ -98,7 +98,7 @@ def test_wrong_path_is_one_line(name: str, made: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_missing_rights_are_one_line(name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system refuses what it refuses another user, whoever runs the tests."""
+    """The system refuses as it refuses another user, also where root runs the tests."""
     real: dict[str, Callable[..., Any]] = {"open": os.open, "mkdir": os.mkdir}
     own = (str(made), str(tmp_path))
 

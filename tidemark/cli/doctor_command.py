@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.verification.log_listing import StoreListing
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -256,9 +257,11 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
     damaged += [control_name(each) for each in control_ids(files) if each not in intact]
     newest = listing.controls[0] if listing.controls else None
     for name, size in _wanted_sizes(listing, newest):
-        found = files.size(name) if files.exists(name) else None
-        if found is None or (size is not None and found != size):
+        if not files.exists(name) or files.size(name) != size:
             damaged.append(name)
+    if not damaged:  # else the log may be unreadable, which says what data files there are
+        wanted = [name for each in listing.tablespaces() for name in listing.data_files(each)]
+        damaged = [name for name in wanted if not files.exists(name)]
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
         says = f"damaged or missing: {', '.join(damaged[:3])}{more}"
@@ -266,15 +269,15 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
     else:
         yield Finding("files", OK, "sysfile, control files, and the sizes of logs and data files are as they must be")
     start = 0 if newest is None else newest.start_lsn
-    behind = max(0, sysfile.durable_lsn - start)
+    log_bytes = max(0, sysfile.durable_lsn - start)
     checkpoint = "no local checkpoint" if newest is None else f"local checkpoint {newest.lcp_id}"
-    yield Finding("restart", OK, f"it loads {checkpoint} and reads {behind:,} bytes of the log or more")
+    yield Finding("restart", OK, f"it loads {checkpoint} and reads {log_bytes:,} bytes of the log or more")
     size_bytes = 0 if newest is None else sum(size for _, _, size in newest.fragments.values())
     yield _room(files.free_bytes(), size_bytes, "next local checkpoint")
 
 
-def _wanted_sizes(listing: Any, newest: Control | None) -> Iterator[tuple[str, int | None]]:
-    """Files that a store must have, with their bytes where these are known."""
+def _wanted_sizes(listing: StoreListing, newest: Control | None) -> Iterator[tuple[str, int]]:
+    """Files of the logs and of the newest local checkpoint, with their bytes."""
     from tidemark.recovery.local_checkpoint.data_file import data_name
 
     sysfile = listing.sysfile
@@ -284,8 +287,6 @@ def _wanted_sizes(listing: Any, newest: Control | None) -> Iterator[tuple[str, i
     if newest is not None:
         for (table, fragment), (_, _, size) in newest.fragments.items():
             yield data_name(newest.lcp_id, table, fragment), size
-    for each in listing.tablespaces():
-        yield from ((name, None) for name in listing.data_files(each))
 
 
 def _owner(directory: Path) -> Iterator[Finding]:

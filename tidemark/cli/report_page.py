@@ -217,7 +217,7 @@ def _memory(status: Mapping[str, Any]) -> Iterator[str]:
         ("old rows for snapshots", snapshots["used_bytes"], snapshots["size_bytes"], "index"),
     ):
         yield _row(name, [(0, _share(used, size), colour)], f"{_bytes(used)} of {_bytes(size)}")
-    for size, each in status["disk"]["page_buffer"].items():
+    for size, each in status["disk"].get("page_buffer", {}).items():
         dirty, resident, frames = each["dirty"], each["resident"], each["frames"]
         bars = [
             (0.0, _share(resident - dirty, frames), "checkpoint"),

@@ -15,7 +15,6 @@ import click
 
 import tidemark as tm
 from tidemark.replication.settings.options import SERVER_ID_MAX
-from tidemark.sites.failover import FAILOVER_MS_MAX
 
 if TYPE_CHECKING:
     from tidemark.replication.node_group.configuration import GroupConfiguration
@@ -37,7 +36,7 @@ _OTHER_SOURCES = (
     ),
     click.option(
         "--failover-after-ms",
-        type=click.IntRange(0, FAILOVER_MS_MAX),
+        type=click.IntRange(min=0),
         default=0,
         help="Silence in ms after which the next source is used; 0: never.",
     ),

@@ -29,7 +29,7 @@ BAR_CHARACTERS = 20
 @json_option
 @one_line
 def top(store: Path, every: float, once: bool, as_json: bool) -> None:
-    """Watch a store that another process has open: transactions, log, epochs, local checkpoint, page cache, channels.
+    """Watch a store that another process has open: commits, log, epochs, local checkpoint, page cache, channels.
 
     The process is asked through its control socket. On a terminal the screen is refreshed until Ctrl-C; elsewhere each
     sample is printed after the last.
@@ -73,7 +73,7 @@ def _sample(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float)
     return {
         "store": {"pid": after["store"]["pid"], "state": after["store"]["state"]},
         "per_second": {
-            "transactions": rate("transactions", "begun"),
+            "commits": rate("log", "transactions_written"),
             "commit_groups": rate("log", "groups_written"),
             "log_bytes": rate("log", "bytes_written"),
             "lock_waits": rate("locks", "waits"),
@@ -108,7 +108,10 @@ def _at(status: Mapping[str, Any], path: tuple[str, ...]) -> int:
 def _pages(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Hits and misses of the caches of all page sizes in this interval."""
     hits, misses = (
-        sum(each[name] - before["disk"]["page_buffer"].get(size, {}).get(name, 0) for size, each in _caches(after))
+        sum(
+            each[name] - before["disk"].get("page_buffer", {}).get(size, {}).get(name, 0)
+            for size, each in _caches(after)
+        )
         for name in ("hits", "misses")
     )
     resident, frames = (sum(each[name] for _, each in _caches(after)) for name in ("resident", "frames"))
@@ -117,7 +120,7 @@ def _pages(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any
 
 
 def _caches(status: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    return list(status["disk"]["page_buffer"].items())
+    return list(status["disk"].get("page_buffer", {}).items())
 
 
 def _channels(replication: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -137,7 +140,7 @@ def lines(sample: Mapping[str, Any]) -> Iterator[str]:
     """Return a sample as text of a screen."""
     rates, log, lcp, pages = (sample[name] for name in ("per_second", "log", "local_checkpoint", "page_cache"))
     yield f"process {sample['store']['pid']}, store {sample['store']['state']}"
-    yield f"transactions      {rates['transactions']:>12,} /s   {counted(sample['transactions_open'], 'open one')}"
+    yield f"commits           {rates['commits']:>12,} /s   {counted(sample['transactions_open'], 'open one')}"
     yield f"groups            {rates['commit_groups']:>12,} /s   {rates['log_bytes']:,.0f} bytes of log /s"
     yield f"lock waits        {rates['lock_waits']:>12,} /s"
     epoch = sample["epoch"]["current"]
