@@ -330,11 +330,14 @@ class Transaction:
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         if began and (self.is_logged or self.group is not None):
-            seconds = store.clock.monotonic() - began
-            if wait:
-                store.commit_seconds.observe(seconds)
-            if store.watch is not None:
-                store.watch.note("commit", seconds, txid=self.txid, is_durable=wait)
+            try:
+                seconds = store.clock.monotonic() - began
+                if wait:
+                    store.commit_seconds.observe(seconds)
+                if store.watch is not None:
+                    store.watch.note("commit", seconds, txid=self.txid, is_durable=wait)
+            except KeyboardInterrupt as error:
+                raise self.interrupted() from error
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error to raise for a MemoryError in a call of this transaction. The transaction is rolled back.
