@@ -217,7 +217,6 @@ class SnapshotTable(_Reads):
         Row(n=0, most=None)
     """
 
-
     count = Awaited(SyncSnapshotTable.count)
     sum = Awaited(SyncSnapshotTable.sum)
     min = Awaited(SyncSnapshotTable.min)
