@@ -169,7 +169,7 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
     refused = sum(report.refused for report in reports)
     for report in reports:
         if report.job != job.number:
-            text = f"a report is not of load {job.name}, but of another one; give the reports of its own tasks"
+            text = f"a report belongs to another load, not to {job.name}; give the reports of its own tasks"
             raise Rejected(text, job=job.number)
     if refused:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
