@@ -1,4 +1,8 @@
-"""Memory of tables and fragments in the arena: allocated, and freed after the handles to it were withdrawn."""
+"""Memory of tables and fragments in the arena: allocated, and freed after the handles to it were withdrawn.
+
+A drop that was interrupted is repeated from its beginning. The kernels answer ST_DROPPED for a handle that was
+withdrawn before, or whose memory is free; the functions here skip it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.memory.arena import NOTHING, next_handle
-from tidemark.engine.memory.arena_layout import ST_DROPPED, ST_MORE
+from tidemark.engine.memory.arena_layout import ST_MORE
 from tidemark.engine.memory.handles_kernels import withdraw
 from tidemark.engine.schema.partitions_kernels import put_partition_words
 from tidemark.engine.table import setup_kernels as kernels
@@ -30,8 +34,8 @@ def make_table(mem: Words, shape: list[int]) -> tuple[int, list[int]]:
 
 
 def fragments_of(mem: Words, table: int) -> list[int]:
-    """Return the handles of a table's fragments. Raises: InvariantBroken if the handle is stale."""
-    held = np.zeros(_of_handle(kernels.fragment_handles(mem, table, NOTHING)), dtype=np.int64)
+    """Return the handles of a table's fragments."""
+    held = np.zeros(max(0, kernels.fragment_handles(mem, table, NOTHING)), dtype=np.int64)
     kernels.fragment_handles(mem, table, held)
     return [int(fragment) for fragment in held if fragment]
 
@@ -55,10 +59,8 @@ def put_words(mem: Words, words: Words, start: int, makes_room: bool) -> int:
 
 
 def withdraw_table(mem: Words, table: int) -> int:
-    """Withdraw a table that is no longer pinned; return the handle for freeing its memory. Raises: InvariantBroken
-    if it was withdrawn before.
-    """
-    _of_handle(kernels.withdraw_table(mem, table))
+    """Withdraw a table that is no longer pinned; return the handle for freeing its memory."""
+    kernels.withdraw_table(mem, table)
     return next_handle(table)
 
 
@@ -71,25 +73,16 @@ def withdraw_fragment(mem: Words, fragment: int) -> int:
 def drop_fragment(mem: Words, fragment: int) -> None:
     """Free all memory of a withdrawn fragment."""
     _drop_pages(mem, fragment)
-    _of_handle(kernels.drop_fragment_rest(mem, fragment))
+    kernels.drop_fragment_rest(mem, fragment)
 
 
 def drop_table(mem: Words, table: int) -> None:
     """Free all memory of a withdrawn table."""
     for fragment in fragments_of(mem, table):
         _drop_pages(mem, fragment)
-    _of_handle(kernels.drop_table_rest(mem, table))
+    kernels.drop_table_rest(mem, table)
 
 
 def _drop_pages(mem: Words, fragment: int) -> None:
-    while _of_handle(kernels.drop_fragment_pages(mem, fragment, DROP_PAGES_PER_CALL)) == ST_MORE:
+    while kernels.drop_fragment_pages(mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
         pass
-
-
-def _of_handle(status: int) -> int:
-    """Return the status of a kernel that took a handle. Raises: InvariantBroken: the memory would be freed twice, or
-    never.
-    """
-    if status == ST_DROPPED:
-        raise InvariantBroken("a table or partition was withdrawn twice; close the store, open it again, report this")
-    return int(status)

@@ -111,18 +111,18 @@ def plan_load(
     definition = table.newest.definition.to_json()
     if directory is None:
         job = LoadJob(number, *identity, definition, f"{root or ''}/{FOLDER}", True)
-        _begin(job, own_directory(files))
+        begin(job, own_directory(files))
         return job
     job = LoadJob(number, *identity, definition, str(directory))
     place = open_place(directory, create=True)
     try:
-        _begin(job, Directory(place))
+        begin(job, Directory(place))
     finally:
         place.close_all()
     return job
 
 
-def _begin(job: LoadJob, place: Directory) -> None:
+def begin(job: LoadJob, place: Directory) -> None:
     """Allow the tasks of a job to write. Durable on return."""
     place.write(job.name + OPEN, job.to_json().encode())
 
@@ -169,7 +169,7 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
     refused = sum(report.refused for report in reports)
     for report in reports:
         if report.job != job.number:
-            text = f"a report is not of load {job.name}, but of another one; give the reports of its own tasks"
+            text = f"a report belongs to another load, not to {job.name}; give the reports of its own tasks"
             raise Rejected(text, job=job.number)
     if refused:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]

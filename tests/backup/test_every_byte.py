@@ -21,7 +21,7 @@ from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
-from tidemark.recovery.backup.manifest import find_backups, level_numbers
+from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.restore import How, Restore
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
@@ -89,7 +89,7 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
         found[f"{manifest.number}/manifest"] = lambda files: bool(find_backups(files).damaged)
         for _, level in manifest.files():
             definition = json.loads(manifest.definition(level.place.table_id).to_json())
-            numbers = [level.place.table_id, level.place.fragment, *level_numbers(level)]
+            numbers = [level.place.table_id, level.place.fragment, *level.numbers()]
             task = VerifyTask(None, manifest.store.hex(), [definition], [numbers])
             found[level.place.name] = lambda files, task=task: bool(verify_files(files, task).problems)
     segments = [name for name in files.snapshot() if name.endswith(".redo")]
