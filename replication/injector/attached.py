@@ -180,7 +180,7 @@ class AttachedBinlog:
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
         elif self._store_epoch:
-            self.incident(f"changes up to epoch {newest} were not logged; begin with a first copy or a backup")
+            self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
         written = self._injector.write_empty(newest)
         self.writer.sync()
         self._note(written)

@@ -190,14 +190,14 @@ Scan = Callable[[str], Iterable[Any]]  # the rows of a table by name
 
 
 def replication_rows(definitions: Mapping[str, TableDefinition], scan: Scan) -> list[ReplicationRow]:
-    """The rows of `mysql.ndb_replication`; none if the table is missing or unreadable."""
+    """Return the rows of `mysql.ndb_replication`, read by `scan`; none if the table is missing or unreadable."""
     if not can_read_rows(definitions):
         return []
     return [row_of(row._asdict()) for row in scan(NDB_REPLICATION)]
 
 
 def definitions_of(store: Store) -> dict[str, TableDefinition]:
-    """Definitions of all tables of a store, by name."""
+    """Return the definitions of all tables of a store, by name."""
     return {name: table.definition for name, table in list(store.tables.items())}
 
 

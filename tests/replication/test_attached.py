@@ -185,7 +185,7 @@ def test_binlog_of_a_store_that_was_there_before_begins_with_an_incident():
     db.sync()
     said = transactions_in(db.parts.files)
     assert [(each.incident is None, len(each.rows)) for each in said] == [(False, 0), (True, 0), (True, 1)]
-    assert "were not logged; begin with a first copy" in said[0].incident
+    assert "were made before the store had a binlog" in said[0].incident
     assert said[2].rows[0].before["balance"] == 1.0
     db.close()
 
