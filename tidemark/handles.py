@@ -21,6 +21,7 @@ from tidemark.shared_calls import refuse_pickling
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.base.watch import Watch
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
@@ -297,7 +298,7 @@ class TableHandle(WritableTable):
         self._failure = store.failure
         self.table = table
         self._begin: Callable[[], Transaction] = store.begin
-        self._watch = store.watch
+        self._watch: Watch | None = store.watch
 
     def _check_usable(self) -> None:
         if self._failure.first is not None:
