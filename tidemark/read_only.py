@@ -109,6 +109,7 @@ class ReadOnlyTable(TableHandle):
         # A handle must not refer to a view, or it would keep that view in memory.
         self._db = db
         self._failure = db._failure
+        self._watch = None
         self._name = table.name
         self._table_id = table.table_id
         self._begin: Callable[[], NoReturn] = db._refuse
