@@ -10,13 +10,13 @@ from tidemark.display import ROWS_SHOWN, counted, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import shown
 from tidemark.scans import ByIndex, Scan
-from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,12 +22,12 @@ from tidemark.engine.access.index_scans import KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import as_names
 from tidemark.engine.schema.types import Timestamp
-from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -448,7 +448,7 @@ class Scan:
         by = self._by
         given = {"columns": self._columns, "where": self._where, "limit": self._limit, "lock": self._lock}
         given |= {"partitions": self._partitions, "index": by.name, "lower": by.lower, "upper": by.upper}
-        given |= {"prefix": by.prefix, "reverse": by.reverse or None}
+        given |= {"prefix": by.prefix, "reverse": by.reverse or None, "skip_locked": self._skip_locked or None}
         if self._columns == list(self._table.format.names):
             del given["columns"]
         said = [f"{name}={value!r}" for name, value in given.items() if value is not None]

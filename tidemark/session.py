@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
-from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -52,11 +52,6 @@ class Locator:
         return self.directory
 
 
-def refuse_pickling(part: object, protocol: object) -> NoReturn:
-    """The `__reduce_ex__` of what belongs to an open store."""
-    raise Unsupported(f"a {type(part).__name__} of an open store cannot be pickled; send db.locator and open that")
-
-
 class RunsTransactions(ABC, Generic[T]):
     """A store that runs functions in transactions, again if they are rolled back."""
 

@@ -12,13 +12,13 @@ from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
 from tidemark.engine.access.program_scans import accepted_batches
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableReads
 from tidemark.scans import NO_INDEX, ByIndex, Scan
-from tidemark.shared_calls import refuse_pickling
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,6 +13,7 @@ from typing import (
     Any,
     Generic,
     NamedTuple,
+    NotRequired,
     TypeVar,
     Union,
     get_args,
@@ -88,8 +89,6 @@ def fields_of(kind: type) -> list[Field]:
             if each.default is dataclasses.MISSING or each.default is None:
                 defaults[each.name] = ABSENT
     elif is_typeddict(kind):
-        if kind.__optional_keys__:  # type: ignore[attr-defined]
-            raise SchemaInvalid(f"every key of {kind.__name__} must be required; a row has all of them")
         defaults = dict.fromkeys(kind.__annotations__, ABSENT)
     else:
         raise SchemaInvalid(f"a class of rows is a dataclass or a TypedDict, got {shown(kind)}")
@@ -97,6 +96,9 @@ def fields_of(kind: type) -> list[Field]:
         hints = get_type_hints(kind, include_extras=True)
     except NameError as error:
         raise SchemaInvalid(f"an annotation of {kind.__name__} has an unknown name: {error}") from error
+    # Keys of annotations that are text are not in `__optional_keys__`.
+    if getattr(kind, "__optional_keys__", None) or any(get_origin(hint) is NotRequired for hint in hints.values()):
+        raise SchemaInvalid(f"every key of {kind.__name__} must be required; a row has all of them")
     return [_field(kind.__name__, name, hints[name], default) for name, default in defaults.items()]
 
 

@@ -11,10 +11,10 @@ of its first failure holds the frames it went through.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 from weakref import WeakMethod
 
-from tidemark.engine.base.errors import StoreClosed
+from tidemark.engine.base.errors import StoreClosed, Unsupported
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,3 +36,8 @@ def call_owner(method: Callable[P, R]) -> Callable[P, R]:
         return found(*args, **keywords)
 
     return call
+
+
+def refuse_pickling(part: object, protocol: object) -> NoReturn:
+    """The `__reduce_ex__` of what belongs to an open store."""
+    raise Unsupported(f"a {type(part).__name__} of an open store cannot be pickled; send db.locator and open that")

@@ -198,7 +198,7 @@ class Expression:
             >>> db["item"].scan(where=tm.col("stock").between(5, 10)).count()
             2
         """
-        return joined(True, Compare("ge", self, operand(low)), Compare("le", self, operand(high)))
+        return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
 
     def like(self, pattern: str | bytes) -> Like:
         """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next

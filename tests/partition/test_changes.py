@@ -97,7 +97,8 @@ def test_scan_of_some_partitions_has_their_rows_only(columns: list[tm.Column]) -
         assert len(list(txn.scan("t", ["id"], lock="exclusive", partitions=["p1"]))) == 10
         with pytest.raises(tm.NoSuchPartition, match="there are p0, p1, p2"):
             txn.scan("t", partitions=["p3"])
-    for wrong in (["p0", "x"], "p0", [7]):
+    assert list(db["t"].scan(partitions="p0")) == list(db["t"].scan(partitions=["p0"]))
+    for wrong in (["p0", "x"], "x", [7]):
         with pytest.raises(tm.NoSuchPartition):
             db["t"].scan(partitions=wrong)  # type: ignore[arg-type]
 

@@ -40,8 +40,8 @@ class RemoteScan:
         (['id', 'stock'], 3)
         >>> sum(batch.num_rows for batch in item.scan().batches())
         3
-        >>> len(item.scan().to_pandas()), len(item.scan().to_numpy())
-        (3, 3)
+        >>> len(item.scan().to_pandas()), len(item.scan().to_polars()), len(item.scan().to_numpy())
+        (3, 3, 3)
         >>> item.scan().aggregate(rows=("count",), stock=("sum", "stock"))
         Row(rows=3, stock=15)
     """
