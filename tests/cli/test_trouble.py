@@ -78,7 +78,7 @@ def call(name: str, where: dict[str, Path]) -> Result:
 
 def check_said(name: str, result: Result) -> None:
     assert isinstance(result.exception, SystemExit) and result.exit_code in (1, 2), (result.exception, result.output)
-    said = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    said = [line for line in result.stderr.splitlines() if not re.match(r"note: |20\d\d-.* INFO ", line)]
     if name == "doctor":  # its problems are its output
         assert not said and re.search(r"^problem .*; ", result.stdout, re.MULTILINE)
     else:

@@ -219,8 +219,6 @@ def _replicate(
         raise click.UsageError("--from-now is for mysql:// sources")
     secret = secret_of(secret_file)
     options, of_channel = options_of(given)
-    if "skip_start" in of_channel:
-        raise click.UsageError("the channel of replicate starts at once; leave the option skip_start out")
     if wanted["server_id"] is not None:
         options["server_id"] = wanted["server_id"]
     tls = None
