@@ -42,5 +42,6 @@ class SequentialFile:
 
     def leave(self) -> None:
         """Close the file as it is, without a sync. A second call does nothing."""
-        if self._file is not None:
-            self._files.close(self._file)
+        file, self._file = self._file, None
+        if file is not None:
+            self._files.close(file)

@@ -25,7 +25,7 @@ from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.restore import How, Restore
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
-from tidemark.recovery.backup.rows_file import Place
+from tidemark.recovery.backup.rows_file import Level
 from tidemark.recovery.backup.tasks import run_task
 from tidemark.recovery.backup.verify import VerifyTask
 from tidemark.recovery.backup.verify import run_task as verify_files
@@ -105,7 +105,8 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
 
 def levels_of(task: RestoreTask) -> set[str]:
     """Names of the rows files a task reads."""
-    return {Place(*where).name for part in task.work for where, _ in part["levels"]}
+    levels = [(part["table_id"], part["fragment"], numbers) for part in task.work for numbers in part["levels"]]
+    return {Level.of(*each).place.name for each in levels}
 
 
 class Captured:
