@@ -111,18 +111,18 @@ def plan_load(
     definition = table.newest.definition.to_json()
     if directory is None:
         job = LoadJob(number, *identity, definition, f"{root or ''}/{FOLDER}", True)
-        _begin(job, own_directory(files))
+        begin(job, own_directory(files))
         return job
     job = LoadJob(number, *identity, definition, str(directory))
     place = open_place(directory, create=True)
     try:
-        _begin(job, Directory(place))
+        begin(job, Directory(place))
     finally:
         place.close_all()
     return job
 
 
-def _begin(job: LoadJob, place: Directory) -> None:
+def begin(job: LoadJob, place: Directory) -> None:
     """Allow the tasks of a job to write. Durable on return."""
     place.write(job.name + OPEN, job.to_json().encode())
 
