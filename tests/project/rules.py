@@ -127,7 +127,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Sockets of their own: the MySQL server that is taken in.
     "pymysql": ("tidemark.replication.ingest.client",),
     "pymysqlreplication": ("tidemark.replication.ingest.client",),
-    "asyncio": (),
+    "asyncio": ("tidemark.aio",),
     "pickle": (),
     "cPickle": (),
     "dill": (),
