@@ -318,6 +318,8 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
         "grow",
+        "of_dropped",
+        "owner",
         "apply_logged",
         "apply_slice",
         "apply_slices",
@@ -338,7 +340,6 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "out_of_memory",
         "place",
         "reference",
-        "shared",
         "spool",
         "store",
         "thread",
