@@ -27,7 +27,7 @@ INFINITY64 = 0x7FF << 52
 INFINITY32 = 0xFF << 23
 ONES = 0x0101010101010101
 HIGHS = 0x8080808080808080 - (1 << 64)
-NO_VAR_PART = 0  # in place of an address: every column is absent
+NO_VAR_PART = -1  # in place of an address: every column is absent. 0 is the address of a var part without fixed words
 
 
 @helper

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, var_of_place
+from tidemark.engine.index.key_words_kernels import NO_VAR_PART, encode_row, row_of_place, var_of_place
 from tidemark.engine.index.tree_build_kernels import next_live
 from tidemark.engine.index.tree_setup_kernels import give_side, shape_descriptor
 from tidemark.engine.index.unique_entries_kernels import (
@@ -182,7 +182,7 @@ def collect_unique(mem, index, fragment, tags, places, side, state):
 def is_null_row(mem, index, place):
     """Whether a key column of the row at a place is NULL."""
     reference = var_of_place(mem, place)
-    var_at = chunk_address(mem, reference) if reference else 0
+    var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     return has_null(mem, index, mem, row_of_place(mem, place) + A.ROW_HEADER_WORDS, mem, var_at)
 
 

@@ -265,8 +265,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "older-transactions-not-waited-for",
         "tidemark.engine.store.index_build",
-        "while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn",
-        "while any(False for txn",
+        "if all(int(store.mem[place.desc + X_GENERATION]) >= birth for place in store.open_now()):",
+        "if all(True for place in store.open_now()):",
         "stress",
     ),
     Defect(

@@ -468,3 +468,28 @@ def test_interrupted_builds_and_upserts_leave_all_or_nothing() -> None:
         assert db.check()["problems"] == [], point.where
     assert len(db[NAME]) == 300
     check_arena(db)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "at once"])
+@pytest.mark.parametrize("nullable", [False, True], ids=["not null", "nullable"])
+def test_a_table_without_fixed_columns_keeps_its_unique_index(nullable: bool, many: bool) -> None:
+    """A row with neither fixed columns nor NULL bits has its var part at address 0 of the images. That was the sign for
+    "no var part", so the index took every value for empty: both rows went in, and `get(index=)` found none.
+    """
+    db = open_memory(MemoryFiles())
+    columns = [tm.Column("b", tm.VarChar(20)), tm.Column("m", tm.VarChar(20), nullable=nullable)]
+    table = db.create_table("test.p", columns, "b")
+    db.create_index("test.p", "by_m", "m", unique=True)
+    db.create_index("test.p", "in_order", "m")
+    table.insert_many([("a", "x"), ("c", "y")])
+    with pytest.raises(tm.DuplicateKey):
+        table.insert_many([("b", "x")]) if many else table.insert(("b", "x"))
+    with pytest.raises(tm.DuplicateKey):
+        table.update("c", {"m": "x"})
+    table.update("c", {"m": "z"})
+    assert table.get("x", index="by_m") == ("a", "x") and table.get("z", index="by_m") == ("c", "z")
+    assert [row.m for row in table.scan(index="in_order", lower="x")] == ["x", "z"]
+    assert db.check()["problems"] == []
+    table.delete("a")
+    table.insert(("b", "x"))
+    db.close()
