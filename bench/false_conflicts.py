@@ -155,7 +155,7 @@ def refreshes(directory: str, end: Position) -> dict[tuple[int, int], list[tuple
     epoch = 0
     for read in reader.events(end):
         event = read.event
-        maps.step(event)
+        maps.observe(event)
         if isinstance(event, e.Rows):
             origin = read.at
             name = maps.of(event, origin).name

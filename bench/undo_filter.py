@@ -116,7 +116,7 @@ class Watch:
 
     def numbers(self) -> tuple[int, int, int, int]:
         """Counters of the log and the pages."""
-        pages = sum(cache.behind.pages_written for cache in self.disk.caches.values())
+        pages = sum(cache.write_behind.pages_written for cache in self.disk.caches.values())
         return self.undo.groups_written, self.undo.flushes, self.undo.bytes_written, pages
 
 

@@ -95,7 +95,7 @@ class Clockwork:
         with self._sysfile_turn:
             with store.latch:
                 if store.epochs.is_following:  # the stream raises the GCI, and the sysfile records it
-                    closed, lsn, sequence = store.epochs.standing()
+                    closed, lsn, sequence = store.epochs.newest_boundary()
                 else:
                     closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32

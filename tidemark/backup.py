@@ -17,7 +17,7 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.plan import check_number, make_plan, no_backup
 from tidemark.recovery.backup.planner import planned_tasks
-from tidemark.recovery.backup.restore import How, Restore, clear
+from tidemark.recovery.backup.restore import Restore, RestoreSettings, clear
 from tidemark.recovery.backup.retention import prune as prune_files
 from tidemark.recovery.backup.segments import Until
 from tidemark.recovery.backup.storage import at_place, full_disk_named
@@ -25,7 +25,7 @@ from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.backup.workers import Workers
 from tidemark.recovery.system_restart.load import PARTS
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
-from tidemark.replication.settings.options import OpenKeywords, divided
+from tidemark.replication.settings.options import OpenKeywords, split_keywords
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX, made_table
 from tidemark.session import Transaction
 
@@ -177,7 +177,7 @@ def restore(
         ...     restored["item"][1]
         Row(id=1, name='pen', stock=10)
     """
-    parsed = divided(options)[0]
+    parsed = split_keywords(options)[0]
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
@@ -195,7 +195,7 @@ def restore(
         ends.callback(files.unlock)
         ends.callback(files.close_all)
         finish = _position_writer(planned.manifest.server_id, planned.end_epoch) if apply_status else None
-        how = How(
+        how = RestoreSettings(
             is_verified=verify,
             empty=frozenset([NDB_BINLOG_INDEX]),  # it names binlog files of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
@@ -209,7 +209,7 @@ def restore(
         if processes > 1 and runner is None:
             how = replace(how, runner=workers)
         restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
-        ends.callback(restoring.give_up)
+        ends.callback(restoring.abandon)
         workers.advance = restoring.advance
         with workers, full_disk_named(files.directory):
             return restoring.run().to_dict()

@@ -80,11 +80,11 @@ class ControlSocket(RequestPort):
         pid, user = _peer_of(connection)
         return None if is_own_user(user) else f"process {pid} belongs to user {user}"
 
-    def _take(self, said: bytearray) -> bytes | None:
-        line, end, rest = bytes(said).partition(b"\n")
+    def _take(self, received: bytearray) -> bytes | None:
+        line, end, rest = bytes(received).partition(b"\n")
         if not end:
             return None
-        said[:] = rest
+        received[:] = rest
         return line
 
     def _refusal(self, text: str) -> bytes:

@@ -35,7 +35,7 @@ from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.recovery.verification.check import check_closed, check_live
 from tidemark.replication.injector.mark import leave_mark
-from tidemark.replication.settings.options import OpenKeywords, divided, settings
+from tidemark.replication.settings.options import OpenKeywords, settings, split_keywords
 from tidemark.replication.settings.status import ReplicationStatus
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
@@ -728,7 +728,7 @@ def open_database(
     Raises: Locked (another process has it open), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False.
     """
-    parsed, replication = divided(options)
+    parsed, replication = split_keywords(options)
     files = PosixFiles(path, create=parsed.create)
     try:
         return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
@@ -745,7 +745,7 @@ def check_store(
     Every file is read, and the store is recovered in memory. Apart from the lock, no byte is written. Raises: Locked,
     FileMissing if there is no store.
     """
-    parsed = divided(options)[0]
+    parsed = split_keywords(options)[0]
     files = PosixFiles(path)
     if not any(files.exists(name) for name in NAMES):
         try:

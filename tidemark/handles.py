@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tidemark.display import ROWS_SHOWN, counted, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
-from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.expressions import Expression
@@ -266,7 +266,7 @@ def _key_in(definition: TableDefinition, row: Any) -> tuple[Any, ...] | None:
     return None
 
 
-@types_memory_errors("__len__", but=("get",))
+@types_memory_errors("__len__", exclude=("get",))
 class TableHandle(WritableTable):
     """One table of an open store. Every call that writes is a transaction of its own, durable on return with
     `durability="commit"`.
@@ -384,7 +384,7 @@ class TableHandle(WritableTable):
                 table = table.newest
             return row_operations.get_committed(table, key)
         except MemoryError as error:
-            raise no_memory(error) from error
+            raise memory_error(error) from error
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
         """Change some columns of one row; see `Transaction.update`.

@@ -12,7 +12,7 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.read_only import ReadOnlyDatabase
-from tidemark.replication.settings.options import OpenKeywords, divided
+from tidemark.replication.settings.options import OpenKeywords, split_keywords
 from tidemark.shared_calls import Locator
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def open_or_attach(
             raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:
         return open_database(path, through, progress, **options)
-    parsed = divided(options)[0]
+    parsed = split_keywords(options)[0]
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)

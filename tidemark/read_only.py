@@ -128,7 +128,7 @@ class ReadOnlyTable(TableHandle):
         return found
 
 
-@types_memory_errors("__init__", but=("run",))
+@types_memory_errors("__init__", exclude=("run",))
 class ReadOnlyDatabase(StoreReads):
     """A store as its last local checkpoint has it. Threads may share it; `with` closes it.
 

@@ -36,7 +36,7 @@ class _Client:
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self.connection = connection
-        self.said = bytearray()
+        self.received = bytearray()
         self.answer = memoryview(b"")
         self.is_busy = False  # a thread answers it: no deadline
         self.deadline = deadline
@@ -116,7 +116,7 @@ class RequestPort(ABC):
         return None
 
     @abstractmethod
-    def _take(self, said: bytearray) -> bytes | None:
+    def _take(self, received: bytearray) -> bytes | None:
         """Remove the first complete request from what a client has sent, and return it; None if it is incomplete."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class RequestPort(ABC):
         try:
             while not self._is_stopped:
                 self._step()
-            self._shut(self._listener)
+            self._disconnect(self._listener)
             self._listens_again = 0.0
             last = self._clock.monotonic() + CLOSE_SECONDS
             for client in list(self._clients.values()):
@@ -161,7 +161,7 @@ class RequestPort(ABC):
             elif key.fileobj is self._listener:
                 has_callers = True
             else:
-                self._go_on(key.data)
+                self._advance(key.data)
         while self._done:
             client, answer = self._done.popleft()
             client.is_busy = False
@@ -216,7 +216,7 @@ class RequestPort(ABC):
         self._clients[connection] = client
         self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _go_on(self, client: _Client) -> None:
+    def _advance(self, client: _Client) -> None:
         """Receive more of the client's request, or send more of the answer."""
         try:
             if client.answer:
@@ -224,14 +224,14 @@ class RequestPort(ABC):
                 if not client.answer:
                     self._next_request(client)
                 return
-            piece = client.connection.recv(REQUEST_BYTES_MAX + 1 - len(client.said))
+            piece = client.connection.recv(REQUEST_BYTES_MAX + 1 - len(client.received))
         except BlockingIOError:
             return
         except OSError as error:
             _log.debug("%s client gone: %s", self.what, error)
             self._drop(client)
             return
-        client.said += piece
+        client.received += piece
         if not piece:
             self._drop(client)
         else:
@@ -246,10 +246,10 @@ class RequestPort(ABC):
         self._take_request(client)
 
     def _take_request(self, client: _Client) -> None:
-        request = self._take(client.said)
+        request = self._take(client.received)
         if request is not None:
             self._begin(client, request)
-        elif len(client.said) > REQUEST_BYTES_MAX:
+        elif len(client.received) > REQUEST_BYTES_MAX:
             self._log.warning(f"{self.what} client cut off: a {self.unit} of more than {REQUEST_BYTES_MAX} bytes")
             self._drop(client)
 
@@ -261,9 +261,9 @@ class RequestPort(ABC):
 
     def _drop(self, client: _Client) -> None:
         del self._clients[client.connection]
-        self._shut(client.connection)
+        self._disconnect(client.connection)
 
-    def _shut(self, connection: socket.socket) -> None:
+    def _disconnect(self, connection: socket.socket) -> None:
         if connection in self._selector.get_map():
             self._selector.unregister(connection)
         try:

@@ -21,7 +21,7 @@ from tidemark.engine.access.index_only import answers_alone, count_by_index, sca
 from tidemark.engine.access.index_scans import KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
 from tidemark.engine.base.errors import Error, SchemaInvalid
-from tidemark.engine.base.out_of_memory import no_memory, types_memory_errors
+from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, to_polars, wanted_names
@@ -134,7 +134,7 @@ class Scan:
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
-        return no_memory(error) if self._txn is None else self._txn.out_of_memory(error)
+        return memory_error(error) if self._txn is None else self._txn.out_of_memory(error)
 
     def _check_usable(self) -> None:
         if self._failure is not None and self._failure.first is not None:
@@ -146,7 +146,7 @@ class Scan:
         found = self._found(self._read, self._limit)
         if self._watch is not None:
             found = self._watched(found, self._watch)
-        return found if self._on_rows is None else self._told(found, self._on_rows)
+        return found if self._on_rows is None else self._with_progress(found, self._on_rows)
 
     def _watched(self, found: Iterator[ScanBatch], watch: Watch) -> Iterator[ScanBatch]:
         """Note the time in which rows are found, without that of the caller between batches."""
@@ -167,7 +167,7 @@ class Scan:
         index = {} if self._by.name is None else {"index": self._by.name}
         return {"has_condition": self._condition is not None, **index}
 
-    def _told(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
+    def _with_progress(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
         is_whole = self._condition is None and self._index is None and self._limit is None
         total = self._table.count() if is_whole and self._partitions is None else -1
         done = 0

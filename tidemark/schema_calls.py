@@ -48,7 +48,7 @@ _log = logging.getLogger("tidemark")
 R = TypeVar("R")
 
 
-@types_memory_errors("__getitem__", reads=("__getitem__", "tablespaces"))
+@types_memory_errors("__getitem__", read_only=("__getitem__", "tablespaces"))
 class SchemaCalls(StoreReads):
     """The schema calls of an open store: tables, partitions, indexes and tablespaces."""
 
@@ -142,7 +142,7 @@ class SchemaCalls(StoreReads):
         system_tables.refuse_wrong(definition)
         table = self._made(definition)
         if definition.name.endswith(EXCEPTIONS_SUFFIX):
-            self._tell_of_exceptions(definition)
+            self._warn_of_exceptions(definition)
         return TableHandle(self._store, table, self)
 
     def _made(self, definition: TableDefinition) -> Table:
@@ -150,7 +150,7 @@ class SchemaCalls(StoreReads):
         self._refresh_catalog()
         return table
 
-    def _tell_of_exceptions(self, definition: TableDefinition) -> None:
+    def _warn_of_exceptions(self, definition: TableDefinition) -> None:
         """Log what is wrong with an exceptions table at its creation, before the first conflict needs it."""
         from tidemark.replication.settings.setup import check_exceptions
 

@@ -17,7 +17,7 @@ from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
-from tidemark.recovery.load import abort as give_up
+from tidemark.recovery.load import abort as abort_load
 from tidemark.recovery.spark import jobs
 from tidemark.recovery.spark.conditions import to_text as condition
 from tidemark.recovery.spark.failures import typed_errors
@@ -280,13 +280,13 @@ def load(
         with typed_errors():
             write_load(frame, job, by_fragment)
     except BaseException:
-        give_up(job, published=True)
+        abort_load(job, published=True)
         raise
     try:
         return db.adopt(job, progress=progress)
     except (Rejected, Retryable, Damaged):
         # Nothing was adopted. After any other error the log may already name the files.
-        give_up(job, published=True)
+        abort_load(job, published=True)
         raise
 
 

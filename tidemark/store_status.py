@@ -19,8 +19,8 @@ from tidemark.engine.disk.matrix_layout import (
     MX_EXTENTS,
     MX_FILL,
     MX_FREE,
-    MX_PROMISED,
-    MX_PROMISED_WORDS,
+    MX_RESERVED,
+    MX_RESERVED_WORDS,
 )
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, PAGE_BYTES
 from tidemark.handles import index_counters
@@ -109,8 +109,8 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
         "current_free_share": round(int(numbers[MX_CURRENT_FREE]) / max(int(numbers[MX_CURRENT]) * extent_words, 1), 4),
         "open_pages": {
             "dirty": int(numbers[MX_DIRTY]),
-            "promised": int(numbers[MX_PROMISED]),
-            "promised_bytes": int(numbers[MX_PROMISED_WORDS]) * 8,
+            "reserved": int(numbers[MX_RESERVED]),
+            "reserved_bytes": int(numbers[MX_RESERVED_WORDS]) * 8,
         },
         "pages_by_fill": numbers[MX_FILL : MX_FILL + FILL_STEPS].tolist(),
         "map": _map_of(store, table, tablespace),

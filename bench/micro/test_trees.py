@@ -41,9 +41,9 @@ def test_remove_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
     places = chosen(index)
 
     def setup() -> None:
-        index.promise(BATCH)
+        index.reserve(BATCH)
         index.insert(places)
-        index.unpromise(BATCH)
+        index.release(BATCH)
 
     benchmark.pedantic(
         tree_delete_run, args=(index.mem, index.handle, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
@@ -52,7 +52,7 @@ def test_remove_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
 
 def test_insert_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
     places = chosen(index)
-    index.promise(BATCH)
+    index.reserve(BATCH)
 
     def setup() -> None:
         index.delete(places)
@@ -60,7 +60,7 @@ def test_insert_a_thousand_entries(benchmark: Any, index: WholeIndex) -> None:
     benchmark.pedantic(
         tree_insert_run, args=(index.mem, index.handle, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
     )
-    index.unpromise(BATCH)
+    index.release(BATCH)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -15,15 +15,15 @@ from tidemark.engine.log.own_images_kernels import lock_owner, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
-from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take_slot
+from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import add_operation, busy, image_words
 
 
 @helper
-def take_absent(mem, txn, fragment, tag, images, at):
+def lock_absent_key(mem, txn, fragment, tag, images, at):
     """Store an image that has only a key in a new slot locked by this transaction. Return OK, or a status code with
     nothing done.
     """
@@ -37,7 +37,7 @@ def take_absent(mem, txn, fragment, tag, images, at):
             return A.ST_MEMORY
     rowid = take_slot(mem, fragment)
     if rowid < 0:
-        give_var(mem, fragment, reference)
+        free_var(mem, fragment, reference)
         return rowid
     row = known_row_address(mem, fragment, rowid)
     status = A.OK if reference == 0 else make_side(mem, fragment, row)
@@ -50,8 +50,8 @@ def take_absent(mem, txn, fragment, tag, images, at):
             index_remove(mem, fragment, tag, rowid)
             status = A.ST_MEMORY
     if status != A.OK:
-        give_slot(mem, fragment, rowid)
-        give_var(mem, fragment, reference)
+        free_slot(mem, fragment, rowid)
+        free_var(mem, fragment, reference)
         return status
     mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
@@ -62,7 +62,7 @@ def take_absent(mem, txn, fragment, tag, images, at):
 
 
 @helper
-def meet_entry(mem, txn, fragment, rowid):
+def check_absent(mem, txn, fragment, rowid):
     """Return whether the key of an index entry can be locked as absent: OK if this transaction has deleted the row or
     has locked the key already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds the row.
     """
@@ -99,9 +99,9 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
         tag = tag_of(images, first, words, mem[table + A.T_SEED])
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry == 0:
-            status = take_absent(mem, txn, fragment, tag, images, offsets[i])
+            status = lock_absent_key(mem, txn, fragment, tag, images, offsets[i])
         else:
-            status = meet_entry(mem, txn, fragment, entry_rowid(mem, entry))
+            status = check_absent(mem, txn, fragment, entry_rowid(mem, entry))
             if status == A.ST_DUPLICATE:
                 taken[i] = 0
                 status = A.OK

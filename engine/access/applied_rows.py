@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
+from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, put_images, read_keys, retry_if_altered, touch_many
 from tidemark.engine.access.conditions import Running, failed
 from tidemark.engine.access.reads_kernels import lock_found
 from tidemark.engine.access.row_operations import check_table, settle
@@ -73,14 +73,14 @@ def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: En
     keys: those of `rows`, if the caller has encoded them. Columns not given take their defaults. Raises: errors of
     validation; Retryable errors roll the transaction back.
     """
-    return again_if_altered(txn, table, _upserts, rows, False, None, keys)
+    return retry_if_altered(txn, table, _upserts, rows, False, None, keys)
 
 
 def apply_upserts(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
     """Insert rows, or set the given columns of existing rows if `judge` accepts them; return the outcome of each."""
-    return again_if_altered(txn, table, _upserts, rows, True, judge, keys)
+    return retry_if_altered(txn, table, _upserts, rows, True, judge, keys)
 
 
 def _upserts(
@@ -110,7 +110,7 @@ def apply_updates(
 
     A change with no column besides the key touches the row; the other site sends it for a read it has tracked.
     """
-    return again_if_altered(txn, table, _updates, rows, judge, keys)
+    return retry_if_altered(txn, table, _updates, rows, judge, keys)
 
 
 def _updates(
@@ -127,7 +127,7 @@ def apply_deletes(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
     """Delete the rows with the keys in `rows`, if `judge` accepts them; return the outcome of each."""
-    return again_if_altered(txn, table, _deletes, rows, judge, keys)
+    return retry_if_altered(txn, table, _deletes, rows, judge, keys)
 
 
 def _deletes(

@@ -85,7 +85,7 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
     expected = rows_expected(data)
     with txn.savepoint():
         for batch in to_columns(data, table.definition):
-            total += again_if_altered(txn, table, _put_batch, batch, mode, expected - total)
+            total += retry_if_altered(txn, table, _put_batch, batch, mode, expected - total)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
@@ -101,7 +101,7 @@ def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: i
     return encoded.count
 
 
-def again_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
+def retry_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
     """Make a call, and repeat it for the newest version of the table if columns were added meanwhile."""
     while True:
         try:
@@ -193,14 +193,14 @@ def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: i
         return no_partition(table, key, first_row + row)
     if status == ST_DUPLICATE:
         return DuplicateKey(
-            f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or appears twice in the"
+            f"{table.name}: row {first_row + row} has key {table.format_key(key)}, which exists or appears twice in the"
             " batch; nothing was inserted",
             table=table.name,
             key=key,
             row=first_row + row,
         )
     return RowNotFound(
-        f"{table.name}: row {first_row + row}: no row has key {table.shown_key(key)}; nothing was changed",
+        f"{table.name}: row {first_row + row}: no row has key {table.format_key(key)}; nothing was changed",
         table=table.name,
         key=key,
         row=first_row + row,
@@ -230,7 +230,8 @@ def touch_many(
         if status == ST_MISSING:
             key = table.format.decode_key(_key_words(keys, position))
             raise RowNotFound(
-                f"{table.name}: row {first_row + position}: no row has key {table.shown_key(key)}; nothing was changed",
+                f"{table.name}: row {first_row + position}: no row has key {table.format_key(key)};"
+                " nothing was changed",
                 table=table.name,
                 key=key,
                 row=first_row + position,
@@ -265,7 +266,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            total += again_if_altered(txn, table, _update_batch, batch)
+            total += retry_if_altered(txn, table, _update_batch, batch)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
@@ -329,7 +330,7 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
             state,
         )
         if status == ST_SPOOLED and txn is not None:
-            txn.bring()
+            txn.load_spooled()
         elif status == ST_DROPPED:
             raise table.gone()
         elif status != OK:
@@ -477,7 +478,7 @@ def _scan_batch(
         if status == ST_MORE:
             continue
         if status == ST_SPOOLED and txn is not None:
-            txn.bring()
+            txn.load_spooled()
             continue
         if status == ST_DROPPED:  # dropped after the partition was looked up: it has no more rows
             status = OK

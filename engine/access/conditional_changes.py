@@ -13,10 +13,10 @@ import numpy as np
 
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
-    again_if_altered,
     decode_entries,
     put_images,
     read_keys,
+    retry_if_altered,
     scan,
     touch_many,
 )
@@ -228,7 +228,7 @@ def update_where(
     txn.check(locks=True)
     if not changes:
         raise SchemaInvalid(f"{table.name}: no column to change was given")
-    return again_if_altered(txn, table, _update_where, changes, where)
+    return retry_if_altered(txn, table, _update_where, changes, where)
 
 
 def _update_where(

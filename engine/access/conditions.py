@@ -140,7 +140,7 @@ class Judged(Protocol):
         """The table's row format."""
         ...
 
-    def shown_key(self, key: Any) -> str:
+    def format_key(self, key: Any) -> str:
         """Return a key for a message."""
         ...
 
@@ -154,7 +154,7 @@ def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
     key = table.format.decode_key(table.format.image_key(image))
     kind, what = _ERRORS.get(code, (ProgramFailed, f"error {code}"))
     return kind(
-        f"{table.name}: {what} in the row with key {table.shown_key(key)}; nothing was changed",
+        f"{table.name}: {what} in the row with key {table.format_key(key)}; nothing was changed",
         table=table.name,
         key=key,
         code=code,

@@ -86,10 +86,10 @@ class DiskWalk:
             status = int(rows_not_marked(self._mem, self._fragment, SLOTS_PER_CALL, self._marks, rowids, state))
             yield rowids[: int(state[1])].tolist()
 
-    def row(self, rowid: int, bring: Callable[[int], bool]) -> RowVerdict | None:
+    def row(self, rowid: int, load: Callable[[int], bool]) -> RowVerdict | None:
         """Verify the disk part of a row, beginning with the row. None: a page could not be read.
 
-        bring: reads a page into the cache; returns False if it is unreadable.
+        load: reads a page into the cache; returns False if it is unreadable.
         """
         state = np.zeros(6, dtype=np.int64)
         chunks = np.zeros(8, dtype=np.int64)
@@ -97,7 +97,7 @@ class DiskWalk:
             status = int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))
             page = int(state[4])
             if status == ST_PAGE:
-                if not bring(page):
+                if not load(page):
                     return None
             elif status == ST_SPACE:
                 chunks = np.zeros(int(state[5]), dtype=np.int64)

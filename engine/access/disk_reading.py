@@ -90,9 +90,9 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             elif done == ST_PAGE:
                 # A loaded page usually stays long enough. If it was evicted before the call, pin it.
                 if is_brought:
-                    hold_instead(disk, held, [int(state[3])])
+                    exchange_pins(disk, held, [int(state[3])])
                 else:
-                    disk.bring(int(state[3]))
+                    disk.load(int(state[3]))
                     is_brought = True
             elif done == ST_DAMAGED:
                 raise disk.damaged(int(state[3]), table.name)
@@ -101,7 +101,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             elif done == ST_DROPPED:
                 raise table.gone()
             elif done == ST_SPOOLED and txn is not None:
-                txn.bring()
+                txn.load_spooled()
             else:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
@@ -109,7 +109,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
         disk.release(held)
 
 
-def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
+def exchange_pins(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
     """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never leaves it
     wrong.
     """
@@ -150,7 +150,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
                 return True
             if status != ST_PAGE:
                 return False
-            hold_instead(disk, held, [int(state[3])])
+            exchange_pins(disk, held, [int(state[3])])
             if not _fragment_of(table, out, image):
                 return False  # its partition was dropped during the wait for the page
     finally:
@@ -205,18 +205,18 @@ class Gatherer:
         position = start
         held: list[int] = []
         try:
-            hold_instead(self._disk, held, pages)
+            exchange_pins(self._disk, held, pages)
             while position < stop:
                 status = read(position, stop, self.out, self.offsets, self.state)
                 position = int(self.state[2])
                 if status == OK:
                     return
                 if status == ST_PAGE:  # the row has moved to another page since
-                    hold_instead(self._disk, held, [int(self.state[3])])
+                    exchange_pins(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
                 elif status == ST_SPOOLED and self._txn is not None:
-                    self._txn.bring()
+                    self._txn.load_spooled()
                 elif status == ST_DROPPED:  # dropped after the rows were found: they are gone
                     self.offsets[self._order[position:stop]] = -1
                     return
@@ -291,7 +291,7 @@ def read_alone(
         elif status == ST_DAMAGED:
             raise disk.damaged(int(state[3]), table.name)
         elif status == ST_SPOOLED and txn is not None:
-            txn.bring()
+            txn.load_spooled()
         elif status == ST_DROPPED:
             return out[:0]
         else:

@@ -18,7 +18,7 @@ from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
 from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
-from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, write_entry
+from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
@@ -47,7 +47,7 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
     if seen == 0:
         return A.ST_MISSING
     own = own_disk(mem, buf, fragment, row) if seen == 2 else -1
-    if own == A.ST_SPOOLED or (seen == 2 and is_image_away(mem, buf, row)):
+    if own == A.ST_SPOOLED or (seen == 2 and is_image_evicted(mem, buf, row)):
         return A.ST_SPOOLED
     before = entry_words(mem, fragment, row, seen == 2)
     if own >= 0:

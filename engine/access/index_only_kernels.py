@@ -8,7 +8,7 @@ Place and page header give ROWID and fragment; epoch and author, which only the 
 
 from __future__ import annotations
 
-from tidemark.engine.access.index_reads_kernels import is_passed_over
+from tidemark.engine.access.index_reads_kernels import is_skipped
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
 from tidemark.engine.index.tree_scans_kernels import entries_between, find_target, leaf_of, move_cursor
@@ -43,7 +43,7 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
         place = places[i]
         base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
         fragment = mem[base + A.PG_FRAGMENT]
-        if is_passed_over(mem, txn, until, wanted, fragment, row_of_place(mem, place)):
+        if is_skipped(mem, txn, until, wanted, fragment, row_of_place(mem, place)):
             continue
         if done < i:
             for j in range(words):

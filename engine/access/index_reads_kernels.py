@@ -14,14 +14,20 @@ from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import encode_row, row_of_place, side_part
 from tidemark.engine.index.tree_scans_kernels import entries_between
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, lock_owner, newest_operation, write_entry
+from tidemark.engine.log.own_images_kernels import (
+    entry_words,
+    is_image_evicted,
+    lock_owner,
+    newest_operation,
+    write_entry,
+)
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.rows_kernels import known_row_address
 
 
 @helper
-def stand_on(mem, tree, place, cursor):
+def set_cursor(mem, tree, place, cursor):
     value = side_part(mem, tree, X.SIDE_VALUE)
     cursor[X.TG_PLACE] = place
     cursor[X.TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, X.TG_KEY, mem[tree + X.I_KEY_WORDS])
@@ -39,7 +45,7 @@ def is_changed(mem, operation, until):
 
 
 @helper
-def is_passed_over(mem, txn, until, wanted, fragment, row):
+def is_skipped(mem, txn, until, wanted, fragment, row):
     """Whether a row found by an index is not part of the stream."""
     if mem[fragment + A.F_DROPPED]:
         return True
@@ -76,7 +82,7 @@ def index_rows(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, wit
         base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
         fragment = mem[base + A.PG_FRAGMENT]
         row = row_of_place(mem, place)
-        if not is_passed_over(mem, txn, until, wanted, fragment, row):
+        if not is_skipped(mem, txn, until, wanted, fragment, row):
             if state[0] >= offsets.size:
                 status = A.ST_MORE
                 break
@@ -97,7 +103,7 @@ def index_rows(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, wit
             state[1] += words
         done += 1
     if done > 0:
-        stand_on(mem, tree, places[done - 1], cursor)
+        set_cursor(mem, tree, places[done - 1], cursor)
     return status
 
 
@@ -116,7 +122,7 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
         row = row_of_place(mem, places[i])
         fragment = mem[((places[i] >> X.PLACE_SHIFT) << A.PAGE_SHIFT) + A.PG_FRAGMENT]
         pages[i] = 0
-        if not is_passed_over(mem, txn, until, wanted, fragment, row):
+        if not is_skipped(mem, txn, until, wanted, fragment, row):
             pages[i] = disk_page_of(mem, fragment, row, False)
     return found
 
@@ -163,7 +169,7 @@ def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
         if stands_for(mem, txn, operation, row):
-            if is_image_away(mem, buf, row):
+            if is_image_evicted(mem, buf, row):
                 return A.ST_SPOOLED
             need += entry_words(mem, fragment, row, True)
     if state[2] + need > out.size:

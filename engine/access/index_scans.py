@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tidemark.engine.access.batch_operations import ScanBatch
-from tidemark.engine.access.disk_reading import hold_instead, is_complete, read_rowid
+from tidemark.engine.access.disk_reading import exchange_pins, is_complete, read_rowid
 from tidemark.engine.access.index_reads_kernels import index_pages, index_rows
 from tidemark.engine.access.own_changes import OwnChanges, key_matrix, sorted_order, widened
 from tidemark.engine.access.row_operations import check_table
@@ -213,7 +213,7 @@ class IndexScan:
             while status == ST_MORE and int(state[0]) < wanted:
                 limit = self._call(index_pages, min(CALL_ENTRIES, wanted - int(state[0])), places, pages)
                 needed = _first_pages(pages[:limit].tolist(), disk.pages_per_hold(PAGES_HELD))
-                hold_instead(disk, held, sorted(set(needed) - {0}))
+                exchange_pins(disk, held, sorted(set(needed) - {0}))
                 status = self._call(index_rows, max(1, len(needed)), True, places, out, offsets, state)
                 if status == ST_DAMAGED:
                     raise disk.damaged(int(state[3]), self._table.name)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidemark.engine.access.absent_kernels import lock_absent
 from tidemark.engine.access.applied_rows import MISSING, touch_rows_again
-from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, again_if_altered
+from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, retry_if_altered
 from tidemark.engine.access.row_operations import check_table, settle
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
@@ -55,7 +55,7 @@ def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
         outcomes[places] = touch_rows_again(txn, table, some)
         places = places[outcomes[places] == MISSING]
         if places.size:
-            taken = again_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
+            taken = retry_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
             places = places[~taken]  # others inserted these rows meanwhile: touch them
     return outcomes
 

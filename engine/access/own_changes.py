@@ -147,7 +147,7 @@ def _gather(table: Table, txn: Transaction) -> tuple[Words, Words]:
     while status != OK:
         status = int(own_rows(table.mem, table.table_id, txn.desc, txn.buf, SLICE_ROWS, places, entries, state))
         if status == ST_SPOOLED:
-            txn.bring()
+            txn.load_spooled()
         elif status == ST_SPACE:
             places = np.concatenate([places, np.zeros(places.size + 4_096 * PLACE_WORDS, dtype=np.int64)])
         elif status < ST_SPACE:

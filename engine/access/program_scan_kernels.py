@@ -13,7 +13,7 @@ import numpy as np
 from tidemark.engine.access import program_scan_layout as Q
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.log.own_images_kernels import entry_words, is_image_away, write_entry
+from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
@@ -181,7 +181,7 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
         if is_own:
             rowid = state[Q.PS_POSITION]
             row = known_row_address(mem, fragment, rowid)
-            if is_image_away(mem, buf, row):
+            if is_image_evicted(mem, buf, row):
                 return A.ST_SPOOLED
             need = entry_words(mem, fragment, row, True)
             if state[Q.PS_WORDS] + need > out.size:

@@ -82,7 +82,7 @@ class _InPlace:
             )
         )
         if status == ST_SPOOLED and txn is not None:
-            txn.bring()
+            txn.load_spooled()
             return ST_MORE
         if status == ST_DROPPED:  # dropped after the partition was looked up
             check_table(table)

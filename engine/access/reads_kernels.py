@@ -12,7 +12,7 @@ from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import (
     entry_words,
-    is_image_away,
+    is_image_evicted,
     lock_owner,
     own_kind,
     write_entry,
@@ -61,7 +61,7 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
     seen = visible(mem, txn, row)
     if seen == 0:
         return A.ST_MISSING
-    if seen == 2 and is_image_away(mem, buf, row):
+    if seen == 2 and is_image_evicted(mem, buf, row):
         return A.ST_SPOOLED
     need = entry_words(mem, fragment, row, seen == 2)
     if at + need > out.size:
@@ -218,7 +218,7 @@ def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
             state_now = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK
             if state_now == A.LIVE or (state_now == A.RESERVED and txn != 0):
                 seen = visible(mem, txn, row)
-                if seen == 2 and is_image_away(mem, buf, row):
+                if seen == 2 and is_image_evicted(mem, buf, row):
                     return A.ST_SPOOLED
                 if seen:
                     need = entry_words(mem, fragment, row, seen == 2)

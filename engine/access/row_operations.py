@@ -103,7 +103,7 @@ def settle(
             txn.grow(words, ahead_words)
             return 0.0 if deadline is None else deadline
         if status == ST_SPOOLED:
-            txn.bring()
+            txn.load_spooled()
             return 0.0 if deadline is None else deadline
         deadline = txn.store.locks.deadline() if not deadline else deadline
         if status == ST_BUSY:
@@ -164,7 +164,7 @@ def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
         key = table.format.decode_key(table.format.image_key(out[ENTRY_WORDS:]))
     if key is None:
         return LockedRow(table.name, None, f"a new row of {table.name}")
-    return LockedRow(table.name, key, f"the row with key {table.shown_key(key)} of {table.name}")
+    return LockedRow(table.name, key, f"the row with key {table.format_key(key)} of {table.name}")
 
 
 def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
@@ -258,7 +258,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
         if status == ST_DUPLICATE:
             key = table.format.decode_key(table.format.image_key(image))
             raise DuplicateKey(
-                f"{table.name} has a row with key {table.shown_key(key)}; use write() to replace it",
+                f"{table.name} has a row with key {table.format_key(key)}; use write() to replace it",
                 table=table.name,
                 key=key,
             )
@@ -275,7 +275,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
 
 def missing(table: Table, key: Any) -> RowNotFound:
     """Return the error for a key no row has."""
-    return RowNotFound(f"{table.name} has no row with key {table.shown_key(key)}", table=table.name, key=key)
+    return RowNotFound(f"{table.name} has no row with key {table.format_key(key)}", table=table.name, key=key)
 
 
 def is_new(mode: int) -> bool:
@@ -288,7 +288,7 @@ def no_partition(table: Table, key: Any, row: int | None = None) -> NoPartition:
     names = table.definition.primary_key
     pieces = dict(zip(names, key if len(names) > 1 else (key,), strict=True))
     values = {name: pieces[name] for name in getattr(table.definition.partition, "columns", None) or names}
-    shown = ", ".join(f"{name}={table.shown_key(value)}" for name, value in values.items())
+    shown = ", ".join(f"{name}={table.format_key(value)}" for name, value in values.items())
     where = "" if row is None else f" of row {row}; nothing was inserted"
     return NoPartition(
         f"{table.name}: no partition takes {shown}{where}; see partitions(), add one with add_partition()",
@@ -439,7 +439,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
         if done > 0:
             return out[:done]
         if done == ST_SPOOLED and txn is not None:
-            txn.bring()
+            txn.load_spooled()
             buf = txn.buf
             continue
         if done == ST_DROPPED:
@@ -492,7 +492,7 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
 def duplicate(table: Table, definition: IndexDefinition, values: Sequence[Any], row: int | None = None) -> DuplicateKey:
     """Return the error for a key that two rows would have in a unique index."""
     key = values[0] if len(values) == 1 else tuple(values)
-    shown = table.shown_key(key)
+    shown = table.format_key(key)
     if row is None:
         text = f"index {definition.name} of {table.name} has a row with key {shown}; change that row, or use upsert()"
     else:

@@ -20,7 +20,7 @@ from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
 from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     OK,
-    S_SNAPSHOTS_GIVEN_UP,
+    S_SNAPSHOTS_DROPPED,
     S_VERSION_HEAD,
     S_VERSION_RING_WORDS,
     S_VERSION_TAIL,
@@ -123,7 +123,7 @@ class Snapshots:
             "used_bytes": int(mem[S_VERSION_HEAD] - mem[S_VERSION_TAIL]) * WORD_BYTES,
             "size_bytes": int(mem[S_VERSION_RING_WORDS]) * WORD_BYTES,
             "versions_kept": int(mem[S_VERSIONS_KEPT]),
-            "given_up": int(mem[S_SNAPSHOTS_GIVEN_UP]),
+            "dropped": int(mem[S_SNAPSHOTS_DROPPED]),
         }
 
 
@@ -154,9 +154,9 @@ class Snapshot:
         """Check that its rows can be read. Raises: SnapshotClosed, SnapshotTooOld, StoreFailed."""
         if self.store.failure.first is not None:
             self.store.failure.check()
-        self.settled(find_snapshot(self.mem, self.epoch))
+        self.check_status(find_snapshot(self.mem, self.epoch))
 
-    def settled(self, status: int) -> int:
+    def check_status(self, status: int) -> int:
         """Return the status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
         if status not in (ST_TOO_OLD, ST_DROPPED):
             return int(status)

@@ -61,7 +61,7 @@ class _Sorted:
         moved = np.repeat(rows.starts - starts, rows.sizes) + np.arange(int(rows.sizes.sum()))
         return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
 
-    def beside(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
+    def merged_with(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
         """Return these rows and others as one, unordered."""
         all_rows = [self, *others]
         width = max(rows.keys.shape[1] for rows in all_rows)
@@ -75,7 +75,7 @@ class _Sorted:
         )
 
 
-def _one_behind_the_other(keys: Words, places: Words, entries: Words, offsets: Words) -> _Sorted:
+def _consecutive(keys: Words, places: Words, entries: Words, offsets: Words) -> _Sorted:
     """Return rows as a kernel copied them, consecutively."""
     starts = offsets - ENTRY_WORDS
     return _Sorted(keys, places, entries, starts, np.diff(np.append(starts, entries.size)))
@@ -129,7 +129,7 @@ class SnapshotIndexScan:
             if self._left is not None:
                 self._left -= batch.count
             self._meter.done += batch.count
-            self._meter.tell(0)
+            self._meter.advance(0)
             if batch.count:
                 yield batch
             wanted = min(4 * wanted, BATCH_ROWS_MAX)
@@ -158,8 +158,8 @@ class SnapshotIndexScan:
         keys = key_matrix(
             self._index.tree.shape, batch.entries, batch.offsets, self._table.format.fixed_words, self._reverse
         )
-        found = _one_behind_the_other(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
-        rows = found.beside(due, self._filling).in_order()
+        found = _consecutive(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
+        rows = found.merged_with(due, self._filling).in_order()
         return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
 
     def _due(self, is_end: bool) -> list[_Sorted]:
@@ -196,7 +196,7 @@ class SnapshotIndexScan:
             status = int(snapshot_entries(*place, limit, places, out, offsets, state))
             if status == ST_DROPPED:
                 raise self._index.gone()
-            self._snapshot.settled(status)
+            self._snapshot.check_status(status)
             if status <= ST_SPACE:
                 words = ST_SPACE - status + 64
                 continue
@@ -230,11 +230,11 @@ class SnapshotIndexScan:
         inside &= self._against(keys, places, self._bound) < 0
         if not inside.any():
             return
-        found = _one_behind_the_other(keys, places, entries, offsets)
+        found = _consecutive(keys, places, entries, offsets)
         self._runs.append(found.chosen(inside).in_order())
         while len(self._runs) > 1 and 2 * len(self._runs[-1]) >= len(self._runs[-2]):
             last = self._runs.pop()
-            self._runs[-1] = self._runs[-1].beside([last], self._filling).in_order()
+            self._runs[-1] = self._runs[-1].merged_with([last], self._filling).in_order()
 
     def _copied(self, head: int) -> tuple[Words, Words, Words]:
         """Return (entries, image offsets, places) of the versions up to a position of the ring."""
@@ -247,7 +247,7 @@ class SnapshotIndexScan:
         while status != OK:
             snapshot.check()
             place = (snapshot.mem, table.table_id, snapshot.epoch, head, CALL_VERSIONS)
-            status = snapshot.settled(gather_versions(*place, places, out, offsets, state))
+            status = snapshot.check_status(gather_versions(*place, places, out, offsets, state))
             if status == ST_SPACE:
                 places = np.concatenate([places, np.empty(3 * places.size, dtype=np.int64)])
                 offsets = np.concatenate([offsets, np.empty(3 * offsets.size, dtype=np.int64)])

@@ -45,7 +45,7 @@ class Meter:
         self._unit = unit
         self.done = 0  # units finished before
 
-    def tell(self, more: int) -> None:
+    def advance(self, more: int) -> None:
         """Report `more` units more than `done`."""
         if self._progress is not None:
             self._progress(self.done + more, self._total, self._unit)
@@ -79,7 +79,7 @@ def read_rows(
     def reader(order: Words, with_disk: int) -> Callable[[int, int, Words, Words, Words], int]:
         def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
             snapshot.check()
-            return snapshot.settled(
+            return snapshot.check_status(
                 read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state)
             )
 
@@ -113,7 +113,7 @@ def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words)
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
         stop = min(start + CALL_ROWS, rowids.size)
-        snapshot.settled(snapshot_pages(snapshot.mem, snapshot.epoch, fragments, rowids, start, stop, pages))
+        snapshot.check_status(snapshot_pages(snapshot.mem, snapshot.epoch, fragments, rowids, start, stop, pages))
     out, places = read_rows(snapshot, table, fragments, rowids, pages)
     return ScanBatch(out, places, places.size)
 
@@ -129,7 +129,7 @@ def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bo
     for start in range(0, keys.count, CALL_ROWS):
         stop = min(start + CALL_ROWS, keys.count)
         snapshot.check()
-        snapshot.settled(
+        snapshot.check_status(
             find_snapshot_keys(
                 snapshot.mem, snapshot.epoch, table.seed, with_disk, fragments, *place, start, stop, rowids, pages
             )
@@ -170,7 +170,7 @@ def scan(
         while not part.is_end and (left is None or left > 0):
             batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
             left = None if left is None else left - batch.count
-            meter.tell(part.page)
+            meter.advance(part.page)
             if batch.count:
                 yield batch
         meter.done += part.page
@@ -197,7 +197,7 @@ class _Fragment:
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
         self._snapshot.check()
         place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, CALL_SLOTS)
-        return self._snapshot.settled(scan_snapshot(*place, out, offsets, self._state))
+        return self._snapshot.check_status(scan_snapshot(*place, out, offsets, self._state))
 
 
 class _Memory(_Fragment):
@@ -243,7 +243,7 @@ class DiskRows(_Fragment):
         while status == ST_MORE:
             snapshot.check()
             place = (snapshot.mem, self._fragment, snapshot.epoch, CALL_SLOTS)
-            status = snapshot.settled(snapshot_places(*place, rowids, pages, state))
+            status = snapshot.check_status(snapshot_places(*place, rowids, pages, state))
         self.is_end = status == OK
         count = int(state[0])
         fragments = np.full(count, self._fragment, dtype=np.int64)

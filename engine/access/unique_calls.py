@@ -14,10 +14,10 @@ import numpy as np
 from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.batch_operations import (
     Progress,
-    again_if_altered,
     change_columns,
     decode_entries,
     read_keys,
+    retry_if_altered,
     touch_many,
 )
 from tidemark.engine.access.disk_reading import grown
@@ -127,7 +127,7 @@ def _read_disk(
         part = lookups.part(start, stop)
         keys, found = find(txn, table, index, part, locks=False)
         entries, places, count = read_keys(table, keys, txn, with_disk=True)
-        if not _still(table, index, part, found, entries, places, count):
+        if not _is_unchanged(table, index, part, found, entries, places, count):
             size = max(1, size // 2)
             continue
         words.append(entries)
@@ -139,7 +139,7 @@ def _read_disk(
     return whole, every, every.size
 
 
-def _still(
+def _is_unchanged(
     table: Table, index: StoredUnique, lookups: Lookups, found: Words, entries: Words, offsets: Words, count: int
 ) -> bool:
     """Whether all rows found were read, and still have the keys that were looked up."""
@@ -165,7 +165,7 @@ def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None)
     """Return the error for a key no row has."""
     where = "" if row is None else f" of row {row}; nothing was changed"
     return RowNotFound(
-        f"index {index.name} of {table.name} has no row with key {table.shown_key(key)}{where}",
+        f"index {index.name} of {table.name} has no row with key {table.format_key(key)}{where}",
         table=table.name,
         index=index.name,
         key=key,
@@ -306,7 +306,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
     total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            total += again_if_altered(txn, table, _update_batch, batch, name)
+            total += retry_if_altered(txn, table, _update_batch, batch, name)
             if progress is not None:
                 progress(total, -1, "rows")
     return total

@@ -51,12 +51,12 @@ def is_others(mem, txn, place):
         return False
     if mem[fragment_of_place(mem, place) + A.F_DROPPED]:
         return False
-    leave_evidence(mem, txn, place)
+    note_awaited_lock(mem, txn, place)
     return True
 
 
 @helper
-def leave_evidence(mem, txn, place):
+def note_awaited_lock(mem, txn, place):
     """Record the lock of a row as the one to wait for."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
     mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
@@ -159,7 +159,7 @@ def hold_place(mem, txn, place):
     """Lock the row at a place. Return OK, ST_BUSY with evidence, or ST_MEMORY."""
     row = row_of_place(mem, place)
     if mem[row] & A.LOCK_SHARED:
-        leave_evidence(mem, txn, place)
+        note_awaited_lock(mem, txn, place)
         return A.ST_BUSY
     return touch_lock(mem, txn, fragment_of_place(mem, place), rowid_of_place(mem, place), row)
 

@@ -15,10 +15,10 @@ from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.applied_rows import lock_keys
 from tidemark.engine.access.batch_operations import (
     Progress,
-    again_if_altered,
     change_columns,
     put_images,
     read_locked,
+    retry_if_altered,
 )
 from tidemark.engine.access.unique_calls import find, locked_key
 from tidemark.engine.base.errors import DuplicateKey
@@ -55,7 +55,7 @@ def upsert(
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
     txn.check(locks=True)
-    return again_if_altered(txn, table, _upsert, row, changes, name)
+    return retry_if_altered(txn, table, _upsert, row, changes, name)
 
 
 def _upsert(
@@ -122,7 +122,7 @@ def upsert_many(
     inserted = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            inserted += again_if_altered(txn, table, _upsert_batch, batch, changes, name)
+            inserted += retry_if_altered(txn, table, _upsert_batch, batch, changes, name)
             total += batch.columns.num_rows
             if progress is not None:
                 progress(total, -1, "rows")
@@ -197,7 +197,7 @@ class _Upserts:
         """Return the same error with the row's position in the data."""
         which = error.evidence.get("index")
         where = "as its primary key" if which is None else f"in index {which}"
-        key = self.table.shown_key(error.key)
+        key = self.table.format_key(error.key)
         text = f"{self.table.name}: row {row} has key {key} {where}, which another row has; nothing was changed"
         return DuplicateKey(text, **{**error.evidence, "row": row})
 

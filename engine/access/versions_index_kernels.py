@@ -8,7 +8,7 @@ belong to the range the cursor has passed by then, later ones to the next call (
 
 from __future__ import annotations
 
-from tidemark.engine.access.index_reads_kernels import stand_on
+from tidemark.engine.access.index_reads_kernels import set_cursor
 from tidemark.engine.access.versions_reads_kernels import write_row, write_version
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import row_of_place
@@ -54,14 +54,14 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
         if words < 0:
             if state[0] == 0:
                 return words
-            stand_on(mem, tree, places[i - 1], cursor)  # intact: no more places were written than examined
+            set_cursor(mem, tree, places[i - 1], cursor)  # intact: no more places were written than examined
             return A.ST_MORE
         offsets[state[0]] = state[1] + A.ENTRY_WORDS
         places[state[0]] = place
         state[0] += 1
         state[1] += words
     if found > 0:
-        stand_on(mem, tree, last, cursor)
+        set_cursor(mem, tree, last, cursor)
     return A.ST_MORE if found == limit else A.OK
 
 

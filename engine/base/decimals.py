@@ -31,7 +31,7 @@ def _form(precision: int, scale: int) -> tuple[decimal.Context, PythonDecimal]:
     return context, PythonDecimal((0, (1,), -scale))
 
 
-def brought_to(value: PythonDecimal, precision: int, scale: int) -> PythonDecimal:
+def rescaled(value: PythonDecimal, precision: int, scale: int) -> PythonDecimal:
     """Return the same finite number with exactly `scale` digits after the point.
 
     Raises: decimal.InvalidOperation if the result has more than `precision` digits or the number is infinite;
@@ -42,7 +42,7 @@ def brought_to(value: PythonDecimal, precision: int, scale: int) -> PythonDecima
 
 
 def unscaled(value: PythonDecimal, scale: int) -> int:
-    """Return a result of `brought_to` as an integer, without its decimal point."""
+    """Return a result of `rescaled` as an integer, without its decimal point."""
     return int(_WIDE.scaleb(value, scale))
 
 

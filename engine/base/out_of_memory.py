@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Meaning = Callable[[Any, MemoryError], Error]
 
 
-def no_memory(error: MemoryError, what: str = "nothing was changed") -> MemoryExhausted:
+def memory_error(error: MemoryError, what: str = "nothing was changed") -> MemoryExhausted:
     """Return the error for a call that ended with a MemoryError. what: what the call has changed, for the message."""
     said = f" ({error})" if str(error) else ""
     return MemoryExhausted(
@@ -36,7 +36,7 @@ def _unknown(_subject: Any, error: MemoryError) -> Error:
 
 def _meaning(subject: Any, error: MemoryError) -> Error:
     of_subject = getattr(subject, "out_of_memory", None)
-    return no_memory(error) if of_subject is None else of_subject(error)
+    return memory_error(error) if of_subject is None else of_subject(error)
 
 
 def _of_iterator(call: Callable[..., Iterator[Any]], meaning: Meaning) -> Callable[..., Iterator[Any]]:
@@ -61,8 +61,8 @@ def _of_call(call: Callable[..., Any], meaning: Meaning) -> Callable[..., Any]:
     return typed
 
 
-def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
-    """Decorate a function that users call: a MemoryError in it becomes MemoryExhausted. became: see `no_memory`."""
+def types_memory_error(effect: str = "nothing was changed") -> Callable[[F], F]:
+    """Decorate a function that users call: a MemoryError in it becomes MemoryExhausted. effect: see `memory_error`."""
 
     def decorate(call: F) -> F:
         @functools.wraps(call)
@@ -70,7 +70,7 @@ def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
             try:
                 return call(*arguments, **options)
             except MemoryError as error:
-                raise no_memory(error, became) from error
+                raise memory_error(error, effect) from error
 
         return typed  # type: ignore[return-value]  # of the same signature
 
@@ -78,23 +78,24 @@ def types_memory_error(became: str = "nothing was changed") -> Callable[[F], F]:
 
 
 def types_memory_errors(
-    *besides: str, but: tuple[str, ...] = (), reads: tuple[str, ...] | None = None
+    *also: str, exclude: tuple[str, ...] = (), read_only: tuple[str, ...] | None = None
 ) -> Callable[[type[K]], type[K]]:
     """Decorate a class that users call: a MemoryError in a public method is raised as the error that the instance's
     `out_of_memory` returns for it, or as MemoryExhausted if there is none.
 
-    besides: further methods to decorate, whose names begin with an underscore.
-    but: methods to leave out, because they run code of users or handle a MemoryError themselves.
-    reads: for a class that changes data without a transaction, the methods that change nothing; in its other methods a
+    also: further methods to decorate, whose names begin with an underscore.
+    exclude: methods to leave out, because they run code of users or handle a MemoryError themselves.
+    read_only: for a class that changes data without a transaction, the methods that change nothing; in its other
+    methods a
         MemoryError becomes OutcomeUnknown.
     """
 
     def decorate(kind: type[K]) -> type[K]:
         for name, member in list(vars(kind).items()):
-            is_meant = name in besides or (not name.startswith("_") and name not in (*but, "out_of_memory"))
+            is_meant = name in also or (not name.startswith("_") and name not in (*exclude, "out_of_memory"))
             if is_meant and inspect.isfunction(member):
                 wrap = _of_iterator if inspect.isgeneratorfunction(member) else _of_call
-                setattr(kind, name, wrap(member, _meaning if reads is None or name in reads else _unknown))
+                setattr(kind, name, wrap(member, _meaning if read_only is None or name in read_only else _unknown))
         return kind
 
     return decorate

@@ -26,11 +26,11 @@ from tidemark.engine.disk.frames_kernels import (
     claim_pages,
     copy_dirty_pages,
     drop_page,
+    finish_copies,
     forget_page,
     heads_of,
     setup_cache,
     unpin_pages,
-    written_pages,
 )
 from tidemark.engine.disk.page_reader import PageReader, Scratch
 from tidemark.engine.disk.read_ahead import ReadAhead
@@ -102,11 +102,11 @@ class PageCache:
         self.wait_seconds = wait_ms / 1_000
         self._batch_pages = max(1, min(BEHIND_PAGES_MAX, frames // 4))
         self._turn = threading.Lock()
-        self.behind = WriteBehind(writer, page_words, self._batch_pages, wake_writer)
-        self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
+        self.write_behind = WriteBehind(writer, page_words, self._batch_pages, wake_writer)
+        self.reader = PageReader(mem, address, page_words, files, places, self.write_behind, store)
         self._changed = threading.Condition()
         self.waiting = 0
-        self.promised = 0  # frames reserved by all holders (H2)
+        self.reserved = 0  # frames reserved by all holders (H2)
         self.ahead = ReadAhead(call_owner(self._load_ahead))
         self._scratch: list[Scratch] = []
 
@@ -123,12 +123,12 @@ class PageCache:
         meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`).
         """
         wanted = distinct(pages)
-        promise = [0]
+        reservation = [0]
         try:
-            self._promise(wanted.size, promise)
+            self._reserve_frames(wanted.size, reservation)
             self._claim(wanted, c.CLAIM_PIN | (0 if is_reference else c.CLAIM_QUIET))
         except BaseException:
-            self._take_promise_back(promise)
+            self._release_frames(reservation)
             raise
 
     def release(self, pages: Iterable[int]) -> None:
@@ -136,16 +136,16 @@ class PageCache:
         retried once: pages left unreleased would stay pinned until the store is closed.
         """
         wanted: Words | None = None
-        promise = [0]
+        reservation = [0]
         interrupt: KeyboardInterrupt | None = None
         has_failed = False
         while True:
             try:
                 if wanted is None:
-                    promise[0] = (made := distinct(pages)).size
+                    reservation[0] = (made := distinct(pages)).size
                     wanted = made
                 self._unpin(wanted)
-                self._take_promise_back(promise)
+                self._release_frames(reservation)
                 break
             except KeyboardInterrupt as error:
                 interrupt = error  # every step may be repeated
@@ -165,7 +165,7 @@ class PageCache:
             self.hold(part)
             self.release(part)
 
-    def bring(self, page: int) -> None:
+    def load(self, page: int) -> None:
         """Do `ensure` for one page; the read that follows at once counts as its reference. Raises: as `hold`."""
         try:
             scratch = self._scratch.pop()
@@ -183,7 +183,7 @@ class PageCache:
                     self.reader.load(wanted, [0], out, c.CLAIM_QUIET)
                 self._notify()
         except BaseException:
-            self._let_go(wanted, out, c.CLAIM_QUIET)
+            self._undo_claim(wanted, out, c.CLAIM_QUIET)
             raise
         self._scratch.append(scratch)
         if what < 0:
@@ -214,7 +214,7 @@ class PageCache:
         while True:
             with self._turn, self._writer.turn:
                 self._writer.settle()
-                self.behind.forget(frozenset(gone.tolist()))
+                self.write_behind.forget(frozenset(gone.tolist()))
                 done = [forget_page(self._mem, self.address, page) for page in self._pages_of(gone)]
             self._notify()
             if ST_INVARIANT not in done:
@@ -230,21 +230,21 @@ class PageCache:
         found: list[int] = pages[np.isin(pages >> c.FILE_SHIFT, file_ids)].tolist()
         return found
 
-    def _promise(self, count: int, promise: list[int]) -> None:
-        """Reserve frames for a holder. promise[0]: how many it has; no signal can come between the two stores."""
+    def _reserve_frames(self, count: int, reservation: list[int]) -> None:
+        """Reserve frames for a holder. reservation[0]: how many it has; no signal can come between the two stores."""
         if count > self.frames:
             raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
         deadline = self._clock.monotonic() + self.wait_seconds
         with self._changed:
-            while self.promised + count > self.frames:
+            while self.reserved + count > self.frames:
                 self._wait(deadline)
-            self.promised += count
-            promise[0] = count
+            self.reserved += count
+            reservation[0] = count
 
-    def _take_promise_back(self, promise: list[int]) -> None:
+    def _release_frames(self, reservation: list[int]) -> None:
         with self._changed:
-            self.promised -= promise[0]
-            promise[0] = 0
+            self.reserved -= reservation[0]
+            reservation[0] = 0
             self._changed.notify_all()
 
     def _claim(self, wanted: Words, how: int) -> None:
@@ -264,12 +264,12 @@ class PageCache:
                     self.reader.load(wanted, missing, out, how)
                     self._notify()
                 elif at < wanted.size and out[at] < 0:
-                    at = self._make_way(wanted, at, how, out, deadline)
+                    at = self._clear_obstacle(wanted, at, how, out, deadline)
         except BaseException:
-            self._let_go(wanted, out, how)
+            self._undo_claim(wanted, out, how)
             raise
 
-    def _let_go(self, wanted: Words, out: Words, how: int) -> None:
+    def _undo_claim(self, wanted: Words, out: Words, how: int) -> None:
         """Undo a claim that failed; the claiming kernel itself writes `out`, so no signal can come in between."""
         for at in np.flatnonzero(out > 0).tolist():
             page = wanted[at : at + 1]
@@ -279,7 +279,7 @@ class PageCache:
                 unpin_pages(self._mem, self.address, page, 0, 1)
         self._notify()
 
-    def _make_way(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
+    def _clear_obstacle(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
         """Remove what made the claim of wanted[at] fail, or wait until it is gone; returns the position where to
         continue.
         """
@@ -332,12 +332,12 @@ class PageCache:
         step = max(1, self._batch_pages)
         for start in range(0, len(pages), step):
             wanted = np.array(pages[start : start + step], dtype=np.int64)
-            promise = [0]
+            reservation = [0]
             try:
-                self._promise(wanted.size, promise)
+                self._reserve_frames(wanted.size, reservation)
                 self._claim(wanted, c.CLAIM_QUIET)
             finally:
-                self._take_promise_back(promise)
+                self._release_frames(reservation)
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
@@ -349,10 +349,10 @@ class PageCache:
         if not self.can_write:
             return 0
         with self._turn:
-            before = self.behind.pages_written
+            before = self.write_behind.pages_written
             self._copy_for_room(limit)
-            self.behind.write_all()
-            return self.behind.pages_written - before
+            self.write_behind.write_all()
+            return self.write_behind.pages_written - before
 
     def flush(self, bytes_per_second: int = 0) -> int:
         """Write every page that is dirty now, at a bounded rate (0: unbounded); returns how many were copied out.
@@ -374,7 +374,7 @@ class PageCache:
                 due = copied * self.page_words * 8 / bytes_per_second
                 self._clock.sleep(max(0.0, due - (self._clock.monotonic() - begun)))
         with self._turn:
-            self.behind.write_all()
+            self.write_behind.write_all()
         with self._writer.turn:
             self._writer.settle()
         return copied
@@ -396,20 +396,20 @@ class PageCache:
         """
         done = 0
         while done < limit and cursor[0] >= 0:
-            batch = self.behind.filling()
+            batch = self.write_behind.filling()
             start = batch.count
-            most = min(batch.count + limit - done, self.behind.capacity)
+            most = min(batch.count + limit - done, self.write_behind.capacity)
             copied = batch.copied[start * COPIED_WORDS :]
             try:
                 count = copy_dirty_pages(
                     self._mem, self.address, how, before_lsn, start, most, cursor, batch.pages, batch.copied
                 )
-                self.behind.added(batch, int(count))
-                written_pages(self._mem, self.address, copied, count - start, 1)
+                self.write_behind.added(batch, int(count))
+                finish_copies(self._mem, self.address, copied, count - start, 1)
             except BaseException:
                 # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. Pages
                 # that were already reported keep their outcome.
-                written_pages(self._mem, self.address, copied, most - start, 0)
+                finish_copies(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise
             done += count - start
@@ -428,9 +428,9 @@ class PageCache:
         found = {name: int(self._mem[self.address + word]) for name, word in _COUNTERS.items()}
         return {
             **found,
-            "waiting": self.behind.waiting,
+            "waiting": self.write_behind.waiting,
             "pages_read": self.reader.pages_read,
-            "pages_written": self.behind.pages_written,
+            "pages_written": self.write_behind.pages_written,
         }
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Arena
 
-AT_HAND_PAGES = 16  # a commit of up to this many pages is tried without pinning them
+UNPINNED_PAGES = 16  # a commit of up to this many pages is tried without pinning them
 COMMIT_PAGES = 64  # pages of one slice of a commit: changing them takes about 200 µs
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
@@ -91,7 +91,7 @@ class DiskColumns:
         self._identity = identity
         self.writer: PageWriter | None = None
         self.caches: dict[int, PageCache] = {}  # by bytes of a page
-        self.pages_at_hand = np.zeros(1 + AT_HAND_PAGES, dtype=np.int64)
+        self.pages_in_memory = np.zeros(1 + UNPINNED_PAGES, dtype=np.int64)
 
     # --- life ------------------------------------------------------------------------------------
     @property
@@ -220,9 +220,9 @@ class DiskColumns:
         if interrupt is not None:
             raise interrupt
 
-    def bring(self, page: int) -> None:
+    def load(self, page: int) -> None:
         """Load one page without pinning it, for a caller that reads it at once. Raises: as `hold`."""
-        self._by_cache([page])[0][0].bring(page)
+        self._by_cache([page])[0][0].load(page)
 
     def ensure(self, pages: list[int]) -> None:
         """Load pages without pinning them. Raises: as `hold`."""
@@ -254,7 +254,7 @@ class DiskColumns:
 
     def is_waiting(self, page: int) -> bool:
         """Whether a newer copy of the page is on its way to its place on disk."""
-        return any(cache.behind.find(page) is not None for cache in list(self.caches.values()))
+        return any(cache.write_behind.find(page) is not None for cache in list(self.caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
         """Return how many pages one holder should pin at once: a quarter of the frames at most, so that several holders
@@ -296,7 +296,7 @@ class DiskColumns:
         """Write the UNDO buffer if it is half full, and full batches of pages; returns the pages written."""
         if self.undo.wants_flush():
             self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
-        return sum(cache.behind.write_full() for cache in list(self.caches.values()))
+        return sum(cache.write_behind.write_full() for cache in list(self.caches.values()))
 
     def _wake_writer(self) -> bool:
         if self.has_writer:

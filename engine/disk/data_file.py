@@ -14,7 +14,7 @@ import numpy as np
 from tidemark.engine.base.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
 from tidemark.engine.disk.cache_layout import FILE_ID_MAX
 from tidemark.engine.disk.disk_layout import DATA_FILE, DATA_FILE_HEADER_BYTES
-from tidemark.engine.files.firm import check_room, make_folder
+from tidemark.engine.files.durable_files import check_room, make_folder
 from tidemark.engine.sealed.sealed_layout import KIND_DATA_FILE, header_of, is_sealed, seal, store_of, write_seal
 from tidemark.engine.sealed.version import check_version
 

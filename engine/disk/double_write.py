@@ -102,7 +102,7 @@ def is_page(words: Words, page: int, page_words: int, store: bytes) -> bool:
     )
 
 
-def mend(files: Files, places: Places, store: bytes) -> int:
+def rewrite_last_batch(files: Files, places: Places, store: bytes) -> int:
     """Write the pages of the last batch again, their copies first; returns how many were torn in their places.
 
     After a failed sync the page cache may have data that the disk lacks (F39), and the next batch overwrites the
@@ -133,7 +133,9 @@ def mend(files: Files, places: Places, store: bytes) -> int:
 
 
 def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
-    """Return the pages that `mend` would repair, without changing anything. Raises: ForeignFile, VersionTooNew."""
+    """Return the pages that `rewrite_last_batch` would repair, without changing anything. Raises: ForeignFile,
+    VersionTooNew.
+    """
     if not files.exists(FILE_NAME):
         return []
     file = files.open(FILE_NAME)

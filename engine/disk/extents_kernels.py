@@ -23,7 +23,7 @@ from tidemark.engine.disk.space_kernels import (
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.memory.pool_kernels import give_block, take_block
+from tidemark.engine.memory.pool_kernels import free_block, take_block
 
 FREE_MASK = (1 << D.EXTENT_FREE_BITS) - 1
 FREES_PER_WORD = 64 // D.EXTENT_FREE_BITS
@@ -142,10 +142,10 @@ def drop_data_file(mem, file):
     """Forget a data file; its extents' memory is released with the tablespace. OK."""
     for leaf in range(C.FILE_LEAVES):
         if mem[file + C.FL_LEAVES + leaf] != 0:
-            give_block(mem, A.S_POOL, mem[file + C.FL_LEAVES + leaf])
+            free_block(mem, A.S_POOL, mem[file + C.FL_LEAVES + leaf])
     file_id = mem[file + C.FL_ID]
     mem[mem[mem[A.S_FILE_DIRECTORY] + file_id // A.BLOCK_WORDS] + file_id % A.BLOCK_WORDS] = 0
-    give_block(mem, A.S_POOL, file)
+    free_block(mem, A.S_POOL, file)
     return A.OK
 
 
@@ -155,10 +155,10 @@ def drop_tablespace(mem, tablespace, budget):
     for _ in range(budget):
         block = mem[tablespace + C.TS_EXTENT_BLOCK]
         if block == 0:
-            give_block(mem, A.S_POOL, tablespace)
+            free_block(mem, A.S_POOL, tablespace)
             return A.OK
         mem[tablespace + C.TS_EXTENT_BLOCK] = mem[block]
-        give_block(mem, A.S_POOL, block)
+        free_block(mem, A.S_POOL, block)
     return A.ST_MORE
 
 

@@ -15,7 +15,7 @@ from tidemark.engine.disk.lirs_kernels import (
     enqueue,
     evict,
     free_entry,
-    give_frame,
+    free_frame,
     is_held,
     make_frame_free,
     prune,
@@ -233,7 +233,7 @@ def drop_page(mem, cache, page):
     unstack(mem, cache, entry)
     if (mem[entry + C.CE_FLAGS] & C.CE_HOT) != 0:
         mem[cache + C.C_HOT] -= 1
-    give_frame(mem, cache, entry)
+    free_frame(mem, cache, entry)
     free_entry(mem, cache, entry)
     prune(mem, cache)
     return A.OK
@@ -306,7 +306,7 @@ def is_wanted(mem, entry, how, before_lsn):
 def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, copied):
     """Copy dirty pages into a private buffer after `done` others, up to `limit` in all; returns how many it then holds.
 
-    Each is clean from then on, and has CE_WRITING until `written_pages` reports the outcome. cursor: word 0 is the
+    Each is clean from then on, and has CE_WRITING until `finish_copies` reports the outcome. cursor: word 0 is the
     entry where COPY_ALL continues, from 0; -1 at the end. The other choices start over at each call, and have ended
     when a call copies nothing. before_lsn: COPY_ALL skips pages first changed by this record or a later one. copied:
     COPIED_WORDS for each page.
@@ -337,8 +337,8 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
-def written_pages(mem, cache, copied, count, is_durable):
-    """Record the outcome for copied pages: their copies will be written or, with `is_durable` 0, are lost, and the
+def finish_copies(mem, cache, copied, count, is_kept):
+    """Record the outcome for copied pages: their copies will be written or, with `is_kept` 0, are lost, and the
     pages are as dirty as before; returns how many are clean now.
 
     A page changed after it was copied stays dirty.
@@ -350,7 +350,7 @@ def written_pages(mem, cache, copied, count, is_durable):
             continue
         mem[entry + C.CE_FLAGS] &= ~C.CE_WRITING
         is_dirty = mem[entry + C.CE_FLAGS] & C.CE_IS_DIRTY
-        if is_durable == 0:
+        if is_kept == 0:
             mem[entry + C.CE_DIRTIED] = copied[COPIED_WORDS * i + 2]
             if is_dirty == 0:
                 mem[entry + C.CE_FLAGS] |= C.CE_IS_DIRTY

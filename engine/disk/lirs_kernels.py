@@ -141,7 +141,7 @@ def take_entry(mem, cache, page):
 
 
 @helper
-def give_frame(mem, cache, entry):
+def free_frame(mem, cache, entry):
     """Move an entry's frame to the list of free ones."""
     frame = mem[entry + C.CE_FRAME]
     mem[frame] = mem[cache + C.C_FREE_FRAME]
@@ -233,7 +233,7 @@ def evict(mem, cache, entry):
         mem[entry + C.CE_FLAGS] &= ~C.CE_HOT
         mem[cache + C.C_HOT] -= 1
     unqueue(mem, cache, entry)
-    give_frame(mem, cache, entry)
+    free_frame(mem, cache, entry)
     mem[cache + C.C_EVICTIONS] += 1
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) != 0:
         append_to(mem, cache + C.C_GHOST_FIRST, entry)

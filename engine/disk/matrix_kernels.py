@@ -49,8 +49,8 @@ def matrix_of(mem, fragment, state, out, budget):
             free = word
             if word < 0:
                 free = mem[C.OP_FREE - word]
-                out[Z.MX_DIRTY if mem[C.OP_LIST - word] & C.OP_DIRTY_LIST else Z.MX_PROMISED] += 1
-                out[Z.MX_PROMISED_WORDS] += mem[C.OP_PROMISED - word]
+                out[Z.MX_DIRTY if mem[C.OP_LIST - word] & C.OP_DIRTY_LIST else Z.MX_RESERVED] += 1
+                out[Z.MX_RESERVED_WORDS] += mem[C.OP_RESERVED - word]
             out[Z.MX_FILL + min((payload - free) * Z.FILL_STEPS // payload, Z.FILL_STEPS - 1)] += 1
         extent = mem[extent + C.EX_OWNED]
     state[0] = extent
@@ -89,14 +89,14 @@ def check_open(mem, fragment, extent, cell, page, payload):
     """Check one open page; OK or the finding."""
     place = mem[cell + C.OP_LIST]
     free = mem[cell + C.OP_FREE]
-    promised = mem[cell + C.OP_PROMISED]
+    reserved = mem[cell + C.OP_RESERVED]
     if mem[cell + C.OP_PAGE] != page or mem[cell + C.OP_EXTENT] != extent:
         return Z.SPACE_OPEN
-    if free < 0 or free > payload or promised < 0 or promised > free:
+    if free < 0 or free > payload or reserved < 0 or reserved > free:
         return Z.SPACE_WORDS
-    if promised == 0 and place & C.OP_DIRTY_LIST == 0:
+    if reserved == 0 and place & C.OP_DIRTY_LIST == 0:
         return Z.SPACE_OPEN
-    if place & (C.OP_DIRTY_LIST - 1) != space_class(mem, fragment, payload, free - promised):
+    if place & (C.OP_DIRTY_LIST - 1) != space_class(mem, fragment, payload, free - reserved):
         return Z.SPACE_OPEN
     before = mem[cell + C.OP_PREVIOUS]
     after = mem[cell + C.OP_NEXT]

@@ -212,7 +212,7 @@ def page_trim(mem, frame, page_words):
 
 
 @helper
-def page_give(mem, frame, page_words, slot):
+def page_free(mem, frame, page_words, slot):
     """Free a piece, and drop free slots at the directory's end. OK, or ST_INVARIANT if there is no such piece."""
     word = page_slot(mem, frame, page_words, slot)
     if word < 0:

@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import FileTruncated, InvariantBroken, IoFailed
 from tidemark.engine.disk import cache_layout as c
 from tidemark.engine.disk.double_write import is_page
 from tidemark.engine.disk.frames_kernels import loaded_intact_page, loaded_page
-from tidemark.engine.disk.page_writer import is_behind
+from tidemark.engine.disk.page_writer import follows_directly
 from tidemark.engine.memory.arena_layout import OK
 from tidemark.engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_lanes_of_page
 from tidemark.engine.sealed.sealed_layout import KIND_DISK_PAGE, disk_page_word, is_sealed, store_halves
@@ -52,7 +52,7 @@ class PageReader:
         page_words: int,
         files: Files,
         places: Places,
-        behind: WriteBehind,
+        write_behind: WriteBehind,
         store: bytes,
     ) -> None:
         """address: of the cache. store: its UUID."""
@@ -62,14 +62,14 @@ class PageReader:
         self._page_words = page_words
         self._files = files
         self._places = places
-        self._behind = behind
+        self._write_behind = write_behind
         self._store = store
         self.seal = np.array([disk_page_word(page_words), 0, 0], dtype=np.int64)
         self.seal[1:].view(np.uint64)[:] = store_halves(store)
 
     def load_one(self, page: int, scratch: Scratch) -> bool:
         """Read one page claimed with CLAIM_LOAD; False if it is unreadable, invalid, or on its way to disk."""
-        if self._behind.find(page) is not None:
+        if self._write_behind.find(page) is not None:
             return False
         words, lanes = scratch.words, scratch.lanes
         try:
@@ -100,7 +100,7 @@ class PageReader:
             if (
                 number < len(placed)
                 and not is_full
-                and is_behind(placed[number - 1][1:], placed[number][1:], page_bytes)
+                and follows_directly(placed[number - 1][1:], placed[number][1:], page_bytes)
             ):
                 continue
             self._load_run(wanted, placed[first:number], out, how)
@@ -113,7 +113,7 @@ class PageReader:
         page = int(wanted[at]) & ~c.FRESH_PAGE
         is_pinned = 1 if how & c.CLAIM_PIN else 0
         for _ in range(COPY_ATTEMPTS):
-            found = self._behind.find(page)
+            found = self._write_behind.find(page)
             if found is None:
                 return False
             # If it is not OK, the batch was written meanwhile and its memory reused (B3): look again.

@@ -97,13 +97,13 @@ class PageWriter:
         places = [self.places.place(page) for page in numbers]
         first = 0
         for number in range(1, len(numbers) + 1):
-            if number < len(numbers) and is_behind(places[number - 1], places[number], page_words * 8):
+            if number < len(numbers) and follows_directly(places[number - 1], places[number], page_words * 8):
                 continue
             start = HEADER_WORDS + first * page_words
             self._files.pwrite(*places[first], batch[start : HEADER_WORDS + number * page_words])
             first = number
 
 
-def is_behind(before: tuple[object, int], after: tuple[object, int], page_bytes: int) -> bool:
+def follows_directly(before: tuple[object, int], after: tuple[object, int], page_bytes: int) -> bool:
     """Whether a page directly follows another one in the same file."""
     return before[0] == after[0] and before[1] + page_bytes == after[1]

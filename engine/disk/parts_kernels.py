@@ -1,7 +1,7 @@
 """Disk parts on pages: planned by an operation, written, replaced and freed by a commit (D3, D7).
 
 A disk part is one piece, or a first piece and chunks of whole pages. Every change sets the page's LSN to that of its
-UNDO record and settles the free words. The page must be in the cache; callers check this with `is_at_hand`.
+UNDO record and settles the free words. The page must be in the cache; callers check this with `is_in_memory`.
 """
 
 # mypy: ignore-errors
@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import cache_dirtied, frame_of
-from tidemark.engine.disk.page_kernels import page_give, page_piece, page_piece_words, page_take
+from tidemark.engine.disk.page_kernels import page_free, page_piece, page_piece_words, page_take
 from tidemark.engine.disk.space_kernels import space_is_fresh, space_release, space_reserve, space_word
 from tidemark.engine.disk.space_kernels import space_settle as settle
 from tidemark.engine.disk.undo_kernels import (
@@ -19,12 +19,12 @@ from tidemark.engine.disk.undo_kernels import (
     RECORD_SHARE_WORDS,
     undo_append,
     undo_has_room,
-    undo_promise,
+    undo_reserve,
 )
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.memory.pool_kernels import free_cell, take_cell
 
 LINKED_WORDS = D.PIECE_HEADER_WORDS + D.PIECE_LINK_WORDS
 
@@ -100,38 +100,38 @@ def unplan_part(mem, fragment, words, plan):
             after = mem[C.OP_CHAIN - mem[space_word(mem, chunk)]]
             space_release(mem, chunk, mem[space + C.TS_PAYLOAD] - 1)
             chunk = after
-        give_cell(mem, -plan)
+        free_cell(mem, -plan)
 
 
 @helper
-def promise_undo_of(mem, txn, space, words, page, has_image):
+def reserve_undo_of(mem, txn, space, words, page, has_image):
     """Reserve the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO.
 
     page: of its first piece, 0 if unknown.
     """
     size = D.UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0)
-    status = undo_promise(mem, txn, size, page)
+    status = undo_reserve(mem, txn, size, page)
     size = D.UNDO_RECORD_WORDS + (mem[space + C.TS_PAYLOAD] if has_image else 0)
     for _ in range(chunks_of(mem, space, words)):
         if status == A.OK:
-            status = undo_promise(mem, txn, size, 0)
+            status = undo_reserve(mem, txn, size, 0)
         if status == A.OK and has_image:
             # A slice of a commit may free a single old chunk, so this pays for a whole group's header and padding.
-            status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS, 0)
+            status = undo_reserve(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS, 0)
     return status
 
 
 @helper
-def restore_promise(mem, txn, before):
+def restore_reserved(mem, txn, before):
     """Release the UNDO reservations of a failed operation; `before` is X_UNDO_WORDS at its start."""
-    mem[mem[A.S_UNDO] + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS] - before
+    mem[mem[A.S_UNDO] + C.U_RESERVED] -= mem[txn + A.X_UNDO_WORDS] - before
     mem[txn + A.X_UNDO_WORDS] = before
     mem[txn + A.X_UNDO_PAGE] = 0
 
 
 # --- pages of the commit --------------------------------------------------------------------------
 @helper
-def is_at_hand(mem, txn, fragment, page, words):
+def is_in_memory(mem, txn, fragment, page, words):
     """Return OK if a page is in the cache and the UNDO buffer has room for a record with `words` words of a piece; else
     ST_PAGE (X_PAGE is the page) or ST_UNDO.
 
@@ -175,7 +175,7 @@ def drop_piece(mem, fragment, reference, epoch):
         return A.ST_INVARIANT
     words = page_piece_words(mem, frame, page_words, reference & C.SLOT_MASK)
     lsn = undo_append(mem, D.UNDO_FREE, reference, fragment_owner(mem, fragment), epoch, mem, piece, words)
-    page_give(mem, frame, page_words, reference & C.SLOT_MASK)
+    page_free(mem, frame, page_words, reference & C.SLOT_MASK)
     cache_dirtied(mem, cache, page, lsn)
     settle(mem, page, 0, mem[frame + D.DP_FREE])
     return A.OK if lsn >= 0 else A.ST_INVARIANT
@@ -212,7 +212,7 @@ def write_chunks(mem, txn, fragment, rowid, plan, source, at, words, epoch):
     start = at + words - chunks * size
     while mem[txn + A.X_CHUNK] < chunks:
         page = mem[txn + A.X_LINK]
-        status = is_at_hand(mem, txn, fragment, page, 0)
+        status = is_in_memory(mem, txn, fragment, page, 0)
         if status != A.OK:
             return status
         after = mem[C.OP_CHAIN - mem[space_word(mem, page)]]
@@ -244,7 +244,7 @@ def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
     mem[piece + 1] = mem[C.PL_CHUNK - plan] << C.SLOT_BITS
     mem[piece + 2] = mem[C.PL_STAMP - plan]
     move_words(source, at, mem, piece + LINKED_WORDS, size - LINKED_WORDS)
-    give_cell(mem, -plan)
+    free_cell(mem, -plan)
     return reference
 
 
@@ -273,7 +273,7 @@ def drop_chunks(mem, txn, fragment, epoch):
     space = mem[fragment + A.F_TABLESPACE]
     while mem[txn + A.X_LINK] != 0:
         page = mem[txn + A.X_LINK] >> C.SLOT_BITS
-        status = is_at_hand(mem, txn, fragment, page, mem[space + C.TS_PAYLOAD])
+        status = is_in_memory(mem, txn, fragment, page, mem[space + C.TS_PAYLOAD])
         if status != A.OK:
             return status
         frame = frame_of(mem, mem[space + C.TS_CACHE], page)

@@ -207,7 +207,7 @@ class Space:
             raise
         self.publish_file(tablespace, made)
         if not self._count(tablespace):
-            raise self._no_memory()
+            raise self._memory_error()
 
     def restore_extent(self, page: int, fragment: int, headers: Words, at: int) -> bool:
         """Restore the owner and the free words of an extent from its header at headers[at].
@@ -334,7 +334,7 @@ class Space:
                 count = self._grow_file(tablespace.definition, grown, count)
             grown.extents += count
             if not self._count(tablespace) and not self._has_free(tablespace):
-                raise self._no_memory()
+                raise self._memory_error()
 
     def _grow_file(self, definition: TablespaceDefinition, grown: DataFile, count: int) -> int:
         """Grow a file by up to `count` extents; returns how many. Durable on return. Raises: StorageFull."""
@@ -396,13 +396,13 @@ class Space:
             self.cache_of(definition.page_bytes),
         )
         if address <= 0:
-            raise self._no_memory()
+            raise self._memory_error()
         return Tablespace(definition, address)
 
     def _install_file(self, tablespace: Tablespace, file_id: int) -> int:
         address = int(add_data_file(self.mem, tablespace.address, file_id))
         if address <= 0:
-            raise self._no_memory()
+            raise self._memory_error()
         return address
 
     def _make_file(self, tablespace: Tablespace, extents: int, now_us: int) -> DataFile:
@@ -458,5 +458,5 @@ class Space:
         while drop_tablespace(self.mem, tablespace.address, BLOCKS_PER_CALL) == ST_MORE:
             pass
 
-    def _no_memory(self) -> MemoryExhausted:
+    def _memory_error(self) -> MemoryExhausted:
         return MemoryExhausted("data_memory has no room for the extents of a tablespace; enlarge data_memory")

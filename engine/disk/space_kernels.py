@@ -17,7 +17,7 @@ from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.memory.pool_kernels import give_cell, take_cell
+from tidemark.engine.memory.pool_kernels import free_cell, take_cell
 
 
 # --- finding the extent of a page ---------------------------------------------------------------
@@ -60,7 +60,7 @@ def unused_words(mem, word):
 @helper
 def available_words(mem, word):
     """Return the words neither used nor reserved of the page whose word is `word`."""
-    return word if word >= 0 else mem[C.OP_FREE - word] - mem[C.OP_PROMISED - word]
+    return word if word >= 0 else mem[C.OP_FREE - word] - mem[C.OP_RESERVED - word]
 
 
 @helper
@@ -190,7 +190,7 @@ def open_page(mem, fragment, extent, page, at):
     mem[cell + C.OP_PAGE] = page
     mem[cell + C.OP_EXTENT] = extent
     mem[cell + C.OP_FREE] = free
-    mem[cell + C.OP_PROMISED] = 0
+    mem[cell + C.OP_RESERVED] = 0
     mem[cell + C.OP_CHAIN] = 0
     mem[at] = -cell
     payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
@@ -203,7 +203,7 @@ def close_page(mem, fragment, cell, at):
     """Close an open page; its word is at `at`."""
     open_unlink(mem, fragment, cell)
     mem[at] = mem[cell + C.OP_FREE]
-    give_cell(mem, cell)
+    free_cell(mem, cell)
 
 
 @helper
@@ -222,18 +222,18 @@ def count_page(mem, fragment, extent, before, after):
 
 
 @helper
-def count_open(mem, fragment, cell, free, promised, dirty):
+def count_open(mem, fragment, cell, free, reserved, dirty):
     """Set the numbers of an open page and update all counts. `dirty`: 0 or OP_DIRTY_LIST."""
-    before = mem[cell + C.OP_FREE] - mem[cell + C.OP_PROMISED]
+    before = mem[cell + C.OP_FREE] - mem[cell + C.OP_RESERVED]
     mem[cell + C.OP_FREE] = free
-    mem[cell + C.OP_PROMISED] = promised
+    mem[cell + C.OP_RESERVED] = reserved
     payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
-    place = space_class(mem, fragment, payload, free - promised) + dirty
+    place = space_class(mem, fragment, payload, free - reserved) + dirty
     if place != mem[cell + C.OP_LIST]:
         open_unlink(mem, fragment, cell)
         open_link(mem, fragment, cell, place)
-    if free - promised != before:
-        count_page(mem, fragment, mem[cell + C.OP_EXTENT], before, free - promised)
+    if free - reserved != before:
+        count_page(mem, fragment, mem[cell + C.OP_EXTENT], before, free - reserved)
 
 
 # --- reservation --------------------------------------------------------------------------------
@@ -246,14 +246,14 @@ def needed_class(mem, fragment, need):
 
 
 @helper
-def promise(mem, fragment, extent, page, need):
+def reserve_words(mem, fragment, extent, page, need):
     """Reserve `need` words of a page that has them; returns its number, or ST_MEMORY."""
     at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at] if mem[at] < 0 else open_page(mem, fragment, extent, page, at)
     if cell == 0:
         return A.ST_MEMORY
     dirty = mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST
-    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_PROMISED] + need, dirty)
+    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_RESERVED] + need, dirty)
     return page
 
 
@@ -340,17 +340,17 @@ def space_reserve(mem, fragment, words, near):
     if near != 0:
         extent = extent_of(mem, near)
         if extent != 0 and mem[extent + C.EX_FRAGMENT] == fragment and space_free(mem, near) >= need:
-            return promise(mem, fragment, extent, near, need)
+            return reserve_words(mem, fragment, extent, near, need)
     needed = needed_class(mem, fragment, need)
     cell = search_open(mem, fragment, needed)
     if cell != 0:
-        return promise(mem, fragment, mem[cell + C.OP_EXTENT], mem[cell + C.OP_PAGE], need)
+        return reserve_words(mem, fragment, mem[cell + C.OP_EXTENT], mem[cell + C.OP_PAGE], need)
     pages = mem[tablespace + C.TS_EXTENT_PAGES]
     extent = mem[fragment + A.F_DISK_CURRENT]
     if extent != 0:
         page = search_extent(mem, extent, pages, need)
         if page != 0:
-            return promise(mem, fragment, extent, page, need)
+            return reserve_words(mem, fragment, extent, page, need)
     extent = search_matrix(mem, fragment, needed)
     if extent == 0:
         extent = mem[tablespace + C.TS_FREE]
@@ -359,7 +359,7 @@ def space_reserve(mem, fragment, words, near):
         own_extent(mem, fragment, extent)
     set_current(mem, fragment, extent)
     page = search_extent(mem, extent, pages, need)
-    return promise(mem, fragment, extent, page, need) if page != 0 else A.ST_INVARIANT
+    return reserve_words(mem, fragment, extent, page, need) if page != 0 else A.ST_INVARIANT
 
 
 @helper
@@ -370,20 +370,20 @@ def space_release(mem, page, words):
         return A.ST_INVARIANT
     at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
     cell = -mem[at]
-    if cell <= 0 or mem[cell + C.OP_PROMISED] < words + 1:
+    if cell <= 0 or mem[cell + C.OP_RESERVED] < words + 1:
         return A.ST_INVARIANT
     fragment = mem[extent + C.EX_FRAGMENT]
     dirty = mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST
-    promised = mem[cell + C.OP_PROMISED] - words - 1
-    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], promised, dirty)
-    if promised == 0 and dirty == 0:
+    reserved = mem[cell + C.OP_RESERVED] - words - 1
+    count_open(mem, fragment, cell, mem[cell + C.OP_FREE], reserved, dirty)
+    if reserved == 0 and dirty == 0:
         close_page(mem, fragment, cell, at)
     return A.OK
 
 
 @helper
-def space_settle(mem, page, promised_words, free_words):
-    """Record that a commit changed a page and made it dirty: it used up a reservation of `promised_words` and a slot
+def space_settle(mem, page, reserved_words, free_words):
+    """Record that a commit changed a page and made it dirty: it used up a reservation of `reserved_words` and a slot
     (0: there was none), and left `free_words` free by the page's header. OK, or ST_INVARIANT if the page or the
     reservation does not exist.
     """
@@ -392,9 +392,9 @@ def space_settle(mem, page, promised_words, free_words):
         return A.ST_INVARIANT
     fragment = mem[extent + C.EX_FRAGMENT]
     at = extent + C.EX_PAGES + (page - mem[extent + C.EX_FIRST])
-    used = promised_words + 1 if promised_words > 0 else 0
+    used = reserved_words + 1 if reserved_words > 0 else 0
     cell = -mem[at] if mem[at] < 0 else 0
-    if used > 0 and (cell == 0 or mem[cell + C.OP_PROMISED] < used):
+    if used > 0 and (cell == 0 or mem[cell + C.OP_RESERVED] < used):
         return A.ST_INVARIANT
     if cell == 0:
         cell = open_page(mem, fragment, extent, page, at)
@@ -402,7 +402,7 @@ def space_settle(mem, page, promised_words, free_words):
         count_page(mem, fragment, extent, mem[at], free_words)
         mem[at] = free_words
         return A.OK
-    count_open(mem, fragment, cell, free_words, mem[cell + C.OP_PROMISED] - used, C.OP_DIRTY_LIST)
+    count_open(mem, fragment, cell, free_words, mem[cell + C.OP_RESERVED] - used, C.OP_DIRTY_LIST)
     return A.OK
 
 
@@ -417,10 +417,10 @@ def space_cleaned(mem, page):
     if cell <= 0 or mem[cell + C.OP_LIST] & C.OP_DIRTY_LIST == 0:
         return A.OK
     fragment = mem[extent + C.EX_FRAGMENT]
-    if mem[cell + C.OP_PROMISED] == 0:
+    if mem[cell + C.OP_RESERVED] == 0:
         close_page(mem, fragment, cell, at)
     else:
-        count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_PROMISED], 0)
+        count_open(mem, fragment, cell, mem[cell + C.OP_FREE], mem[cell + C.OP_RESERVED], 0)
     return A.OK
 
 

@@ -20,8 +20,8 @@ cover 6 pages, because 6 times RECORD_SHARE_WORDS pay for one group. A flush mov
 much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true except for marks; these take from r, and are refused
 when it is used up. Writing b, and writing all of it again in a restart, ends before t + c. A restart that is
 interrupted there and repeated, any number of times, writes it again in the same place (`rewind`). So records that a
-completed restart has written count once (`made_again` moves m to h), and a log that was full still has room for a local
-checkpoint.
+completed restart has written count once (`count_replayed_once` moves m to h), and a log that was full still has room
+for a local checkpoint.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tidemark.engine.disk.cache_layout import (
     U_FREE,
     U_LSN,
     U_OTHER,
-    U_PROMISED,
     U_RECORDS,
+    U_RESERVED,
     U_SIZE,
     U_USED,
     U_WORDS,
@@ -193,7 +193,7 @@ class UndoLog:
         return self._record_table(UNDO_DROP, table_id)
 
     def _record_table(self, kind: int, table_id: int) -> int:
-        if self._word(U_PROMISED) + UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS > self._word(U_FREE):
+        if self._word(U_RESERVED) + UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS > self._word(U_FREE):
             raise StorageFull("the UNDO log is full; retry after a local checkpoint has freed it", table_id=table_id)
         return self._append_mark(kind, table_id, 0, 0, 0)
 
@@ -204,7 +204,7 @@ class UndoLog:
         return lsn
 
     def _check_marks(self, words: int) -> None:
-        left = self._word(U_FREE) - self._word(U_PROMISED) + self.private_words // 2
+        left = self._word(U_FREE) - self._word(U_RESERVED) + self.private_words // 2
         if left < words:
             raise StorageFull(
                 f"the UNDO log ({self.geometry.capacity_bytes} bytes) has no room for the mark of a local checkpoint;"
@@ -232,7 +232,7 @@ class UndoLog:
             self.mark = position
             self.update_free()
 
-    def made_again(self) -> None:
+    def count_replayed_once(self) -> None:
         """Count the records of a restart only once from now on. The restart has written an UNDO_RESTART record, or
         found one, and has written all records after it; the next restart would write them in the same place
         (`rewind`). Durable on return: these records.
@@ -262,7 +262,7 @@ class UndoLog:
         """Whether the active buffer has room for that many words; reliable only under the latch."""
         return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(U_USED)
 
-    def takes(self, words: int) -> bool:
+    def fits(self, words: int) -> bool:
         """Whether an empty buffer has room for that many words."""
         return words <= self.buffer_words - MARK_ROOM_WORDS
 
@@ -272,7 +272,7 @@ class UndoLog:
 
         Raises: InvariantBroken for more words than a buffer has; StoreFailed.
         """
-        if not self.takes(words):
+        if not self.fits(words):
             raise self._broken(f"{words} words of UNDO records are more than a buffer takes")
         while not self.has_room(words):
             self.flush_through(self._word(U_LSN))
@@ -309,9 +309,9 @@ class UndoLog:
             finally:
                 if self.flusher is token:
                     self.flusher = None  # no call comes before, so a signal cannot leave a flusher that does not run
-                    self._let_go()
+                    self._wake_waiters()
 
-    def _let_go(self) -> None:
+    def _wake_waiters(self) -> None:
         """Wake all waiters after a flush: each checks whether its records are durable; the first other one flushes."""
         with self._guard:
             while self._waiting:
@@ -509,7 +509,7 @@ class UndoLog:
             "head": self.head,
             "tail": self.tail,
             "capacity_bytes": self.geometry.capacity_bytes,
-            "free_words": self._word(U_FREE) - self._word(U_PROMISED),
+            "free_words": self._word(U_FREE) - self._word(U_RESERVED),
         }
 
 

@@ -46,7 +46,7 @@ def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
 
 
 @helper
-def undo_promise(mem, txn, words, page):
+def undo_reserve(mem, txn, words, page):
     """Reserve a record of `words` words for a transaction; OK or ST_UNDO.
 
     page: of the change, 0 if unknown. A record on another page than its predecessor pays a share of a group's header
@@ -60,20 +60,20 @@ def undo_promise(mem, txn, words, page):
         charge += RECORD_SHARE_WORDS
     if mem[txn + A.X_UNDO_WORDS] == 0:
         charge += GROUP_SHARE_WORDS
-    if mem[undo + C.U_PROMISED] + charge > mem[undo + C.U_FREE]:
+    if mem[undo + C.U_RESERVED] + charge > mem[undo + C.U_FREE]:
         return A.ST_UNDO
-    mem[undo + C.U_PROMISED] += charge
+    mem[undo + C.U_RESERVED] += charge
     mem[txn + A.X_UNDO_WORDS] += charge
     mem[txn + A.X_UNDO_PAGE] = page
     return A.OK
 
 
 @helper
-def undo_unpromise(mem, txn):
+def undo_release(mem, txn):
     """Release the words reserved for a transaction that has ended, used or not."""
     undo = mem[A.S_UNDO]
     if undo != 0:
-        mem[undo + C.U_PROMISED] -= mem[txn + A.X_UNDO_WORDS]
+        mem[undo + C.U_RESERVED] -= mem[txn + A.X_UNDO_WORDS]
     mem[txn + A.X_UNDO_WORDS] = 0
 
 
@@ -129,12 +129,12 @@ def undo_append(mem, kind, reference, owner, epoch, source, start, words):
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_undo(mem, txn, words):
-    return undo_promise(mem, txn, words, 0)
+    return undo_reserve(mem, txn, words, 0)
 
 
 @kernel("int64(int64[::1], int64)")
 def release_undo(mem, txn):
-    undo_unpromise(mem, txn)
+    undo_release(mem, txn)
     return A.OK
 
 

@@ -298,7 +298,7 @@ class UndoReader:
             last_lsn,
         )
 
-    def void_behind(self, group: UndoGroup | None) -> UndoVoid:
+    def void_after(self, group: UndoGroup | None) -> UndoVoid:
         """Return the void that covers the groups after this one (None: all); the current void if there are none."""
         if self._last is None or (group is not None and self._last.sequence == group.sequence):
             return self.void

@@ -263,8 +263,8 @@ class _PosixRaw:
         self._directories = {"": directory}
         self.status = os.fstat(directory)
         # 0755 and 0777 come from a umask, so they do not mean that the group may read the rows.
-        is_told = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
-        self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_told else 0)
+        is_deliberate = self.status.st_mode & _RIGHTS_OF_OTHERS == 0
+        self._folder_mode = 0o700 | (self.status.st_mode & 0o070 if is_deliberate else 0)
         self._file_mode = self._folder_mode & 0o660
 
     def _directory(self, path: str) -> int:
@@ -285,7 +285,7 @@ class _PosixRaw:
             status = os.fstat(descriptor)
             _check_regular(status)
             if flags & os.O_CREAT:
-                _give_mode(descriptor, status, self._file_mode, self._place)
+                _apply_mode(descriptor, status, self._file_mode, self._place)
         except OSError:
             os.close(descriptor)
             raise
@@ -571,12 +571,12 @@ def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:
     """Set the mode of a directory or socket that was just created."""
     descriptor = os.open(leaf, _ANY, dir_fd=above)
     try:
-        _give_mode(descriptor, os.fstat(descriptor), mode, place)
+        _apply_mode(descriptor, os.fstat(descriptor), mode, place)
     finally:
         os.close(descriptor)
 
 
-def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
+def _apply_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -> None:
     """Set the requested mode; the umask may have removed bits of it."""
     if status.st_mode & _RIGHTS == mode:
         return
@@ -586,11 +586,11 @@ def _give_mode(descriptor: int, status: os.stat_result, mode: int, place: str) -
     except OSError as cause:
         if cause.errno not in _NO_MODES:
             raise
-        _tell_no_modes(place)
+        _warn_no_modes(place)
 
 
 @functools.cache
-def _tell_no_modes(place: str) -> None:
+def _warn_no_modes(place: str) -> None:
     _log.warning(
         "the file system of %s stores no modes of files; its mount options decide which users may read them", place
     )

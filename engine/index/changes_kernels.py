@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import NO_VAR_PART, encode_here, encode_key, is_chained, side_part
 from tidemark.engine.index.tree_changes_kernels import add_row, delete_entry, remove_row
-from tidemark.engine.index.tree_promises_kernels import promise_entries, return_promise
+from tidemark.engine.index.tree_reservation_kernels import release_entries, reserve_entries
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.rows_kernels import map_get
@@ -30,18 +30,18 @@ def return_indexes(mem, txn, fragment, until, entries):
     for i in range(until):
         tree = mem[indexes + X.XL_FIRST + i]
         if mem[tree + X.I_BIRTH] <= mem[txn + A.X_GENERATION] and mem[tree + X.I_UNIQUE] == 0:
-            return_promise(mem, tree, entries, entries + RETURNED_BLOCKS)
+            release_entries(mem, tree, entries, entries + RETURNED_BLOCKS)
 
 
 @helper
-def return_promises(mem, txn, fragment, entries):
+def release_index_entries(mem, txn, fragment, entries):
     """Return the reservations of an operation that is committed or undone."""
     if mem[fragment + A.F_INDEXES] != 0:
         return_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
 
 
 @helper
-def promise_indexes(mem, txn, fragment, entries):
+def reserve_index_entries(mem, txn, fragment, entries):
     """Reserve room for `entries` in each index of an operation's table (0: it only removes). Returns OK, or ST_MEMORY
     with nothing reserved.
     """
@@ -50,7 +50,7 @@ def promise_indexes(mem, txn, fragment, entries):
         tree = mem[indexes + X.XL_FIRST + i]
         if mem[tree + X.I_BIRTH] > mem[txn + A.X_GENERATION]:
             continue
-        if entries > 0 and mem[tree + X.I_UNIQUE] == 0 and promise_entries(mem, tree, entries) != A.OK:
+        if entries > 0 and mem[tree + X.I_UNIQUE] == 0 and reserve_entries(mem, tree, entries) != A.OK:
             return_indexes(mem, txn, fragment, i, entries)
             return A.ST_MEMORY
         mem[txn + A.X_INDEXED] += 1 + entries

@@ -21,7 +21,7 @@ from tidemark.engine.index.tree_build_kernels import (
     tree_load_finish,
 )
 from tidemark.engine.index.tree_check_kernels import tree_check, tree_check_free, tree_check_rows
-from tidemark.engine.index.tree_promises_kernels import tree_promise, tree_unpromise
+from tidemark.engine.index.tree_reservation_kernels import tree_release, tree_reserve
 from tidemark.engine.index.tree_scans_kernels import tree_estimate
 from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree
 from tidemark.engine.memory.arena import next_handle
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Words = NDArray[np.int64]
 
-PROMISE_ENTRIES = 256
+RESERVE_ENTRIES = 256
 LOAD_ENTRIES = 8_192
 SLICE_SLOTS = 512
 SLICE_ENTRIES = 128  # each reads a row and descends the tree: about a microsecond with a cold cache
@@ -114,22 +114,22 @@ class OrderedIndex:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
 
     # --- changes --------------------------------------------------------------------------------
-    def promise(self, entries: int) -> None:
+    def reserve(self, entries: int) -> None:
         """Reserve the blocks that adding this many entries may need. Raises: MemoryExhausted, with nothing reserved."""
         done = 0
         while done < entries:
-            step = min(PROMISE_ENTRIES, entries - done)
-            if tree_promise(self.mem, self.handle, step) != OK:
-                self.unpromise(done)
+            step = min(RESERVE_ENTRIES, entries - done)
+            if tree_reserve(self.mem, self.handle, step) != OK:
+                self.release(done)
                 raise MemoryExhausted(
                     f"data_memory has no room for {entries} more index {'entry' if entries == 1 else 'entries'};"
                     " enlarge data_memory, or commit in parts"
                 )
             done += step
 
-    def unpromise(self, entries: int) -> None:
+    def release(self, entries: int) -> None:
         """Return a reservation."""
-        while tree_unpromise(self.mem, self.handle, entries, DROP_NODES) > 0:
+        while tree_release(self.mem, self.handle, entries, DROP_NODES) > 0:
             entries = 0
 
     # --- reading --------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class OrderedIndex:
             "leaves": word[ix.I_LEVELS],
             "inner_nodes": sum(word[ix.I_LEVELS + 1 : ix.I_LEVELS + ix.HEIGHT_MAX]),
             "free_blocks": word[ix.I_FREE_COUNT],
-            "promised": word[ix.I_PROMISED],
+            "reserved": word[ix.I_RESERVED],
             "splits": word[ix.I_SPLITS],
             "joins": word[ix.I_JOINS],
             "inserted": word[ix.I_INSERTED],

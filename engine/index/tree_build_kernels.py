@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import encode_row
-from tidemark.engine.index.tree_changes_kernels import add_row, grow_root, least_of, link_behind, mend_path
+from tidemark.engine.index.tree_changes_kernels import add_row, grow_root, least_of, link_after, rebalance_path
 from tidemark.engine.index.tree_nodes_kernels import children_of, copy_separator, own_node
-from tidemark.engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks, take_own_block
+from tidemark.engine.index.tree_reservation_kernels import SPARE, blocks_needed, free_spare_blocks, take_own_block
 from tidemark.engine.index.tree_search_kernels import descend_right
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
@@ -209,7 +209,7 @@ def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, si
 
 
 @helper
-def hang_at_edge(mem, tree, made):
+def append_leaf(mem, tree, made):
     """Add a new last leaf to the levels above; the path is the right edge."""
     level = 1
     full = mem[tree + X.I_INNER_CAPACITY] * 15 >> 4
@@ -252,7 +252,7 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
                 if take_own_block(mem, tree) != A.OK:
                     return i - start
             made = own_node(mem, tree, 0)
-            link_behind(mem, tree, leaf, made)
+            link_after(mem, tree, leaf, made)
             leaf = made
             number = 0
         each = order[i]
@@ -265,7 +265,7 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
         mem[tree + X.I_COUNT] += 1
         if is_new:
             mem[tree + X.I_PATH] = leaf
-            hang_at_edge(mem, tree, leaf)
+            append_leaf(mem, tree, leaf)
     mem[tree + X.I_INSERTED] += stop - start
     mem[tree + X.I_VERSION] += 1
     return stop - start
@@ -284,10 +284,10 @@ def tree_load_finish(mem, tree):
         descend_right(mem, tree)
         for level in range(mem[tree + X.I_HEIGHT] - 2, -1, -1):
             if mem[mem[tree + X.I_PATH + 2 * level] + X.N_COUNT] < least_of(mem, tree, level):
-                mend_path(mem, tree, level)
+                rebalance_path(mem, tree, level)
                 is_whole = False
                 break
-    give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE, SPARE)
+    free_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_RESERVED]) + SPARE, SPARE)
     return A.OK
 
 

@@ -20,7 +20,7 @@ from tidemark.engine.index.tree_nodes_kernels import (
     open_gap,
     own_node,
 )
-from tidemark.engine.index.tree_promises_kernels import SPARE, blocks_needed, give_spare_blocks
+from tidemark.engine.index.tree_reservation_kernels import SPARE, blocks_needed, free_spare_blocks
 from tidemark.engine.index.tree_search_kernels import descend, descend_right, find_in_leaf
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import word_at
@@ -79,7 +79,7 @@ def split_inner(mem, tree, node, level):
 
 
 @helper
-def hang_up(mem, tree, made):
+def insert_leaf(mem, tree, made):
     """Add a new leaf, next to the leaf of the path, to the levels above; there must be enough blocks."""
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
@@ -113,7 +113,7 @@ def blocks_of_split(mem, tree):
 
 
 @helper
-def link_behind(mem, tree, leaf, made):
+def link_after(mem, tree, leaf, made):
     """Link a new leaf after another."""
     after = mem[leaf + X.N_NEXT]
     mem[made + X.N_PREVIOUS] = leaf
@@ -139,18 +139,18 @@ def split_and_put(mem, tree, leaf, number, keys, at, place):
     copy_entries(mem, tree, leaf, half, made, 0, capacity - half)
     mem[made + X.N_COUNT] = capacity - half
     mem[leaf + X.N_COUNT] = half
-    link_behind(mem, tree, leaf, made)
+    link_after(mem, tree, leaf, made)
     if number <= half and half < capacity:
         put_entry(mem, tree, leaf, number, keys, at, place)
     else:
         put_entry(mem, tree, made, number - half, keys, at, place)
     mem[tree + X.I_SPLITS] += 1
-    hang_up(mem, tree, made)
+    insert_leaf(mem, tree, made)
     return A.OK
 
 
 @helper
-def is_behind_all(mem, tree, leaf, keys, at, place):
+def is_past_all(mem, tree, leaf, keys, at, place):
     """Whether a target is past every entry, as far as that is visible without reading a row."""
     count = mem[leaf + X.N_COUNT]
     if count == 0:
@@ -168,7 +168,7 @@ def is_behind_all(mem, tree, leaf, keys, at, place):
 def insert_entry(mem, tree, keys, at, words, place):
     """Add an entry; OK, ST_DUPLICATE if it exists, or ST_INVARIANT if no room was reserved."""
     leaf = mem[tree + X.I_LAST_LEAF]
-    if is_behind_all(mem, tree, leaf, keys, at, place):
+    if is_past_all(mem, tree, leaf, keys, at, place):
         number = mem[leaf + X.N_COUNT]
         if number == mem[tree + X.I_LEAF_CAPACITY]:
             descend_right(mem, tree)
@@ -210,7 +210,7 @@ def join_nodes(mem, tree, parent, number, left, right, level):
 
 
 @helper
-def level_nodes(mem, tree, parent, number, left, right, level):
+def balance_nodes(mem, tree, parent, number, left, right, level):
     """Balance the entries of child `number` of an inner node and the child before it."""
     if level > 0:
         copy_separator(mem, tree, parent, number, right, 0)
@@ -236,7 +236,7 @@ def lower_root(mem, tree):
 
 
 @helper
-def mend_path(mem, tree, level):
+def rebalance_path(mem, tree, level):
     """Refill the path's node of a level if it is less than a quarter full, then the nodes above it."""
     joined = False
     while level + 1 < mem[tree + X.I_HEIGHT]:
@@ -250,14 +250,14 @@ def mend_path(mem, tree, level):
         left = mem[children + number - 1]
         right = mem[children + number]
         if 4 * (mem[left + X.N_COUNT] + mem[right + X.N_COUNT]) > 3 * capacity_of(mem, tree, level):
-            level_nodes(mem, tree, parent, number, left, right, level)
+            balance_nodes(mem, tree, parent, number, left, right, level)
             break
         join_nodes(mem, tree, parent, number, left, right, level)
         joined = True
         level += 1
     if joined:
         lower_root(mem, tree)
-        give_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE, SPARE)
+        free_spare_blocks(mem, tree, blocks_needed(mem, tree, mem[tree + X.I_RESERVED]) + SPARE, SPARE)
 
 
 @helper
@@ -272,7 +272,7 @@ def delete_entry(mem, tree, keys, at, words, place):
     mem[tree + X.I_DELETED] += 1
     mem[tree + X.I_VERSION] += 1
     if mem[leaf + X.N_COUNT] < least_of(mem, tree, 0):
-        mend_path(mem, tree, 0)
+        rebalance_path(mem, tree, 0)
     return A.OK
 
 

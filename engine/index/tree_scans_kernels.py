@@ -40,7 +40,7 @@ def leaf_of(mem, tree, target):
 
 
 @helper
-def give_out(mem, tree, leaf, first, count, step, places, keys, done):
+def copy_out_entries(mem, tree, leaf, first, count, step, places, keys, done):
     """Copy the places of `count` entries of a leaf, from number `first` on, to places[done:], and their words to keys
     unless that is empty.
     """
@@ -89,7 +89,7 @@ def next_entries(mem, tree, cursor, bound, limit, places, keys):
             end = find_target(mem, tree, leaf, bound) >> 1
         taken = min(end - number, limit - done)
         if taken > 0:
-            give_out(mem, tree, leaf, number, taken, 1, places, keys, done)
+            copy_out_entries(mem, tree, leaf, number, taken, 1, places, keys, done)
             done += taken
             last_leaf = leaf
             last_number = number + taken - 1
@@ -115,7 +115,7 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
             first = (found >> 1) + (found & 1)
         taken = min(end - first, limit - done)
         if taken > 0:
-            give_out(mem, tree, leaf, end - 1, taken, -1, places, keys, done)
+            copy_out_entries(mem, tree, leaf, end - 1, taken, -1, places, keys, done)
             done += taken
             last_leaf = leaf
             last_number = end - taken
@@ -161,13 +161,13 @@ def tree_estimate(mem, tree, low, high):
         return A.ST_DROPPED
     leaf = leaf_of(mem, tree, high)
     last = leaf
-    behind = find_target(mem, tree, leaf, high) >> 1
+    past = find_target(mem, tree, leaf, high) >> 1
     leaf = leaf_of(mem, tree, low)
     before = find_target(mem, tree, leaf, low) >> 1
     total = 0
     for _ in range(WALK_LEAVES):
         if leaf == last:
-            return max(0, total + behind - before)
+            return max(0, total + past - before)
         total += mem[leaf + X.N_COUNT]
         leaf = mem[leaf + X.N_NEXT]
         if leaf == 0:

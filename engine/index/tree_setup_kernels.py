@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.tree_nodes_kernels import children_of, disown_node, own_node
-from tidemark.engine.index.tree_promises_kernels import give_spare_blocks, take_own_block
+from tidemark.engine.index.tree_reservation_kernels import free_spare_blocks, take_own_block
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of, take_descriptor
-from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.memory.handles_kernels import descriptor_of, free_descriptor, handle_of, take_descriptor
+from tidemark.engine.memory.pool_kernels import free_block, free_page, take_block, take_page
 from tidemark.engine.rows import columns_layout as K
 
 
 @helper
-def give_side(mem, tree):
+def free_side(mem, tree):
     if mem[tree + X.I_SIDE_IS_PAGE]:
-        give_page(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE] >> A.PAGE_SHIFT)
+        free_page(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE] >> A.PAGE_SHIFT)
     elif mem[tree + X.I_SIDE] != 0:
-        give_block(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE])
+        free_block(mem, mem[tree + X.I_POOL], mem[tree + X.I_SIDE])
 
 
 @helper
@@ -50,7 +50,7 @@ def shape_descriptor(mem, pool, shape, constants):
         mem[tree + X.I_SIDE_IS_PAGE] = 1
         side = take_page(mem, pool) << A.PAGE_SHIFT
     if side == 0:
-        give_descriptor(mem, tree)
+        free_descriptor(mem, tree)
         return 0
     mem[tree + X.I_SIDE] = side
     mem[tree + X.I_SIDE_STRIDE] = stride
@@ -70,8 +70,8 @@ def make_tree(mem, pool, shape, constants):
     if tree == 0:
         return 0
     if take_own_block(mem, tree) != A.OK:
-        give_side(mem, tree)
-        give_descriptor(mem, tree)
+        free_side(mem, tree)
+        free_descriptor(mem, tree)
         return 0
     leaf = own_node(mem, tree, 0)
     mem[tree + X.I_ROOT] = leaf
@@ -116,11 +116,11 @@ def drop_tree(mem, tree, budget):
             mem[tree + X.I_ROOT] = 0
         else:
             mem[parent + X.N_COUNT] -= 1
-        give_spare_blocks(mem, tree, 0, 1)
+        free_spare_blocks(mem, tree, 0, 1)
         budget -= 1
-    give_spare_blocks(mem, tree, 0, budget)
+    free_spare_blocks(mem, tree, 0, budget)
     if mem[tree + X.I_FREE_COUNT] > 0:
         return A.ST_MORE
-    give_side(mem, tree)
-    give_descriptor(mem, tree)
+    free_side(mem, tree)
+    free_descriptor(mem, tree)
     return A.OK

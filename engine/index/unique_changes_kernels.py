@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.changes_kernels import place_of
-from tidemark.engine.index.unique_entries_kernels import entry_at, meet_others, remove_entry, take_entry
+from tidemark.engine.index.unique_entries_kernels import entry_at, find_conflict_of_others, remove_entry, take_entry
 from tidemark.engine.index.unique_keys_kernels import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.log import redo_layout as L
@@ -29,7 +29,7 @@ def uniques_of(mem, fragment):
 
 
 @helper
-def takes(mem, txn, index):
+def takes_entries(mem, txn, index):
     """Whether operations of a transaction take entries of an index."""
     return mem[index + X.I_UNIQUE] != 0 and mem[index + X.U_TAKES] <= mem[txn + A.X_GENERATION]
 
@@ -43,7 +43,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
     if words == 0:
         return A.OK, NO_TAG
     tag = tag_in(mem, index, X.SIDE_TARGET, words)
-    status = meet_others(mem, txn, buf, index, tag, place, words)
+    status = find_conflict_of_others(mem, txn, buf, index, tag, place, words)
     if status == A.ST_UNIQUE:
         if mem[index + X.I_STATE] != X.INDEX_READY:
             mem[index + X.U_SUSPECTS] += 1  # the build walks the rows again
@@ -59,7 +59,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
 
 
 @helper
-def give_taken(mem, indexes, until, place):
+def remove_taken(mem, indexes, until, place):
     """Remove the entries that an operation has taken in the first `until` indexes for a place."""
     for i in range(until):
         if mem[indexes + X.XL_TAGS + i] != NO_TAG:
@@ -74,10 +74,10 @@ def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
     for i in range(mem[indexes + X.XL_COUNT]):
         mem[indexes + X.XL_TAGS + i] = NO_TAG
         index = mem[indexes + X.XL_FIRST + i]
-        if takes(mem, txn, index):
+        if takes_entries(mem, txn, index):
             status, tag = claim(mem, txn, buf, index, fragment, images, at, place)
             if status != A.OK:
-                give_taken(mem, indexes, i, place)
+                remove_taken(mem, indexes, i, place)
                 return status
             mem[indexes + X.XL_TAGS + i] = tag
     return A.OK
@@ -92,7 +92,7 @@ def copy_entries(mem, txn, indexes, fragment, images, at, place):
     """
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
-        if not takes(mem, txn, index):
+        if not takes_entries(mem, txn, index):
             continue
         key_words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
         if key_words == 0:
@@ -104,7 +104,7 @@ def copy_entries(mem, txn, indexes, fragment, images, at, place):
 
 
 @helper
-def lead_taken(mem, txn, indexes, fragment):
+def point_taken_entries(mem, txn, indexes, fragment):
     """Point the entries taken for place 0 to the row that was inserted last."""
     operation = mem[txn + A.X_LAST]
     rowid = (mem[operation + A.O_ROWID] & A.ROWID_MASK) + (mem[operation + A.O_ROWID] >> A.COUNT_SHIFT) - 1
@@ -149,7 +149,7 @@ def applied_tag(mem, buf, index, fragment, row, newest, operation):
 
 
 @helper
-def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
+def remove_replaced(mem, txn, buf, operation, fragment, rowid, row):
     """Remove, at commit before an UPDATE is applied, the entries of the replaced image that are not needed any more."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -168,7 +168,7 @@ def leave_replaced(mem, txn, buf, operation, fragment, rowid, row):
 
 
 @helper
-def leave_deleted(mem, txn, fragment, rowid):
+def remove_deleted(mem, txn, fragment, rowid):
     """Remove, at commit before a DELETE is applied, the entries of the row."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -184,7 +184,7 @@ def leave_deleted(mem, txn, fragment, rowid):
 
 # --- rollback -------------------------------------------------------------------------------------
 @helper
-def give_inserted(mem, txn, fragment, rowid):
+def remove_inserted(mem, txn, fragment, rowid):
     """Remove, at rollback of an INSERT whose row is still in place, the row's entries."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -192,7 +192,7 @@ def give_inserted(mem, txn, fragment, rowid):
     place = place_of(mem, fragment, rowid)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
-        if takes(mem, txn, index):
+        if takes_entries(mem, txn, index):
             tag = slot_tag(mem, index, place)
             if tag != NO_TAG:
                 remove_entry(mem, index, tag, place)
@@ -211,7 +211,7 @@ def is_tag_before(mem, buf, index, fragment, row, place, operation, tag):
 
 
 @helper
-def give_updated(mem, txn, buf, operation, fragment, row):
+def remove_updated(mem, txn, buf, operation, fragment, row):
     """Remove, at rollback of a row's newest UPDATE whose var part still exists, the entries no older image needs."""
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -219,7 +219,7 @@ def give_updated(mem, txn, buf, operation, fragment, row):
     place = place_of(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
-        if not takes(mem, txn, index):
+        if not takes_entries(mem, txn, index):
             continue
         tag = image_tag(mem, buf, index, fragment, row, operation)
         if tag != NO_TAG and not is_tag_before(mem, buf, index, fragment, row, place, operation, tag):

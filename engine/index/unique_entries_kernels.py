@@ -76,7 +76,7 @@ def remove_entry(mem, index, tag, place):
 
 
 @helper
-def meet_entry(mem, txn, buf, index, place, words):
+def find_conflict(mem, txn, buf, index, place, words):
     """Check a row, of which some image has the tag of the key in SIDE_TARGET, for conflict: OK, ST_UNIQUE if it has
     that key, or ST_BUSY if another transaction has locked it (the lock is in X_FRAGMENT, X_ROWID and X_LOCK of `txn`).
     """
@@ -103,19 +103,21 @@ def meet_entry(mem, txn, buf, index, place, words):
 
 
 @helper
-def meet_among(mem, txn, buf, index, at, length, wanted, own, words):
-    """Call `meet_entry` for each of `length` entries at `at` with the tag; returns the first status that is not OK."""
+def find_conflict_among(mem, txn, buf, index, at, length, wanted, own, words):
+    """Call `find_conflict` for each of `length` entries at `at` with the tag; returns the first status that is not
+    OK.
+    """
     for i in range(length):
         entry = mem[at + i]
         if entry >> A.ENTRY_TAG_SHIFT == wanted and entry & A.COMPACT_MASK != own:
-            status = meet_entry(mem, txn, buf, index, entry & A.COMPACT_MASK, words)
+            status = find_conflict(mem, txn, buf, index, entry & A.COMPACT_MASK, words)
             if status != A.OK:
                 return status
     return A.OK
 
 
 @helper
-def meet_others(mem, txn, buf, index, tag, own, words):
+def find_conflict_of_others(mem, txn, buf, index, tag, own, words):
     """Check all rows but the one at place `own` for conflict with the key of SIDE_TARGET: OK, ST_UNIQUE, ST_BUSY."""
     hash = mem[index + X.I_UNIQUE]
     if mem[hash + A.F_INDEX_COUNT] == 0:
@@ -125,14 +127,14 @@ def meet_others(mem, txn, buf, index, tag, own, words):
     if found != -1 and mem[segment + A.SEG_OVERFLOW_COUNT] == 0:
         if found == 0 or mem[found] & A.COMPACT_MASK == own:
             return A.OK
-        return meet_entry(mem, txn, buf, index, mem[found] & A.COMPACT_MASK, words)
+        return find_conflict(mem, txn, buf, index, mem[found] & A.COMPACT_MASK, words)
     wanted = A.ENTRY_USED | tag
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-    status = meet_among(mem, txn, buf, index, first, A.BUCKET_WORDS, wanted, own, words)
+    status = find_conflict_among(mem, txn, buf, index, first, A.BUCKET_WORDS, wanted, own, words)
     if status == A.OK:
-        status = meet_among(mem, txn, buf, index, second, A.BUCKET_WORDS, wanted, own, words)
+        status = find_conflict_among(mem, txn, buf, index, second, A.BUCKET_WORDS, wanted, own, words)
     if status == A.OK:
         over = mem[segment + A.SEG_OVERFLOW_COUNT]
-        status = meet_among(mem, txn, buf, index, mem[segment + A.SEG_OVERFLOW], over, wanted, own, words)
+        status = find_conflict_among(mem, txn, buf, index, mem[segment + A.SEG_OVERFLOW], over, wanted, own, words)
     return status

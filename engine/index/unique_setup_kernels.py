@@ -7,11 +7,11 @@ from __future__ import annotations
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import NO_VAR_PART, encode_row, row_of_place, var_of_place
 from tidemark.engine.index.tree_build_kernels import next_live
-from tidemark.engine.index.tree_setup_kernels import give_side, shape_descriptor
+from tidemark.engine.index.tree_setup_kernels import free_side, shape_descriptor
 from tidemark.engine.index.unique_entries_kernels import (
     entry_at,
+    find_conflict_of_others,
     fragment_of_place,
-    meet_others,
     remove_entry,
     rowid_of_place,
     take_entry,
@@ -20,8 +20,8 @@ from tidemark.engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, give_descriptor, handle_of
-from tidemark.engine.memory.pool_kernels import give_block, take_block
+from tidemark.engine.memory.handles_kernels import descriptor_of, free_descriptor, handle_of
+from tidemark.engine.memory.pool_kernels import free_block, take_block
 from tidemark.engine.rows.growth_kernels import drop_index, reserve_step
 from tidemark.engine.rows.primary_kernels import tag_of, touch_buckets
 from tidemark.engine.rows.var_parts_kernels import chunk_address
@@ -41,8 +41,8 @@ def make_unique(mem, pool, shape, constants, seed):
         return 0
     hash = take_block(mem, pool)
     if hash == 0:
-        give_side(mem, index)
-        give_descriptor(mem, index)
+        free_side(mem, index)
+        free_descriptor(mem, index)
         return 0
     mem[hash + A.F_POOL] = pool
     mem[index + X.I_UNIQUE] = hash
@@ -61,9 +61,9 @@ def drop_unique(mem, index):
         return A.ST_DROPPED
     pool = mem[index + X.I_POOL]
     drop_index(mem, mem[index + X.I_UNIQUE])
-    give_block(mem, pool, mem[index + X.I_UNIQUE])
-    give_side(mem, index)
-    give_descriptor(mem, index)
+    free_block(mem, pool, mem[index + X.I_UNIQUE])
+    free_side(mem, index)
+    free_descriptor(mem, index)
     return A.OK
 
 
@@ -116,7 +116,7 @@ def walk_unique(mem, index, fragment, state, out):
         if words == 0:
             continue
         tag = tag_in(mem, index, X.SIDE_TARGET, words)
-        status = meet_others(mem, index + X.U_EVIDENCE, mem, index, tag, place, words)
+        status = find_conflict_of_others(mem, index + X.U_EVIDENCE, mem, index, tag, place, words)
         if status == A.OK and entry_at(mem, index, tag, place) == 0:
             status = take_entry(mem, index, tag, place)
         if status != A.OK:

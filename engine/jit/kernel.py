@@ -133,7 +133,7 @@ def set_door(door: Door | None) -> None:
     _door = door
 
 
-def _behind_door(dispatcher: F, name: str) -> F:
+def _through_door(dispatcher: F, name: str) -> F:
     """Return the kernel, called through the door."""
 
     def call(*args: Any) -> Any:
@@ -345,7 +345,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         dispatcher._compile_for_args = compile_once
         _COMPILERS.append(compile_once)
         if HAS_DOOR:
-            return _behind_door(dispatcher, function.__name__)  # type: ignore[no-any-return]
+            return _through_door(dispatcher, function.__name__)  # type: ignore[no-any-return]
         return dispatcher  # type: ignore[no-any-return]
 
     return declare

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileTruncated
-from tidemark.engine.files.firm import check_room, make_folder
+from tidemark.engine.files.durable_files import check_room, make_folder
 from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ class Leaders:
         exception of `lead`.
 
         reached: returns the sequence that the work has reached. lead: continues it up to a sequence, or as far as there
-        is work, and calls `let_go` after each step. Neither is stored, since a reference cycle would keep a closed
-        store alive.
+        is work, and calls `wake_followers` after each step. Neither is stored, since a reference cycle would keep a
+        closed store alive.
         """
         while reached() < sequence:
             token = object()
@@ -60,7 +60,7 @@ class Leaders:
                 elif gate is not None:
                     self._leave(sequence, gate)
 
-    def let_go(self, reached: int) -> None:
+    def wake_followers(self, reached: int) -> None:
         """Wake the followers up to this sequence."""
         with self._guard:
             for _ in range(len(self.followers)):

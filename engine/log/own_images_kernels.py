@@ -59,7 +59,7 @@ def own_fixed(mem, buf, row):
 
 
 @helper
-def is_away(mem, buf, operation):
+def is_evicted(mem, buf, operation):
     """Whether an operation's record is evicted to the spool file; then set X_SPOOLED to its place in the buffer."""
     at = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     if buf[at] != 0:  # no record begins with 0
@@ -69,12 +69,12 @@ def is_away(mem, buf, operation):
 
 
 @helper
-def is_image_away(mem, buf, row):
-    """Whether the fixed image that a row's lock holder sees is evicted; see `own_fixed`, `is_away`."""
+def is_image_evicted(mem, buf, row):
+    """Whether the fixed image that a row's lock holder sees is evicted; see `own_fixed`, `is_evicted`."""
     operation = newest_operation(mem[row])
     while operation != 0:
         if mem[operation + A.O_RECORD] & A.OP_KIND_MASK == L.KIND_UPDATE:
-            return is_away(mem, buf, operation)
+            return is_evicted(mem, buf, operation)
         operation = mem[operation + A.O_PREVIOUS]
     return False
 

@@ -50,7 +50,7 @@ class GroupRead:
 
 
 class LogReader:
-    """Reads the ring of one store; writes only through `firm_up`, `seal_tail` and `cut`."""
+    """Reads the ring of one store; writes only through `make_durable`, `seal_tail` and `cut`."""
 
     def __init__(self, files: Files, geometry: Geometry, store: bytes, handles: list[File]) -> None:
         self._files = files
@@ -224,7 +224,7 @@ class LogReader:
             self._files.close(handle)
         self._handles = []
 
-    def firm_up(self) -> None:
+    def make_durable(self) -> None:
         """Rewrite the last group and its predecessors of the same batch with identical bytes: if their sync failed or
         a kill prevented it, the page cache may have data that the disk lacks (F39). Durable on return: every group that
         was read.
@@ -241,7 +241,7 @@ class LogReader:
         """
         if self._has_remnants:
             self.cut()
-        self.firm_up()
+        self.make_durable()
         self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def cut(self) -> None:

@@ -275,7 +275,7 @@ class RedoLog:
         if self.partner is not None:
             self._agree(self.partner.share, last)
         self._shared_sequence = last
-        self._sharing.let_go(last)
+        self._sharing.wake_followers(last)
 
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None
@@ -386,7 +386,7 @@ class RedoLog:
                 words = group.words
                 if words.size == FILL_WORDS and len(self.spares) < SPARE_BUFFERS:
                     self.spares.append(words)
-        self.writing.let_go(last.sequence)
+        self.writing.wake_followers(last.sequence)
 
     def close(self) -> None:
         """Close the files; groups that were not flushed are lost, as in a crash."""

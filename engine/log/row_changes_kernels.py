@@ -202,11 +202,11 @@ def join_rows(rows, order, kept):
         end = begin + 1
         while end < order.size and is_same_row(rows, first, order[end] * G.ROW_LIST_WORDS):
             end += 1
-        is_told = rows[first + G.RW_BEFORE] != G.PART_NONE or rows[first + G.RW_KIND] == L.KIND_INSERT
+        is_reported = rows[first + G.RW_BEFORE] != G.PART_NONE or rows[first + G.RW_KIND] == L.KIND_INSERT
         for position in range(begin, end - 1):
             source = order[position] * G.ROW_LIST_WORDS
             target = order[position + 1] * G.ROW_LIST_WORDS
-            if is_told and is_of_others(rows, source, target):
+            if is_reported and is_of_others(rows, source, target):
                 kept[order[position]] = settle_kind(rows, source)
                 left += kept[order[position]]
                 hand_over(rows, source, target)

@@ -31,7 +31,7 @@ from tidemark.engine.memory.arena_layout import (
     P_KEPT,
     P_LIMIT,
     P_REFUSED,
-    P_TAKES,
+    P_REQUESTS,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGE_WORDS,
@@ -93,7 +93,7 @@ class Reservation:
         self.words: Words = np.frombuffer(self._map, dtype=np.int64)
         self.page_words = mmap.PAGESIZE // 8
 
-    def give_back(self, start: int, stop: int) -> None:
+    def free_range(self, start: int, stop: int) -> None:
         """Free words [start, stop), whole pages: they are zero afterwards, and cost nothing until touched again."""
         if start < stop:
             self._map.madvise(mmap.MADV_DONTNEED, start * 8, (stop - start) * 8)
@@ -136,9 +136,9 @@ class Arena:
         join_pools(self.mem)
 
     @property
-    def takes(self) -> int:
+    def requests(self) -> int:
         """The number of requests for a page, a block or a cell, ever."""
-        return int(self.mem[S_POOL + P_TAKES])
+        return int(self.mem[S_POOL + P_REQUESTS])
 
     def refuse(self, take: int) -> None:
         """Make the request with this number fail as if memory were full, for tests; 0: none."""
@@ -209,6 +209,6 @@ class Arena:
         self.spare_descriptors.extend(addresses[1:])
         return addresses[0]
 
-    def give_descriptor(self, address: int) -> None:
+    def free_descriptor(self, address: int) -> None:
         """Free a transaction descriptor."""
         self.spare_descriptors.append(address)

@@ -49,7 +49,7 @@ def take_descriptor(mem):
 
 
 @helper
-def give_descriptor(mem, descriptor):
+def free_descriptor(mem, descriptor):
     """Free a descriptor; every handle to it is stale."""
     mem[descriptor + A.D_GENERATION] += 1
     if mem[descriptor + A.D_GENERATION] >= A.GENERATION_MAX:

@@ -18,8 +18,8 @@ from tidemark.engine.memory import arena_layout as A
 @helper
 def is_refused(mem, pool):
     """Count a request; return whether it is the one that a test wants to fail."""
-    take = mem[pool + A.P_TAKES] + 1
-    mem[pool + A.P_TAKES] = take
+    take = mem[pool + A.P_REQUESTS] + 1
+    mem[pool + A.P_REQUESTS] = take
     return take == mem[pool + A.P_REFUSED]
 
 
@@ -45,7 +45,7 @@ def take_page(mem, pool):
 
 
 @helper
-def give_page(mem, pool, page):
+def free_page(mem, pool, page):
     mem[page << A.PAGE_SHIFT] = mem[pool + A.P_FREE_PAGES]
     mem[pool + A.P_FREE_PAGES] = page
     mem[pool + A.P_FREE_PAGE_COUNT] += 1
@@ -106,7 +106,7 @@ def take_block(mem, pool):
 
 
 @helper
-def give_block(mem, pool, block):
+def free_block(mem, pool, block):
     """Free a block; after the last one of a page free the page."""
     link_block(mem, pool, block)
     page = block >> A.PAGE_SHIFT
@@ -114,7 +114,7 @@ def give_block(mem, pool, block):
         first = page << A.PAGE_SHIFT
         for at in range(first, first + A.PAGE_WORDS, A.BLOCK_WORDS):
             unlink_block(mem, pool, at)
-        give_page(mem, pool, page)
+        free_page(mem, pool, page)
 
 
 @helper
@@ -134,7 +134,7 @@ def take_cell(mem):
 
 
 @helper
-def give_cell(mem, cell):
+def free_cell(mem, cell):
     mem[cell] = mem[A.S_FREE_CELLS]
     mem[A.S_FREE_CELLS] = cell
 
@@ -201,17 +201,17 @@ def join_pools(mem):
     """Join the pools of both loaders. The caller resets the pools of the fragments."""
     if mem[A.S_POOL_TOP + A.P_SCRATCH] == 0:
         return A.OK
-    give_page(mem, A.S_POOL_TOP, mem[A.S_POOL_TOP + A.P_SCRATCH] >> A.PAGE_SHIFT)
+    free_page(mem, A.S_POOL_TOP, mem[A.S_POOL_TOP + A.P_SCRATCH] >> A.PAGE_SHIFT)
     mem[A.S_POOL_TOP + A.P_SCRATCH] = 0
     mem[A.S_POOL + A.P_LIMIT] = mem[A.S_POOL_TOP + A.P_LIMIT]
     while mem[A.S_POOL_TOP + A.P_FREE_PAGES] != 0:
         page = mem[A.S_POOL_TOP + A.P_FREE_PAGES]
         mem[A.S_POOL_TOP + A.P_FREE_PAGES] = mem[page << A.PAGE_SHIFT]
-        give_page(mem, A.S_POOL, page)
+        free_page(mem, A.S_POOL, page)
     while mem[A.S_POOL_TOP + A.P_FREE_BLOCKS] != 0:
         block = mem[A.S_POOL_TOP + A.P_FREE_BLOCKS]
         unlink_block(mem, A.S_POOL_TOP, block)
-        give_block(mem, A.S_POOL, block)
+        free_block(mem, A.S_POOL, block)
     return A.OK
 
 

@@ -308,17 +308,17 @@ class Compiler:
                 near = math.inf if number > 0 else -math.inf
             if math.isfinite(near) and Fraction(near) == number:
                 return condition, near
-            return self._beside(condition, near, math.isinf(near) and near > 0 or near > number)
+            return self._compare_between(condition, near, math.isinf(near) and near > 0 or near > number)
         low, high = self._limits(kind)
         number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
         if number < low or number > high:
             return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le"))
         if number.denominator == 1:
             return condition, int(number)
-        return self._beside(condition, math.floor(number), False)
+        return self._compare_between(condition, math.floor(number), False)
 
     @staticmethod
-    def _beside(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
+    def _compare_between(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
         """Return the comparison with a number that lies between two storable numbers; `near` is one of the two."""
         if condition in ("eq", "ne"):
             return condition == "ne"

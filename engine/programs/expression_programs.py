@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.expression_compiler import Compiler, Kind
-from tidemark.engine.programs.expressions import Col, Expression, lifted
+from tidemark.engine.programs.expressions import Col, Expression, as_expression
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.schema.types import Decimal
@@ -114,13 +114,13 @@ def compile_aggregates(
         if function == "count":
             kind = Kind(INTEGER)
             if what is not None:
-                node = Col(what) if isinstance(what, str) else lifted(what)
+                node = Col(what) if isinstance(what, str) else as_expression(what)
                 some = compiler.label()
                 compiler.null_test(node, null, some)
                 compiler.asm.label(some)
             compiler.asm.load_const(0, 1)
         else:
-            node = Col(what) if isinstance(what, str) else lifted(what)
+            node = Col(what) if isinstance(what, str) else as_expression(what)
             _, kind = compiler.value(node, list(range(p.REGISTERS)), null)
             if function == "sum" and kind.calendar is not None:
                 raise compiler.refuse("calendar values have no sum")

@@ -107,40 +107,40 @@ class Expression:
         return Compare("ge", self, operand(other))
 
     def __add__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", self, lifted(other))
+        return Arithmetic("+", self, as_expression(other))
 
     def __radd__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", lifted(other), self)
+        return Arithmetic("+", as_expression(other), self)
 
     def __sub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", self, lifted(other))
+        return Arithmetic("-", self, as_expression(other))
 
     def __rsub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", lifted(other), self)
+        return Arithmetic("-", as_expression(other), self)
 
     def __mul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", self, lifted(other))
+        return Arithmetic("*", self, as_expression(other))
 
     def __rmul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", lifted(other), self)
+        return Arithmetic("*", as_expression(other), self)
 
     def __truediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", self, lifted(other))
+        return Arithmetic("/", self, as_expression(other))
 
     def __rtruediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", lifted(other), self)
+        return Arithmetic("/", as_expression(other), self)
 
     def __floordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", self, lifted(other))
+        return Arithmetic("//", self, as_expression(other))
 
     def __rfloordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", lifted(other), self)
+        return Arithmetic("//", as_expression(other), self)
 
     def __mod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", self, lifted(other))
+        return Arithmetic("%", self, as_expression(other))
 
     def __rmod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", lifted(other), self)
+        return Arithmetic("%", as_expression(other), self)
 
     def __neg__(self) -> Arithmetic:
         return Arithmetic("-", Constant(0), self)
@@ -189,7 +189,7 @@ class Expression:
         """
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise TypeMismatch(f"isin takes a list, a set or another iterable of values, got {shown(values)}")
-        return Member(self, tuple(lifted(value) for value in values))
+        return Member(self, tuple(as_expression(value) for value in values))
 
     def between(self, low: object, high: object) -> Junction:
         """Return a condition that is true where low <= this expression <= high.
@@ -198,7 +198,7 @@ class Expression:
             >>> db["item"].scan(where=tm.col("stock").between(5, 10)).count()
             2
         """
-        return joined(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
+        return joined(True, Compare("ge", self, as_expression(low)), Compare("le", self, as_expression(high)))
 
     def like(self, pattern: str | bytes) -> Like:
         """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next
@@ -352,10 +352,10 @@ def operand(value: object) -> Expression:
     """Return the right side of a comparison. Raises: TypeMismatch for None, which equals nothing, not even NULL."""
     if value is None:
         raise TypeMismatch("a comparison with None is never true; use is_null() or is_not_null()")
-    return lifted(value)
+    return as_expression(value)
 
 
-def lifted(value: object) -> Expression:
+def as_expression(value: object) -> Expression:
     """Return an expression unchanged, and any other value as a constant."""
     return value if isinstance(value, Expression) else Constant(value)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.memory.pool_kernels import give_block, take_block
-from tidemark.engine.rows.segments_kernels import place_anyhow
+from tidemark.engine.memory.pool_kernels import free_block, take_block
+from tidemark.engine.rows.segments_kernels import place_or_overflow
 
 # Fill limits in 1,024ths: a segment grows before it exceeds the first; after a split it does not exceed the second.
 FULL_1024 = 968
@@ -33,10 +33,10 @@ def add_block(mem, fragment, segment):
 
 
 @helper
-def give_blocks(mem, fragment, segment, first, stop):
+def free_last_blocks(mem, fragment, segment, first, stop):
     """Release a segment's blocks [first, stop), its last ones; SEG_BLOCKS no longer counts them."""
     for number in range(first, stop):
-        give_block(mem, mem[fragment + A.F_POOL], mem[segment + A.SEG_BLOCK + number])
+        free_block(mem, mem[fragment + A.F_POOL], mem[segment + A.SEG_BLOCK + number])
         mem[segment + A.SEG_BLOCK + number] = 0
         mem[fragment + A.F_INDEX_BLOCKS] -= 1
 
@@ -59,7 +59,7 @@ def make_segment(mem, fragment, depth, blocks):
         if add_block(mem, fragment, segment) != A.OK:
             made = mem[segment + A.SEG_BLOCKS]
             mem[segment + A.SEG_BLOCKS] = 0
-            give_blocks(mem, fragment, segment, 0, made)
+            free_last_blocks(mem, fragment, segment, 0, made)
             return 0
     mem[fragment + A.F_SEGMENT_USED] = used + 1
     mem[fragment + A.F_SEGMENTS] += 1
@@ -71,7 +71,7 @@ def unmake_segment(mem, fragment, segment):
     """Remove the segment that was created last, to which no directory entry refers yet."""
     blocks = mem[segment + A.SEG_BLOCKS]
     mem[segment + A.SEG_BLOCKS] = 0
-    give_blocks(mem, fragment, segment, 0, blocks)
+    free_last_blocks(mem, fragment, segment, 0, blocks)
     change_overflow(mem, mem[fragment + A.F_POOL], segment, 0, 0)
     mem[segment + A.SEG_COUNT] = 0
     mem[fragment + A.F_SEGMENT_USED] -= 1
@@ -111,7 +111,7 @@ def set_aside(mem, segment, blocks, target):
 
 
 @helper
-def put_back(mem, segment, blocks, source):
+def restore_blocks(mem, segment, blocks, source):
     for number in range(blocks):
         block = mem[segment + A.SEG_BLOCK + number]
         for i in range(A.BLOCK_WORDS):
@@ -124,7 +124,7 @@ def change_overflow(mem, pool, segment, overflow, count):
     """Set a segment's overflow list after a failed rebuild, and release the list that the rebuild created."""
     made = mem[segment + A.SEG_OVERFLOW]
     if made != 0 and made != overflow:
-        give_block(mem, pool, made)
+        free_block(mem, pool, made)
     mem[segment + A.SEG_OVERFLOW] = overflow
     mem[segment + A.SEG_OVERFLOW_COUNT] = count
 
@@ -139,7 +139,7 @@ def divide_entries(mem, pool, segment, twin, depth, blocks, overflow, overflow_c
         entry = mem[scratch + i] if i < blocks * A.BLOCK_WORDS else mem[overflow + i - blocks * A.BLOCK_WORDS]
         if entry != 0:
             target = twin if (entry >> (A.ENTRY_TAG_SHIFT + depth)) & 1 else segment
-            if place_anyhow(mem, target, entry, pool) != A.OK:
+            if place_or_overflow(mem, target, entry, pool) != A.OK:
                 return A.ST_MEMORY
     return A.OK
 
@@ -187,7 +187,7 @@ def split_segment(mem, fragment, segment, tag, blocks):
     mem[segment + A.SEG_OVERFLOW_COUNT] = 0
     mem[segment + A.SEG_COUNT] = 0
     if divide_entries(mem, pool, segment, twin, depth, before, overflow, overflow_count) != A.OK:
-        put_back(mem, segment, before, mem[pool + A.P_SCRATCH])
+        restore_blocks(mem, segment, before, mem[pool + A.P_SCRATCH])
         change_overflow(mem, pool, segment, overflow, overflow_count)
         mem[segment + A.SEG_COUNT] = entries
         unmake_segment(mem, fragment, twin)
@@ -197,9 +197,9 @@ def split_segment(mem, fragment, segment, tag, blocks):
     while index < 1 << mem[fragment + A.F_INDEX_DEPTH]:
         mem[mem[fragment + A.F_DIRECTORY + (index >> 9)] + (index & 511)] = twin
         index += 1 << (depth + 1)
-    give_blocks(mem, fragment, segment, after, before)
+    free_last_blocks(mem, fragment, segment, after, before)
     if overflow != 0:
-        give_block(mem, pool, overflow)
+        free_block(mem, pool, overflow)
     return A.OK
 
 
@@ -222,9 +222,9 @@ def enlarge_segment(mem, fragment, segment, blocks):
     mem[segment + A.SEG_COUNT] = overflow_count
     for i in range(before * A.BLOCK_WORDS):
         entry = mem[scratch + i]
-        if entry != 0 and place_anyhow(mem, segment, entry, pool) != A.OK:
-            put_back(mem, segment, before, scratch)
-            give_blocks(mem, fragment, segment, before, after)
+        if entry != 0 and place_or_overflow(mem, segment, entry, pool) != A.OK:
+            restore_blocks(mem, segment, before, scratch)
+            free_last_blocks(mem, fragment, segment, before, after)
             change_overflow(mem, pool, segment, overflow, overflow_count)
             mem[segment + A.SEG_COUNT] = entries
             return A.ST_MEMORY
@@ -297,16 +297,16 @@ def drop_index(mem, fragment):
         for number in range(1, used):
             segment = block + number * A.SEG_WORDS
             for i in range(mem[segment + A.SEG_BLOCKS]):
-                give_block(mem, pool, mem[segment + A.SEG_BLOCK + i])
+                free_block(mem, pool, mem[segment + A.SEG_BLOCK + i])
             if mem[segment + A.SEG_OVERFLOW] != 0:
-                give_block(mem, pool, mem[segment + A.SEG_OVERFLOW])
+                free_block(mem, pool, mem[segment + A.SEG_OVERFLOW])
         before = mem[block]
-        give_block(mem, pool, block)
+        free_block(mem, pool, block)
         block = before
         used = A.BLOCK_WORDS // A.SEG_WORDS
     for leaf in range(A.DIRECTORY_LEAVES):
         if mem[fragment + A.F_DIRECTORY + leaf] != 0:
-            give_block(mem, pool, mem[fragment + A.F_DIRECTORY + leaf])
+            free_block(mem, pool, mem[fragment + A.F_DIRECTORY + leaf])
             mem[fragment + A.F_DIRECTORY + leaf] = 0
     mem[fragment + A.F_SEGMENT_BLOCK] = 0
     mem[fragment + A.F_SEGMENT_USED] = 0

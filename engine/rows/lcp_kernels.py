@@ -16,9 +16,9 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.primary_kernels import (
     image_key,
+    index_append_unordered,
     index_find,
     index_insert,
-    index_pile_up,
     order_index,
     tag_of,
 )
@@ -259,7 +259,7 @@ def load_entries(mem, fragment, words, start, stop, state):
             return A.ST_INVARIANT
         status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
         if status == A.OK:
-            status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+            status = index_append_unordered(mem, fragment, tag_of(words, first, key_words, seed), words[at])
         if status != A.OK:
             return status
         state[1] += 1

@@ -15,12 +15,12 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.growth_kernels import FULL_1024, begin_index, grow_segment
 from tidemark.engine.rows.rows_kernels import compact_rowid, known_row_address, wide_rowid
 from tidemark.engine.rows.segments_kernels import (
+    append_unordered,
     bucket_address,
     collect,
     first_bucket,
-    pile_up,
     place,
-    place_anyhow,
+    place_or_overflow,
     second_bucket,
     segment_of,
 )
@@ -172,14 +172,14 @@ def index_insert(mem, fragment, tag, rowid):
     if place(mem, segment, entry) != A.OK:
         grow_segment(mem, fragment, segment, tag)
         segment = segment_of(mem, fragment, tag)
-        if place_anyhow(mem, segment, entry, mem[fragment + A.F_POOL]) != A.OK:
+        if place_or_overflow(mem, segment, entry, mem[fragment + A.F_POOL]) != A.OK:
             return A.ST_MEMORY
     mem[fragment + A.F_INDEX_COUNT] += 1
     return A.OK
 
 
 @helper
-def index_pile_up(mem, fragment, tag, rowid):
+def index_append_unordered(mem, fragment, tag, rowid):
     """Add the entry of a key to the pile of its segment while a restart loads; `order_index` puts the piles in order.
 
     OK or a status code. Keys cannot be looked up before that. Duplicate keys are detected when a pile is put in order.
@@ -188,7 +188,7 @@ def index_pile_up(mem, fragment, tag, rowid):
         return A.ST_MEMORY
     entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
     segment = segment_of(mem, fragment, tag)
-    if pile_up(mem, segment, entry, word_at(mem, segment + A.SEG_BLOCKS) * A.BLOCK_WORDS * FULL_1024 >> 10):
+    if append_unordered(mem, segment, entry, word_at(mem, segment + A.SEG_BLOCKS) * A.BLOCK_WORDS * FULL_1024 >> 10):
         mem[fragment + A.F_INDEX_COUNT] += 1
         return A.OK
     status = order_segment(mem, fragment, segment)
@@ -206,12 +206,12 @@ def index_pile_up(mem, fragment, tag, rowid):
 @helper
 def order_segment(mem, fragment, segment):
     """Put the entries of a pile into their buckets; OK, ST_DUPLICATE if two rows have the same key, or ST_MEMORY."""
-    if mem[segment + A.SEG_IS_PILE] == 0:
+    if mem[segment + A.SEG_IS_UNORDERED] == 0:
         return A.OK
     pool = mem[fragment + A.F_POOL]
     scratch = mem[pool + A.P_SCRATCH]
     count = collect(mem, segment, scratch)
-    mem[segment + A.SEG_IS_PILE] = 0
+    mem[segment + A.SEG_IS_UNORDERED] = 0
     mem[segment + A.SEG_COUNT] = 0
     tag = 0
     for i in range(count):
@@ -221,7 +221,7 @@ def order_segment(mem, fragment, segment):
             first, words = row_key(mem, fragment, known_row_address(mem, fragment, wide_rowid(entry & A.COMPACT_MASK)))
             if find_among_many(mem, fragment, segment, tag, mem, first, words) != 0:
                 return A.ST_DUPLICATE
-        if place_anyhow(mem, segment, entry, pool) != A.OK:
+        if place_or_overflow(mem, segment, entry, pool) != A.OK:
             return A.ST_MEMORY
     if mem[segment + A.SEG_OVERFLOW_COUNT] > 0:
         grow_segment(mem, fragment, segment, tag)

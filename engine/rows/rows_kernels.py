@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_page, take_block, take_page
+from tidemark.engine.memory.pool_kernels import free_page, take_block, take_page
 
 
 @helper
@@ -259,7 +259,7 @@ def take_given_slot(mem, fragment, rowid):
 
 
 @helper
-def give_slot(mem, fragment, rowid):
+def free_slot(mem, fragment, rowid):
     """Free a slot whose header the caller has set to FREE; a page that becomes empty goes back to the pool."""
     base = map_get(mem, fragment, rowid >> 16) << A.PAGE_SHIFT
     words = mem[fragment + A.F_ROW_WORDS]
@@ -285,5 +285,5 @@ def give_slot(mem, fragment, rowid):
         mem[fragment + A.F_RELEASED_HINT] = logical
     mem[fragment + A.F_FIXED_PAGES] -= 1
     if mem[base + A.PG_USED] != 0:
-        give_page(mem, mem[fragment + A.F_POOL], mem[base + A.PG_USED] >> A.SIDE_SHIFT)
-    give_page(mem, mem[fragment + A.F_POOL], page)
+        free_page(mem, mem[fragment + A.F_POOL], mem[base + A.PG_USED] >> A.SIDE_SHIFT)
+    free_page(mem, mem[fragment + A.F_POOL], page)

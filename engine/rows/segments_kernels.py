@@ -92,7 +92,7 @@ def place(mem, segment, entry):
 
 
 @helper
-def place_anyhow(mem, segment, entry, pool):
+def place_or_overflow(mem, segment, entry, pool):
     """Put an entry into its segment, if need be into the overflow list; OK or ST_MEMORY."""
     if place(mem, segment, entry) == A.OK:
         return A.OK
@@ -125,7 +125,7 @@ def collect(mem, segment, target):
 
 
 @helper
-def pile_up(mem, segment, entry, most):
+def append_unordered(mem, segment, entry, most):
     """Add an entry to a segment that is a pile of fewer than `most` entries (an empty segment becomes a pile); returns
     False if it is not.
 
@@ -133,8 +133,8 @@ def pile_up(mem, segment, entry, most):
     """
     count = word_at(mem, segment + A.SEG_COUNT)
     if count == 0:
-        mem[segment + A.SEG_IS_PILE] = 1
-    elif word_at(mem, segment + A.SEG_IS_PILE) == 0:
+        mem[segment + A.SEG_IS_UNORDERED] = 1
+    elif word_at(mem, segment + A.SEG_IS_UNORDERED) == 0:
         return False
     if count >= most:
         return False

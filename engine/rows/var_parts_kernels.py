@@ -12,7 +12,7 @@ from __future__ import annotations
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_page, take_page
+from tidemark.engine.memory.pool_kernels import free_page, take_page
 
 
 @helper
@@ -131,7 +131,7 @@ def take_chunk(mem, fragment, words, flags):
 
 
 @helper
-def give_chunk(mem, fragment, reference):
+def free_chunk(mem, fragment, reference):
     """Free a chunk; a page that becomes empty goes back to the pool."""
     page = reference >> 16
     base = page << A.PAGE_SHIFT
@@ -146,7 +146,7 @@ def give_chunk(mem, fragment, reference):
     if mem[base + A.VP_FREE_WORDS] + mem[base + A.VP_ENTRIES] == A.PAGE_WORDS - A.VAR_HEADER_WORDS:
         unlink_page(mem, fragment, page)
         mem[fragment + A.F_VAR_PAGES] -= 1
-        give_page(mem, mem[fragment + A.F_POOL], page)
+        free_page(mem, mem[fragment + A.F_POOL], page)
     else:
         settle_page(mem, fragment, page)
 
@@ -166,12 +166,12 @@ def var_words(mem, reference):
 
 
 @helper
-def give_var(mem, fragment, reference):
+def free_var(mem, fragment, reference):
     while reference != 0:
         base = (reference >> 16) << A.PAGE_SHIFT
         word = mem[base + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
         after = mem[base + (word & 0xFFFF)] if word & A.VAR_CHAINED else 0
-        give_chunk(mem, fragment, reference)
+        free_chunk(mem, fragment, reference)
         reference = after
 
 
@@ -191,7 +191,7 @@ def take_var(mem, fragment, source, start, words):
         length = min(payload, words - position)
         chunk = take_chunk(mem, fragment, length + 1, A.VAR_CHAINED)
         if chunk == 0:
-            give_var(mem, fragment, reference)
+            free_var(mem, fragment, reference)
             return 0
         at = chunk_address(mem, chunk)
         mem[at - 1] = reference

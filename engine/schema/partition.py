@@ -124,11 +124,11 @@ class Partition(ABC):
     def to_json(self, types: Types) -> dict[str, Any]:
         """Return a JSON object that `partition_from_json` turns into an equal partition. types: of the key columns."""
 
-    def plus(self, name: str, bound: Any) -> Partition:
+    def with_partition(self, name: str, bound: Any) -> Partition:
         """Return this partitioning with one more partition. Raises: SchemaInvalid, LimitExceeded."""
         raise SchemaInvalid("only range and list partitions can be added; a hash would move all rows")
 
-    def minus(self, name: str) -> Partition:
+    def without_partition(self, name: str) -> Partition:
         """Return this partitioning with one partition fewer. Raises: NoSuchPartition, SchemaInvalid."""
         raise SchemaInvalid("only range and list partitions can be dropped; every row of a hash would need a new place")
 
@@ -369,7 +369,7 @@ class _NamedPartition(Partition):
             ],
         }
 
-    def plus(self, name: str, bound: Any) -> Partition:
+    def with_partition(self, name: str, bound: Any) -> Partition:
         return replace(
             self,
             partitions=(*self.partitions, (name, bound)),
@@ -377,7 +377,7 @@ class _NamedPartition(Partition):
             next_number=self.next_number + 1,
         )
 
-    def minus(self, name: str) -> Partition:
+    def without_partition(self, name: str) -> Partition:
         number = self.number_of(name)
         if len(self.partitions) == 1:
             raise SchemaInvalid(f"{name!r} is the only partition; drop the table instead")

@@ -32,7 +32,7 @@ VALUES_MAX = 1_024
 BELOW_ALL = (-1,)
 ABOVE_ALL = (1,)
 AT_MAXVALUE = (2,)
-BEHIND = (3,)
+PAST_MAXVALUE = (3,)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Column:
         """Return the possible stored values, ascending, or None if they are many."""
         return self._stored
 
-    def takes(self, stored: Any) -> bool:
+    def accepts(self, stored: Any) -> bool:
         """Whether a stored value matches what is known."""
         order = self.order(stored)
         if self._stored is not None:
@@ -174,7 +174,7 @@ def _of_list(partition: ListPartition, columns: Sequence[_Column]) -> tuple[int,
         number
         for number, (_, rows) in zip(partition.numbers, partition.partitions, strict=True)
         if any(
-            all(column.takes(column.kind.stored_key(piece)) for column, piece in zip(columns, row, strict=True))
+            all(column.accepts(column.kind.stored_key(piece)) for column, piece in zip(columns, row, strict=True))
             for row in rows
         )
     )
@@ -214,7 +214,10 @@ def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[
             yield start, start
             continue
         low, high = rest[0].lower, rest[0].upper
-        behind = len(rest) - 1
-        first = (BELOW_ALL if low is None else (0, low), *([BELOW_ALL if rest[0].with_lower else BEHIND] * behind))
-        last = (ABOVE_ALL if high is None else (0, high), *([ABOVE_ALL if rest[0].with_upper else BELOW_ALL] * behind))
+        others = len(rest) - 1
+        first = (
+            BELOW_ALL if low is None else (0, low),
+            *([BELOW_ALL if rest[0].with_lower else PAST_MAXVALUE] * others),
+        )
+        last = (ABOVE_ALL if high is None else (0, high), *([ABOVE_ALL if rest[0].with_upper else BELOW_ALL] * others))
         yield (*start, *first), (*start, *last)

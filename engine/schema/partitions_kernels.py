@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.memory.pool_kernels import free_block, free_page, take_block, take_page
 from tidemark.engine.schema import partitions_layout as H
 from tidemark.engine.sealed.checksums_kernels import shift_right, xxh64_hash
 
@@ -208,15 +208,15 @@ def fragments_of_keys(header, keys, offsets, stride, count, numbers):
 
 # --- partition words in the arena -----------------------------------------------------------------
 @helper
-def give_partition_words(mem, at):
+def free_partition_words(mem, at):
     """Free partition words."""
     for number in range(mem[at + H.SP_UNIT_COUNT]):
         unit = mem[at + H.SP_UNITS + number]
         if mem[at + H.SP_UNIT_IS_PAGE]:
-            give_page(mem, A.S_POOL, unit >> A.PAGE_SHIFT)
+            free_page(mem, A.S_POOL, unit >> A.PAGE_SHIFT)
         else:
-            give_block(mem, A.S_POOL, unit)
-    give_block(mem, A.S_POOL, at)
+            free_block(mem, A.S_POOL, unit)
+    free_block(mem, A.S_POOL, at)
 
 
 @helper
@@ -237,7 +237,7 @@ def copy_partition_words(mem, words, start):
             unit = take_block(mem, A.S_POOL)
         if unit == 0:
             mem[at + H.SP_UNIT_COUNT] = number
-            give_partition_words(mem, at)
+            free_partition_words(mem, at)
             return 0
         mem[at + H.SP_UNITS + number] = unit
         source = words[start + H.SP_UNITS + number]
@@ -264,7 +264,7 @@ def put_partition_words(mem, words, start, makes_room):
 @kernel("int64(int64[::1], int64)")
 def drop_partition_words(mem, at):
     """Free partition words that no table uses."""
-    give_partition_words(mem, at)
+    free_partition_words(mem, at)
     return A.OK
 
 

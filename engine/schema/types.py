@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base import limits
-from tidemark.engine.base.decimals import brought_to, scaled, unscaled
+from tidemark.engine.base.decimals import rescaled, scaled, unscaled
 from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
 from tidemark.engine.schema.types_base import ColumnType, is_int, mismatch, plain, shown
 from tidemark.engine.schema.types_calendar import Calendar
@@ -184,7 +184,7 @@ class Decimal(ColumnType):
         if not value.is_finite():
             raise ValueOutOfRange(f"holds finite numbers, got {shown(value)}")
         try:
-            return brought_to(value, self.precision, self.scale)
+            return rescaled(value, self.precision, self.scale)
         except InvalidOperation:
             raise self._too_large(value) from None
         except Inexact:

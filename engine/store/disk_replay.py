@@ -42,7 +42,7 @@ class DiskReplay:
         self._replayed = tables_with(store, tables, has_disk=True)
         self._state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self.undone = 0
-        self.passed_over = 0  # UNDO records of changes that the pages do not have
+        self.skipped = 0  # UNDO records of changes that the pages do not have
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, words: Words, offsets: Words, newest: int, lcp_lsn: int) -> int:
@@ -62,7 +62,7 @@ class DiskReplay:
         finally:
             self._disk.release(held)
             self.undone += int(state[1])
-            self.passed_over += int(state[2])
+            self.skipped += int(state[2])
         if status not in (OK, ST_MORE):
             raise self._damaged(int(state[3]))
         return int(state[0])
@@ -99,7 +99,7 @@ class DiskReplay:
                 held.extend(self._settle(status, words))
         finally:
             self._disk.release(held)
-            self._store.arena.give_descriptor(txn)
+            self._store.arena.free_descriptor(txn)
 
     def _settle(self, status: int, words: Words) -> list[int]:
         """Provide what the replay of a record lacks, so that it can continue; return the pages held for it."""

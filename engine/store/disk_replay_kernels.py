@@ -11,12 +11,12 @@ from __future__ import annotations
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import cache_dirtied, frame_of
-from tidemark.engine.disk.page_kernels import page_format, page_give, page_piece, page_piece_words, page_take_given
+from tidemark.engine.disk.page_kernels import page_format, page_free, page_piece, page_piece_words, page_take_given
 from tidemark.engine.disk.parts_kernels import (
     chunks_of,
     drop_chunks,
     drop_first_piece,
-    is_at_hand,
+    is_in_memory,
     part_on_page,
     plan_part,
     planned_page,
@@ -66,7 +66,7 @@ def undo_one(mem, frame, page_words, words, at):
     if kind == D.UNDO_ALLOC:
         if page_piece(mem, frame, page_words, slot) == 0:
             return A.ST_DAMAGED
-        page_give(mem, frame, page_words, slot)
+        page_free(mem, frame, page_words, slot)
         return A.OK
     if kind == D.UNDO_FREE:
         if page_take_given(mem, frame, page_words, slot, size) != A.OK:
@@ -150,7 +150,7 @@ def place_part(mem, txn, fragment, rowid, near, words, at, disk, epoch, state):
         status = write_chunks(mem, txn, fragment, rowid, plan, words, at, disk, epoch)
         if status != A.OK:
             return status, 0
-    status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
+    status = is_in_memory(mem, txn, fragment, planned_page(mem, plan), 0)
     if status != A.OK:
         return status, 0
     reference = write_first_piece(mem, fragment, rowid, plan, words, at, disk, epoch)
@@ -212,7 +212,7 @@ def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
         return A.ST_INVARIANT
     where = reference_at(mem, fragment, row)
     old = mem[where]
-    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, 2 * D.UNDO_RECORD_WORDS + mem[space + C.TS_PAYLOAD])
+    status = is_in_memory(mem, txn, fragment, old >> C.SLOT_BITS, 2 * D.UNDO_RECORD_WORDS + mem[space + C.TS_PAYLOAD])
     if status != A.OK:
         return status
     address, _, current, _, _ = part_on_page(mem, fragment, rowid, old)
@@ -242,7 +242,7 @@ def replay_disk_delete(mem, txn, fragment, words, at, epoch):
     if row == 0:
         return A.ST_MISSING
     old = mem[reference_at(mem, fragment, row)]
-    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
+    status = is_in_memory(mem, txn, fragment, old >> C.SLOT_BITS, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
     if status == A.OK:
         status = replay_delete(mem, fragment, words, at, epoch)
     if status != A.OK:

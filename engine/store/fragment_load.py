@@ -27,7 +27,7 @@ class EntryDoesNotFit(Exception):
         self.status = status
 
 
-def _settled(status: int, at: int = 0) -> None:
+def _check_status(status: int, at: int = 0) -> None:
     if status == ST_MEMORY:
         raise PartsOutOfMemory
     if status != OK:
@@ -54,7 +54,7 @@ class FragmentLoad:
     def take(self, words: Words, start: int, stop: int) -> None:
         """Take all entries words[start:stop] of a block."""
         status = load_entries(self._mem, self._fragment, words, start, stop, self._state)
-        _settled(int(status), int(self._state[0]))
+        _check_status(int(status), int(self._state[0]))
 
     def take_chosen(self, words: Words, start: int, stop: int, live: Words, slots: int, is_newest: bool) -> int:
         """Take the rows of a level of a backup whose bit in `live` is set, all of the newest level; clear the bits.
@@ -63,7 +63,7 @@ class FragmentLoad:
         """
         state: Words = np.zeros(2, dtype=np.int64)
         status = load_chosen(self._mem, self._fragment, words, start, stop, live, slots, int(is_newest), state)
-        _settled(int(status), int(state[0]))
+        _check_status(int(status), int(state[0]))
         return int(state[1])
 
     def stamp(self, words: Words, start: int, stop: int, shape: Words) -> None:
@@ -71,11 +71,11 @@ class FragmentLoad:
 
         shape: as for `stamp_rows`.
         """
-        _settled(int(stamp_rows(self._mem, self._fragment, words, start, stop, shape)))
+        _check_status(int(stamp_rows(self._mem, self._fragment, words, start, stop, shape)))
 
     def finish(self) -> None:
         """Put the rows that `take` or `take_chosen` took into the index, as far as they are not yet."""
-        _settled(int(finish_entries(self._mem, self._fragment)))
+        _check_status(int(finish_entries(self._mem, self._fragment)))
 
 
 def end_load(mem: Words, fragment: int, epoch: int) -> None:
@@ -106,4 +106,4 @@ class CopiesLoad:
     def take(self, words: Words, start: int, stop: int) -> None:
         """Take the entries words[start:stop] of a block. Raises: as `FragmentLoad`."""
         status = load_copies(*self._place, words, start, stop, self._state)
-        _settled(int(status), int(self._state[0]))
+        _check_status(int(status), int(self._state[0]))

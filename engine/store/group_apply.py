@@ -94,7 +94,7 @@ class AppliedTransaction(Transaction):
         disk = store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
         pages, is_all = self.pages_of_commit()
-        if not is_all or not disk.undo.takes(undo_words):
+        if not is_all or not disk.undo.fits(undo_words):
             return False
         if not store.hold_for_slice(pages):
             return False
@@ -174,7 +174,7 @@ class GroupApplier:
             self._apply(group)
         except BaseException as error:
             if store.failure.first is None:
-                raise store.fail(_broken_off(group.sequence, error)) from error
+                raise store.fail(_interrupted(group.sequence, error)) from error
             raise
         return group.sequence
 
@@ -254,7 +254,7 @@ class GroupApplier:
             self.store.epochs.end_stream()
 
 
-def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
+def _interrupted(sequence: int, error: BaseException) -> StoreFailed:
     """Return the failure of a store that has part of a group in its rows and nothing of it in its log. `is_short` in
     the evidence: whether only room for the group was lacking.
     """
@@ -351,7 +351,7 @@ class GroupRun:
         apply_change(self.store, change)
         self._tables = self.store.directory()
         self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
-        self._stand_at(stop, stop)
+        self._continue_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:
         """Apply the records of the next transaction from the files that it names, some rows at a time."""
@@ -360,15 +360,15 @@ class GroupRun:
         state = self._state
         stop = int(state[GA_TXN_STOP])
         for block in self._reader.blocks():
-            self._stand_at(block.start, block.stop)
+            self._continue_at(block.start, block.stop)
             state[GA_IS_LARGE] = 1
             self.apply_part(block.words, block.stop)
-        self._stand_at(stop, stop)
+        self._continue_at(stop, stop)
 
     def _invalid(self, what: str) -> RedoDamaged:
         return RedoDamaged(f"group {self._group.sequence} has an invalid {what}; copy the store from the primary")
 
-    def _stand_at(self, at: int, txn_stop: int) -> None:
+    def _continue_at(self, at: int, txn_stop: int) -> None:
         """Continue at a word of other records, with nothing prepared."""
         self._rows += int(self._state[GA_ROWS])
         self._state[:] = 0

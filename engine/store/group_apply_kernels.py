@@ -15,12 +15,12 @@ from tidemark.engine.disk.parts_kernels import (
     chunks_of,
     plan_part,
     planned_page,
-    promise_undo_of,
-    restore_promise,
+    reserve_undo_of,
+    restore_reserved,
     unplan_part,
 )
-from tidemark.engine.disk.undo_kernels import undo_promise
-from tidemark.engine.index.changes_kernels import place_of, promise_indexes
+from tidemark.engine.disk.undo_kernels import undo_reserve
+from tidemark.engine.index.changes_kernels import place_of, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import copy_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
@@ -45,7 +45,7 @@ from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set
 from tidemark.engine.rows.var_parts_kernels import take_var
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
-from tidemark.engine.txn.changes_kernels import add_operation, copy_words, promise_copy, set_lock
+from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
 from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, WHOLE, apply_operations
 from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
 
@@ -58,9 +58,9 @@ def plan_new(mem, txn, fragment, disk):
     if status != A.OK:
         return status, 0
     before = mem[txn + A.X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
     return status, plan
 
@@ -118,7 +118,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
     if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
     if status == A.OK and mem[fragment + A.F_INDEXES] != 0:
-        status = promise_indexes(mem, txn, fragment, 1)
+        status = reserve_index_entries(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == A.OK and indexes != 0:
         status = copy_entries(mem, txn, indexes, fragment, words, image, place_of(mem, fragment, rowid))
@@ -138,7 +138,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
 
 
 @helper
-def met_row(mem, txn, fragment, rowid):
+def row_to_change(mem, txn, fragment, rowid):
     """Return (OK, address of the row that a record changes), or (status, row). The row must be committed, or this
     transaction must have changed it.
     """
@@ -164,16 +164,16 @@ def plan_changed(mem, txn, words, fragment, rowid, row, disk):
     before = mem[txn + A.X_UNDO_WORDS]
     plan = 0
     if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_promise(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
+        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
     else:
         status, plan = plan_part(mem, fragment, disk, page)
         if status != A.OK:
             return status, 0
-        status = promise_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
+        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
         if status == A.OK:
-            status = promise_undo_of(mem, txn, space, current, page, True)
+            status = reserve_undo_of(mem, txn, space, current, page, True)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
     return status, plan
 
@@ -182,7 +182,7 @@ def plan_changed(mem, txn, words, fragment, rowid, row, disk):
 def prepare_updated(mem, txn, words, fragment, at, size):
     """Prepare an UPDATE record: lock the row and copy its new var part; OK or a status, as `prepare_inserted`."""
     rowid = words[at + 2] & A.ROWID_MASK
-    status, row = met_row(mem, txn, fragment, rowid)
+    status, row = row_to_change(mem, txn, fragment, rowid)
     if status != A.OK:
         return status
     fixed = mem[fragment + A.F_FIXED_WORDS]
@@ -207,12 +207,12 @@ def prepare_updated(mem, txn, words, fragment, at, size):
         if status != A.OK:
             return status
     if mem[fragment + A.F_INDEXES] != 0:
-        status = promise_indexes(mem, txn, fragment, 1)
+        status = reserve_index_entries(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == A.OK and indexes != 0 and not kept:
         status = copy_entries(mem, txn, indexes, fragment, words, image, place_of(mem, fragment, rowid))
     if status == A.OK:
-        status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+        status = reserve_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:
         return status
     status, reference = take_var_part(mem, fragment, row, words, image + fixed, own - fixed)
@@ -234,16 +234,16 @@ def prepare_updated(mem, txn, words, fragment, at, size):
 def prepare_deleted(mem, txn, words, fragment, at):
     """Prepare a DELETE record: lock the row; OK or a status, as `prepare_inserted`."""
     rowid = words[at + 2] & A.ROWID_MASK
-    status, row = met_row(mem, txn, fragment, rowid)
+    status, row = row_to_change(mem, txn, fragment, rowid)
     if status == A.OK and mem[fragment + A.F_HAS_DISK]:
         status, current, page = current_part(mem, txn, words, fragment, rowid, row)
         if status == A.OK:
             before = mem[txn + A.X_UNDO_WORDS]
-            status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
+            status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
             if status != A.OK:
-                restore_promise(mem, txn, before)
+                restore_reserved(mem, txn, before)
     if status == A.OK:
-        status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+        status = reserve_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:
         return status
     record = at << A.OP_RECORD_SHIFT | L.KIND_DELETE
@@ -254,7 +254,7 @@ def prepare_deleted(mem, txn, words, fragment, at):
     if mem[fragment + A.F_HAS_DISK]:
         mem[txn + A.X_DISK] += 1
     if mem[fragment + A.F_INDEXES] != 0:
-        promise_indexes(mem, txn, fragment, 0)
+        reserve_index_entries(mem, txn, fragment, 0)
     return A.OK
 
 

@@ -148,12 +148,12 @@ class IndexBuild:
             if fragment is None:
                 return  # dropped meanwhile; its entries are removed before its memory is freed
             entries = self._entries
-            tree.promise(entries)
+            tree.reserve(entries)
             state[1], state[2] = SLICE_SLOTS, entries
             began = clock.monotonic()
             status = tree_add_rows(mem, tree.handle, fragment, state)
             self._adapt(clock.monotonic() - began)
-            tree.unpromise(entries)
+            tree.release(entries)
             if status not in (OK, ST_MORE):
                 raise self._store.fail(
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
@@ -187,7 +187,7 @@ class IndexBuild:
             before = table.definition
             after = replace(before, version=before.version + 1, indexes=(*before.indexes, index.definition))
             store.log_schema(
-                {"alter": json.loads(after.to_json())}, lambda: table.take_definition(after, {index.name: index})
+                {"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, {index.name: index})
             )
             return True
 
@@ -224,7 +224,7 @@ def drop_index(store: SchemaLog, table_name: str, name: str) -> None:
         kept = tuple(each for each in before.indexes if each.name != name)
         after = replace(before, version=before.version + 1, indexes=kept)
         try:
-            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))
+            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, index))
         finally:
             # After publication the index is gone, even if the wait for the disk failed. A KeyboardInterrupt is raised
             # later: each step can be repeated.

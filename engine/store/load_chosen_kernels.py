@@ -11,7 +11,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.lcp_kernels import place_image, take_bit, whole_entry_words
-from tidemark.engine.rows.primary_kernels import image_key, index_pile_up, tag_of
+from tidemark.engine.rows.primary_kernels import image_key, index_append_unordered, tag_of
 from tidemark.engine.rows.rows_kernels import row_address
 
 _entry_table = helper(E.entry_table)
@@ -53,7 +53,7 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
                 mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS
             )
             if status == A.OK:
-                status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+                status = index_append_unordered(mem, fragment, tag_of(words, first, key_words, seed), words[at])
             if status != A.OK:
                 return status
             state[1] += 1

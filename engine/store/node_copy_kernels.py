@@ -97,7 +97,7 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
             return A.ST_MORE
         logical = state[M.N_POSITION] >> 16
         page = map_get(mem, fragment, logical)
-        behind = (logical + 1) << 16
+        past = (logical + 1) << 16
         if page > 0:
             base = page << A.PAGE_SHIFT
             status = scan_slots(mem, fragment, base, since, with_empty, limit, out, state)
@@ -109,11 +109,11 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
             emptied = -1 - page if page < 0 else 0
             is_full = False
         if with_empty and not is_full and is_changed(emptied, since):
-            status = note_empty(out, state, state[M.N_POSITION], behind)
+            status = note_empty(out, state, state[M.N_POSITION], past)
             if status != A.OK:
                 return status
         state[M.N_LOOKED] += 1
-        state[M.N_POSITION] = behind
+        state[M.N_POSITION] = past
     if with_empty and state[M.N_POSITION] < M.ROWID_END:
         status = note_empty(out, state, state[M.N_POSITION], M.ROWID_END)
         if status != A.OK:

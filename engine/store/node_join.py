@@ -20,8 +20,8 @@ from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.node_copy_layout import F_UNCOPIED, N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
 from tidemark.engine.store.node_join_kernels import (
     executed_records,
+    find_conflicting_rows,
     find_deleted,
-    find_in_the_way,
     find_stale,
     records_of_slice,
     set_uncopied,
@@ -42,7 +42,7 @@ def differ(what: str) -> InvariantBroken:
     return InvariantBroken(f"{what}: the copies differ; let this node join again with a full copy")
 
 
-def no_memory() -> MemoryExhausted:
+def join_memory_error() -> MemoryExhausted:
     """Return the error for a copy that is too large for this node."""
     return MemoryExhausted("the rows of the live node do not fit into data_memory; give this node as much as that one")
 
@@ -89,13 +89,15 @@ class JoinedRows:
         if self._store.arena.word(fragment, F_UNCOPIED) != slots[0] + 1:
             raise differ(f"a slice of {table.name} begins at {slots[0]}, which the copy has not reached or has passed")
         identity = pack_identity(table.table_id, number, table.definition.version)
-        gone = self._find(1, lambda out, state: find_in_the_way(self._mem, fragment, words, stop, out, state), slots[0])
+        gone = self._find(
+            1, lambda out, state: find_conflicting_rows(self._mem, fragment, words, stop, out, state), slots[0]
+        )
         self._replay_deletes([(identity, np.unique(gone))], epoch)
         state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
         records: Words = np.empty(2 * stop, dtype=np.int64)
-        self._settled(records_of_slice(self._mem, fragment, words, stop, identity, records, state), table)
+        self._check_status(records_of_slice(self._mem, fragment, words, stop, identity, records, state), table)
         self._replay(records, int(state[N_USED]), epoch)
-        self._settled(stamp_slice(self._mem, fragment, words, stop), table)
+        self._check_status(stamp_slice(self._mem, fragment, words, stop), table)
         set_uncopied(self._mem, fragment, slots[1])
 
     def take_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
@@ -113,7 +115,7 @@ class JoinedRows:
         self._replay(records, int(state[N_USED]), epoch)
 
     @staticmethod
-    def _settled(status: int, table: Table) -> None:
+    def _check_status(status: int, table: Table) -> None:
         if status != OK:
             raise differ(f"a slice of {table.name} does not fit the rows it meets (status {status})")
 
@@ -155,7 +157,7 @@ class JoinedRows:
             for replay in self._replays:
                 replay.run(records, 0, stop, epoch)
         except PartsOutOfMemory as error:
-            raise no_memory() from error
+            raise join_memory_error() from error
         except RecordDoesNotFit as error:
             rowid = int(records[error.at + 2]) & ROWID_MASK
             raise differ(f"a record for ROWID {rowid} does not fit (status {error.status})") from error

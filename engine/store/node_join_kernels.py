@@ -90,7 +90,7 @@ def rowid_of_key(mem, fragment, words, image):
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1])", nogil=True)
-def find_in_the_way(mem, fragment, words, stop, out, state):
+def find_conflicting_rows(mem, fragment, words, stop, out, state):
     """Write to `out` the ROWIDs of the rows that must be removed before the slice words[:stop] can be applied, possibly
     with duplicates: rows in its ranges, rows with another key than the slice has there, rows elsewhere with a key of
     the slice.
@@ -317,10 +317,10 @@ def find_deleted(mem, tables, words, stop, out, state):
             return A.ST_INVARIANT
         if fragment > 0:
             first = words[at + 1] & A.ROWID_MASK
-            behind = first + (words[at + 1] >> A.COUNT_SHIFT)
-            if behind <= first or (behind - 1) >> 16 != first >> 16:
+            past = first + (words[at + 1] >> A.COUNT_SHIFT)
+            if past <= first or (past - 1) >> 16 != first >> 16:
                 return A.ST_INVARIANT
-            for rowid in range(max(first, uncopied_of(mem, fragment)), behind):
+            for rowid in range(max(first, uncopied_of(mem, fragment)), past):
                 if live_row(mem, fragment, rowid) != 0 and note_stale(out, state, words[at], rowid) != A.OK:
                     return A.ST_SPACE - 2
     state[M.N_NEXT] = stop

@@ -24,9 +24,9 @@ from tidemark.engine.log.records_kernels import (
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
-from tidemark.engine.rows.rows_kernels import give_slot, row_address
+from tidemark.engine.rows.rows_kernels import free_slot, row_address
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import give_var, take_var
+from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 
 
 @helper
@@ -86,7 +86,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
             reference = take_var(mem, fragment, words, image + fixed, size - L.OPERATION_WORDS - fixed)
             if reference == 0:
                 return A.ST_MEMORY
-        give_var(mem, fragment, set_var(mem, fragment, row, reference))
+        free_var(mem, fragment, set_var(mem, fragment, row, reference))
     # The last word, the disk reference, stays.
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])
     mem[row] = A.LIVE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
@@ -105,10 +105,10 @@ def replay_delete(mem, fragment, words, at, epoch):
     if index_remove(mem, fragment, tag, rowid) != A.OK:
         return A.ST_INVARIANT
     if mem[fragment + A.F_HAS_VAR]:
-        give_var(mem, fragment, set_var(mem, fragment, row, 0))
+        free_var(mem, fragment, set_var(mem, fragment, row, 0))
     mem[row] = A.FREE << A.STATE_SHIFT | author_of(words, at) << A.AUTHOR_SHIFT
     mem[row + 1] = epoch
-    give_slot(mem, fragment, rowid)
+    free_slot(mem, fragment, rowid)
     mem[fragment + A.F_ROWS] -= 1
     return A.OK
 

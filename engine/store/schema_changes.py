@@ -232,7 +232,7 @@ def change_columns(
 
 def take_view(store: Store, table: Table, view: Table) -> None:
     """Make a new version of a table visible to all later lookups. Cannot fail."""
-    view.take_over()
+    view.publish()
     store.by_id[view.table_id] = view
     if table.name == view.name:
         store.tables[view.name] = view

@@ -147,7 +147,7 @@ class Store(SchemaLog):
 
         Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
         """
-        self.change_partitions(name, lambda table: table.definition.partition.plus(partition, bound))
+        self.change_partitions(name, lambda table: table.definition.partition.with_partition(partition, bound))
 
     def drop_partition(self, name: str, partition: str) -> None:
         """Drop a partition and its rows. Durable on return. Raises: NoSuchTable, NoSuchPartition, SchemaInvalid,
@@ -156,7 +156,7 @@ class Store(SchemaLog):
 
         def without(table: Table) -> Partition:
             table.numbers_of([partition])
-            return table.definition.partition.minus(partition)
+            return table.definition.partition.without_partition(partition)
 
         self.change_partitions(name, without)
 
@@ -180,7 +180,7 @@ class Store(SchemaLog):
             # A full log, or Ctrl-C while waiting for room: nothing has changed. Ctrl-C after that: the change is
             # logged.
             if table.definition is not change.definition:
-                table.forsake(change)
+                table.discard_change(change)
             elif change.gone:
                 self._release(DroppedFragment(table, change.gone))
 

@@ -111,7 +111,7 @@ class UniqueBuild(IndexBuild):
         error = duplicate(
             table, self._definition, table.format.decode_columns(view, ENTRY_WORDS, self._definition.columns), None
         )
-        key = table.shown_key(error.key)
+        key = table.format_key(error.key)
         return DuplicateKey(
             f"{table.name}: two rows have key {key}, unique index {self._definition.name} cannot be built; change one",
             **error.evidence,

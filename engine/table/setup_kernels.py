@@ -8,15 +8,15 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import (
     descriptor_of,
-    give_descriptor,
+    free_descriptor,
     handle_of,
     renew_handle,
     take_descriptor,
 )
-from tidemark.engine.memory.pool_kernels import give_block, give_page, take_block, take_page
+from tidemark.engine.memory.pool_kernels import free_block, free_page, take_block, take_page
 from tidemark.engine.rows.growth_kernels import drop_index
 from tidemark.engine.rows.rows_kernels import map_get
-from tidemark.engine.schema.partitions_kernels import give_partition_words
+from tidemark.engine.schema.partitions_kernels import free_partition_words
 
 SHAPE_WORDS = 8
 
@@ -68,7 +68,7 @@ def make_table(mem, shape):
     mem[table + A.T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
     address = take_list(mem, table, count)
     if address == 0:
-        give_descriptor(mem, table)
+        free_descriptor(mem, table)
         return 0
     mem[table + A.T_FRAGMENT_LIST] = address
     for place in range(given if given > 0 else count):
@@ -77,7 +77,7 @@ def make_table(mem, shape):
         if fragment == 0:
             for made in range(number):
                 if mem[address + made] != 0:
-                    give_descriptor(mem, mem[address + made])
+                    free_descriptor(mem, mem[address + made])
             free_table_block(mem, table)
             return 0
         mem[address + number] = fragment
@@ -128,23 +128,23 @@ def take_list(mem, table, count):
 
 
 @helper
-def give_list(mem, address, words):
+def free_fragment_list(mem, address, words):
     """Free the fragment list of a table."""
     if words == A.BLOCK_WORDS:
-        give_block(mem, A.S_POOL, address)
+        free_block(mem, A.S_POOL, address)
     else:
-        give_page(mem, A.S_POOL, address >> A.PAGE_SHIFT)
+        free_page(mem, A.S_POOL, address >> A.PAGE_SHIFT)
 
 
 @helper
 def free_table_block(mem, table):
     """Free a table's fragment list, partition words, index list and descriptor."""
-    give_list(mem, mem[table + A.T_FRAGMENT_LIST], mem[table + A.T_LIST_WORDS])
+    free_fragment_list(mem, mem[table + A.T_FRAGMENT_LIST], mem[table + A.T_LIST_WORDS])
     if mem[table + A.T_PARTITION] != 0:
-        give_partition_words(mem, mem[table + A.T_PARTITION])
+        free_partition_words(mem, mem[table + A.T_PARTITION])
     if mem[table + A.T_INDEXES] != 0:
-        give_block(mem, A.S_POOL, mem[table + A.T_INDEXES])
-    give_descriptor(mem, table)
+        free_block(mem, A.S_POOL, mem[table + A.T_INDEXES])
+    free_descriptor(mem, table)
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -160,8 +160,8 @@ def drop_fragment_pages(mem, fragment, budget):
         page = map_get(mem, fragment, logical)
         if page > 0:
             if mem[(page << A.PAGE_SHIFT) + A.PG_USED] >> A.SIDE_SHIFT != 0:
-                give_page(mem, pool, mem[(page << A.PAGE_SHIFT) + A.PG_USED] >> A.SIDE_SHIFT)
-            give_page(mem, pool, page)
+                free_page(mem, pool, mem[(page << A.PAGE_SHIFT) + A.PG_USED] >> A.SIDE_SHIFT)
+            free_page(mem, pool, page)
         mem[fragment + A.F_PAGES] = logical
         done += 1
         if done >= budget:
@@ -170,7 +170,7 @@ def drop_fragment_pages(mem, fragment, budget):
         while mem[fragment + A.F_VAR_LISTS + number] != 0:
             page = mem[fragment + A.F_VAR_LISTS + number]
             mem[fragment + A.F_VAR_LISTS + number] = mem[(page << A.PAGE_SHIFT) + A.VP_NEXT]
-            give_page(mem, pool, page)
+            free_page(mem, pool, page)
             done += 1
             if done >= budget:
                 return A.ST_MORE
@@ -202,14 +202,14 @@ def drop_rest(mem, fragment):
             continue
         for i in range(A.BLOCK_WORDS):
             if mem[middle + i] != 0:
-                give_block(mem, pool, mem[middle + i])
-        give_block(mem, pool, middle)
+                free_block(mem, pool, mem[middle + i])
+        free_block(mem, pool, middle)
     mem[fragment + A.F_ROWS] = 0
     mem[fragment + A.F_FREE_HEAD] = 0
     mem[fragment + A.F_FREE_TAIL] = 0
     mem[fragment + A.F_FIXED_PAGES] = 0
     mem[fragment + A.F_VAR_PAGES] = 0
-    give_descriptor(mem, fragment)
+    free_descriptor(mem, fragment)
 
 
 # --- partitions added and dropped -----------------------------------------------------------------
@@ -231,7 +231,7 @@ def add_fragment(mem, table, number):
         for place in range(mem[table + A.T_FRAGMENTS]):
             mem[address + place] = mem[before + place]
         mem[table + A.T_FRAGMENT_LIST] = address
-        give_list(mem, before, words)
+        free_fragment_list(mem, before, words)
     fragment = make_fragment(mem, table, number)
     return 0 if fragment == 0 else handle_of(mem, fragment)
 
@@ -264,7 +264,7 @@ def change_partitions(mem, table, number, fragment, words, version):
     mem[mem[table + A.T_FRAGMENT_LIST] + number] = fragment
     mem[table + A.T_FRAGMENTS] = max(mem[table + A.T_FRAGMENTS], number + 1)
     if mem[table + A.T_PARTITION] != words:
-        give_partition_words(mem, mem[table + A.T_PARTITION])
+        free_partition_words(mem, mem[table + A.T_PARTITION])
         mem[table + A.T_PARTITION] = words
     mem[table + A.T_SCHEMA_VERSION] = version
     for place in range(mem[table + A.T_FRAGMENTS]):

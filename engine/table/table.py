@@ -183,7 +183,7 @@ class Table:
                     setattr(view, name, value)
 
     def altered(self, definition: TableDefinition) -> Table:
-        """Return this table with other columns or another name; not visible to callers before `take_over`. Raises:
+        """Return this table with other columns or another name; not visible to callers before `publish`. Raises:
         SchemaInvalid.
         """
         view = object.__new__(Table)
@@ -194,7 +194,7 @@ class Table:
         view.format = RowFormat(definition)
         return view
 
-    def take_over(self) -> None:
+    def publish(self) -> None:
         """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
         self._set_format()
         self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
@@ -336,7 +336,7 @@ class Table:
         # Compare without indexes: an index of one may name columns that the other does not have.
         return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
-    def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
+    def publish_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
         """Publish a version with other indexes; those in `built` were announced, and are ready. It cannot fail."""
         indexes, uniques = self._including(built)
         building = {name: each for name, each in self.building.items() if name not in built}
@@ -351,14 +351,14 @@ class Table:
         unique = {name: each for name, each in built.items() if isinstance(each, StoredUnique)}
         return {**self.indexes, **ordered}, {**self.uniques, **unique}
 
-    def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
+    def remove_index(self, definition: TableDefinition, index: AnyIndex) -> None:
         """Publish a version without an index, which is removed from all lists. It cannot fail."""
         withdraw_index(self.mem, self.handle, index.tree.handle)
         self._share(
             indexes={name: each for name, each in self.indexes.items() if each is not index},
             uniques={name: each for name, each in self.uniques.items() if each is not index},
         )
-        self.take_definition(definition, {})
+        self.publish_definition(definition, {})
         self._follow_uniques()
 
     def adopt_index(self, index: AnyIndex) -> None:
@@ -428,7 +428,7 @@ class Table:
         gone = 0 if fragment else self.by_number[number]
         return PartitionChange(definition, header, number, fragment, words, gone)
 
-    def forsake(self, change: PartitionChange) -> None:
+    def discard_change(self, change: PartitionChange) -> None:
         """Free the memory of a prepared change that was not applied."""
         if change.fragment:
             self.drop_fragment(change.fragment)
@@ -452,7 +452,7 @@ class Table:
             self._drop_extents(fragment)
         fragments.drop_fragment(self.mem, fragment)
 
-    def shown_key(self, key: Any) -> str:
+    def format_key(self, key: Any) -> str:
         """Return a key for a message, shortened."""
         text = repr(key)
         return text if len(text) <= 60 else text[:57] + "..."

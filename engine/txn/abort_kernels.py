@@ -8,17 +8,17 @@ locks. Nothing of a rollback reaches the disk.
 
 from __future__ import annotations
 
-from tidemark.engine.index.changes_kernels import return_promises
-from tidemark.engine.index.unique_changes_kernels import give_inserted, give_updated
+from tidemark.engine.index.changes_kernels import release_index_entries
+from tidemark.engine.index.unique_changes_kernels import remove_inserted, remove_updated
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away
+from tidemark.engine.log.own_images_kernels import is_evicted
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_cell
+from tidemark.engine.memory.pool_kernels import free_cell
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
-from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
+from tidemark.engine.rows.rows_kernels import free_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var
-from tidemark.engine.rows.var_parts_kernels import give_var
+from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import restore_delete, set_lock
 from tidemark.engine.txn.commit_kernels import finish, release_lock, release_row
 
@@ -35,14 +35,14 @@ def abort_insert(mem, txn, operation):
         tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
         if index_remove(mem, fragment, tag, rowid) != A.OK:
             status = A.ST_INVARIANT
-        give_inserted(mem, txn, fragment, rowid)
+        remove_inserted(mem, txn, fragment, rowid)
         if mem[fragment + A.F_HAS_VAR]:
-            give_var(mem, fragment, set_var(mem, fragment, row, 0))
+            free_var(mem, fragment, set_var(mem, fragment, row, 0))
         release_row(mem, txn, row, operation)
         mem[row] = mem[row] & A.LCP_BIT
-        give_slot(mem, fragment, rowid)
+        free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= count
-    return_promises(mem, txn, fragment, count)
+    release_index_entries(mem, txn, fragment, count)
     return status
 
 
@@ -58,16 +58,16 @@ def abort_one(mem, txn, buf, operation, until):
         return abort_insert(mem, txn, operation)
     if word & A.OP_ABSENT:
         return release_lock(mem, txn, operation)
-    if word & A.OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + A.O_PREVIOUS]):
+    if word & A.OP_REINSERT and until != 0 and is_evicted(mem, buf, mem[operation + A.O_PREVIOUS]):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
     row = known_row_address(mem, fragment, mem[operation + A.O_ROWID] & A.ROWID_MASK)
     if kind == L.KIND_UPDATE:
-        give_updated(mem, txn, buf, operation, fragment, row)
+        remove_updated(mem, txn, buf, operation, fragment, row)
     if mem[operation + A.O_VAR] != 0:
-        give_var(mem, fragment, mem[operation + A.O_VAR])
+        free_var(mem, fragment, mem[operation + A.O_VAR])
     if kind == L.KIND_UPDATE:
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
     previous = mem[operation + A.O_PREVIOUS]
     if word & A.OP_REINSERT and until != 0:
         restore_delete(mem, buf, previous)
@@ -106,7 +106,7 @@ def undo_until(mem, txn, buf, until, budget):
         else:
             mem[txn + A.X_FIRST] = 0
         mem[txn + A.X_OPS] -= 1
-        give_cell(mem, operation)
+        free_cell(mem, operation)
     return status
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
 
-BROUGHT_MAX = 4  # blocks in memory besides the one that a commit or rollback requests
+LOADED_MAX = 4  # blocks in memory besides the one that a commit or rollback requests
 RELEASE_PAGES = 4_096  # in one kernel call
 
 _start_of = attrgetter("start")
@@ -124,7 +124,7 @@ class Part:
 class Block:
     """One block of a file, words [start, stop) of the buffer."""
 
-    __slots__ = ("checksum", "images", "is_away", "part", "plans", "start", "stop")
+    __slots__ = ("checksum", "images", "is_evicted", "part", "plans", "start", "stop")
 
     def __init__(self, part: Part, start: int, stop: int, checksum: int, images: NDArray[np.int32]) -> None:
         """Describe a block. images: offsets from `start` of the last fixed word of each image; empty without disk
@@ -136,7 +136,7 @@ class Block:
         self.checksum = checksum
         self.images = images
         self.plans: Words | None = None
-        self.is_away = False
+        self.is_evicted = False
 
 
 class AdoptedRecords:
@@ -156,7 +156,7 @@ class AdoptedRecords:
         self.words = self._reservation.words
         self._txid = txid
         self._blocks: list[Block] = []
-        self._brought: list[Block] = []  # least recently brought first
+        self._loaded: list[Block] = []  # least recently loaded first
 
     @property
     def record_words(self) -> int:
@@ -172,41 +172,41 @@ class AdoptedRecords:
     def placed(self, block: Block) -> None:
         """Evict the next block, whose rows are placed."""
         self._blocks.append(block)
-        self._give_back(block)
+        self._evict(block)
 
     def drop(self, start: int, stop: int) -> None:
         """Evict the words of a whole block: they become zero and take no memory."""
         if self._reservation.page_words <= SPOOL_ALIGN_WORDS:
-            self._reservation.give_back(start, stop)
+            self._reservation.free_range(start, stop)
         else:
             self.words[start:stop] = 0
 
-    def _give_back(self, block: Block) -> None:
-        if not block.is_away and block.images.size:
+    def _evict(self, block: Block) -> None:
+        if not block.is_evicted and block.images.size:
             block.plans = self.words[block.start + block.images]
-        block.is_away = True
-        if block in self._brought:
-            self._brought.remove(block)
+        block.is_evicted = True
+        if block in self._loaded:
+            self._loaded.remove(block)
         self.drop(block.start, block.stop)
 
-    def bring(self, at: int) -> None:
+    def load(self, at: int) -> None:
         """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed."""
         number = bisect_right(self._blocks, at, key=_start_of) - 1
         if number < 0 or at >= self._blocks[number].stop:
             raise InvariantBroken(f"transaction {self._txid} has no block with word {at}; report this")
         block = self._blocks[number]
-        if not block.is_away:
+        if not block.is_evicted:
             return
-        while len(self._brought) >= BROUGHT_MAX:
-            self._give_back(self._brought[0])
+        while len(self._loaded) >= LOADED_MAX:
+            self._evict(self._loaded[0])
         offset = (block.start - block.part.start) * 8
         # Read to private memory first: a KeyboardInterrupt must not leave half a block, which would look complete.
         unit = block.part.reader.read_again(offset, block.stop - block.start, block.checksum)
         if block.plans is not None:
             unit[block.images] = block.plans
         self.words[block.start : block.stop] = unit
-        block.is_away = False
-        self._brought.append(block)
+        block.is_evicted = False
+        self._loaded.append(block)
 
     # --- the end ---------------------------------------------------------------------------------
     def finish(self, used: int) -> Reference:
@@ -234,4 +234,4 @@ class AdoptedRecords:
     def close(self, is_committed: bool) -> None:
         """Release the memory. Files that no group of the log names still belong to the job."""
         self._blocks.clear()
-        self._brought.clear()
+        self._loaded.clear()

@@ -73,7 +73,7 @@ def lacks_disk_part(mem, fragment, row):
 
 
 @helper
-def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
+def log_before_image(mem, txn, buf, fragment, rowid, row, is_disk_kept):
     """Append the before-image of a row about to change, if its table logs them. Return flags for the record of the
     change, or, with nothing done, ST_SPACE, ST_PAGE or ST_DAMAGED (X_PAGE is the page).
 

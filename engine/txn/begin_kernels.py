@@ -10,7 +10,7 @@ from tidemark.engine.memory import arena_layout as A
 
 
 @helper
-def promise_redo(mem, txn, words):
+def redo_reserve(mem, txn, words):
     """Reserve room in the REDO log; OK or ST_REDO."""
     if mem[A.S_REDO_RESERVED] + words > mem[A.S_REDO_FREE]:
         return A.ST_REDO
@@ -29,7 +29,7 @@ def next_txid(mem):
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_redo(mem, txn, words):
     """Reserve more room in the REDO log for an open transaction; OK or ST_REDO."""
-    return promise_redo(mem, txn, words)
+    return redo_reserve(mem, txn, words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
@@ -40,7 +40,7 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
     """
     for i in range(A.TXN_WORDS):
         mem[txn + i] = 0
-    if promise_redo(mem, txn, redo_words) != A.OK:
+    if redo_reserve(mem, txn, redo_words) != A.OK:
         return A.ST_REDO
     mem[txn + A.X_SLOT] = slot
     mem[txn + A.X_TAIL_WORD] = tail_word

@@ -9,20 +9,20 @@ transaction's buffer. Nothing here is visible to other transactions.
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.changes_kernels import place_of, promise_indexes, return_promises
-from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, take_entries, uniques_of
+from tidemark.engine.index.changes_kernels import place_of, release_index_entries, reserve_index_entries
+from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_image_away, lock_owner, newest_operation, own_fixed, own_kind
+from tidemark.engine.log.own_images_kernels import is_image_evicted, lock_owner, newest_operation, own_fixed, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.memory.pool_kernels import take_cell
 from tidemark.engine.rows.primary_kernels import index_insert, index_remove
-from tidemark.engine.rows.rows_kernels import give_slot, known_row_address, take_slot
+from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
-from tidemark.engine.rows.var_parts_kernels import give_var, take_var
-from tidemark.engine.txn.before_images_kernels import leave_before
+from tidemark.engine.rows.var_parts_kernels import free_var, take_var
+from tidemark.engine.txn.before_images_kernels import log_before_image
 
 INDEXED_RUN_MAX = 32  # rows of an insert record; a commit applies the record in one step, index entries included
 
@@ -103,7 +103,7 @@ def image_words(images, at, fixed_words, has_var):
 
 
 @helper
-def promise_copy(mem, txn, words):
+def reserve_copy(mem, txn, words):
     """Reserve room for a copy into a local checkpoint; OK or ST_COPIES. A transaction may exceed the limit if no other
     has reserved; a spooled transaction reserves slice by slice at commit.
     """
@@ -145,7 +145,7 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
 @helper
 def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
     """Insert a row: reserve or take entries of the table's indexes, then `take_row`; OK or a status code."""
-    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+    if mem[fragment + A.F_INDEXES] != 0 and reserve_index_entries(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -155,11 +155,11 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
         if status == A.OK:
             status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
             if status == A.OK:
-                lead_taken(mem, txn, indexes, fragment)
+                point_taken_entries(mem, txn, indexes, fragment)
             else:
-                give_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
+                remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
     if status != A.OK:
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
     return status
 
 
@@ -181,15 +181,15 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
             return A.ST_MEMORY
     rowid = take_slot(mem, fragment)
     if rowid < 0:
-        give_var(mem, fragment, reference)
+        free_var(mem, fragment, reference)
         return rowid
     row = known_row_address(mem, fragment, rowid)
     status = A.OK if reference == 0 else make_side(mem, fragment, row)
     if status == A.OK:
         status = index_insert(mem, fragment, tag, rowid)
     if status != A.OK:
-        give_slot(mem, fragment, rowid)
-        give_var(mem, fragment, reference)
+        free_slot(mem, fragment, rowid)
+        free_var(mem, fragment, reference)
         return status
     operation = extend_run(mem, txn, buf, fragment, rowid, words)
     if operation == 0:
@@ -199,8 +199,8 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
         )
         if operation == 0:
             index_remove(mem, fragment, tag, rowid)
-            give_slot(mem, fragment, rowid)
-            give_var(mem, fragment, reference)
+            free_slot(mem, fragment, rowid)
+            free_var(mem, fragment, reference)
             return A.ST_MEMORY
         write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid)
         mem[txn + A.X_RUN] = operation
@@ -219,7 +219,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """Update a row with an image, after the before-image if the table logs it; OK or a status code."""
     used = mem[txn + A.X_USED]
-    again = leave_before(mem, txn, buf, fragment, rowid, row, record_flags & L.FLAG_DISK_KEPT)
+    again = log_before_image(mem, txn, buf, fragment, rowid, row, record_flags & L.FLAG_DISK_KEPT)
     if again < 0:
         return again
     status = put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags | again)
@@ -231,7 +231,7 @@ def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, rec
 @helper
 def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """Update a row with an image: reserve or take index entries, then `put_image`; OK or a status code."""
-    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+    if mem[fragment + A.F_INDEXES] != 0 and reserve_index_entries(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -242,9 +242,9 @@ def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, re
         if status == A.OK:
             status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
             if status != A.OK:
-                give_taken(mem, indexes, mem[indexes + X.XL_COUNT], place)
+                remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], place)
     if status != A.OK:
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
     return status
 
 
@@ -259,7 +259,7 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
     words = image_words(images, at, fixed, has_var) + disk
     if mem[txn + A.X_USED] + L.OPERATION_WORDS + words > buf.size:
         return A.ST_SPACE
-    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    status = reserve_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:
         return status
     reference = 0
@@ -275,7 +275,7 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
         record |= A.OP_DISK_KEPT
     operation = lead_operation(mem, txn, fragment, rowid, record, previous)
     if operation == 0:
-        give_var(mem, fragment, reference)
+        free_var(mem, fragment, reference)
         return A.ST_MEMORY
     mem[operation + A.O_VAR] = reference
     record = write_record(mem, txn, buf, fragment, L.KIND_UPDATE, record_flags, L.OPERATION_WORDS + words, rowid)
@@ -301,15 +301,15 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
     status code.
     """
     used = mem[txn + A.X_USED]
-    again = leave_before(mem, txn, buf, fragment, rowid, row, True)
+    again = log_before_image(mem, txn, buf, fragment, rowid, row, True)
     if again < 0:
         return again
-    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+    if mem[fragment + A.F_INDEXES] != 0 and reserve_index_entries(mem, txn, fragment, 1) != A.OK:
         mem[txn + A.X_USED] = used
         return A.ST_MEMORY
     status = put_current(mem, txn, buf, fragment, rowid, row, again)
     if status != A.OK:
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
         mem[txn + A.X_USED] = used
     return status
 
@@ -322,9 +322,9 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
     fixed = mem[fragment + A.F_FIXED_WORDS]
     if mem[txn + A.X_USED] + L.OPERATION_WORDS + fixed > buf.size:
         return A.ST_SPACE
-    if is_image_away(mem, buf, row):
+    if is_image_evicted(mem, buf, row):
         return A.ST_SPOOLED
-    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    status = reserve_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:
         return status
     in_buffer, source = own_fixed(mem, buf, row)
@@ -354,7 +354,7 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
 def touch_delete(mem, txn, buf, fragment, rowid, row):
     """Delete a row: before-image, lock and record; OK or a status code."""
     used = mem[txn + A.X_USED]
-    again = leave_before(mem, txn, buf, fragment, rowid, row, False)
+    again = log_before_image(mem, txn, buf, fragment, rowid, row, False)
     if again < 0:
         return again
     status = put_delete(mem, txn, buf, fragment, rowid, row, again)
@@ -368,7 +368,7 @@ def put_delete(mem, txn, buf, fragment, rowid, row, flags):
     """Lock a row and write the record of its DELETE; OK or a status code."""
     if mem[txn + A.X_USED] + L.OPERATION_WORDS > buf.size:
         return A.ST_SPACE
-    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    status = reserve_copy(mem, txn, copy_words(mem, fragment, row))
     if status != A.OK:
         return status
     previous = newest_operation(mem[row])
@@ -380,7 +380,7 @@ def put_delete(mem, txn, buf, fragment, rowid, row, flags):
     write_record(mem, txn, buf, fragment, L.KIND_DELETE, flags, L.OPERATION_WORDS, rowid)
     set_lock(mem, row, operation)
     if mem[fragment + A.F_INDEXES] != 0:
-        promise_indexes(mem, txn, fragment, 0)
+        reserve_index_entries(mem, txn, fragment, 0)
     return A.OK
 
 
@@ -397,7 +397,7 @@ def touch_lock(mem, txn, fragment, rowid, row):
 
 
 @helper
-def take_back_delete(mem, buf, row):
+def cancel_delete_of_key(mem, buf, row):
     """Cancel a DELETE when its transaction inserts the key again: the insert becomes an UPDATE of the row."""
     operation = newest_operation(mem[row])
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
@@ -407,7 +407,7 @@ def take_back_delete(mem, buf, row):
 
 @helper
 def restore_delete(mem, buf, operation):
-    """Undo `take_back_delete` on the DELETE operation."""
+    """Undo `cancel_delete_of_key` on the DELETE operation."""
     record = mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT
     mem[operation + A.O_RECORD] &= ~A.OP_CANCELLED
     buf[record] = (buf[record] & ~L.KIND_MASK) | L.KIND_DELETE
@@ -423,7 +423,7 @@ def busy(mem, txn, fragment, rowid, head):
 
 
 @helper
-def meet_row(mem, txn, fragment, rowid, row, mode):
+def check_row(mem, txn, fragment, rowid, row, mode):
     """Check whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this
     transaction has deleted it, or a status code.
     """
@@ -448,5 +448,5 @@ def cancel_delete(mem, buf, row, head):
     """Cancel the DELETE that `head` points to, after the update that replaces it was added."""
     after = mem[row]
     mem[row] = head
-    take_back_delete(mem, buf, row)
+    cancel_delete_of_key(mem, buf, row)
     mem[row] = after

@@ -18,35 +18,35 @@ from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.parts_kernels import (
     drop_chunks,
     drop_first_piece,
-    is_at_hand,
+    is_in_memory,
     planned_page,
     replace_piece,
     write_chunks,
     write_first_piece,
 )
-from tidemark.engine.disk.undo_kernels import undo_has_room, undo_unpromise
+from tidemark.engine.disk.undo_kernels import undo_has_room, undo_release
 from tidemark.engine.index.changes_kernels import (
     add_entries,
     entries_of,
+    release_index_entries,
     remove_changed,
     remove_entries,
-    return_promises,
 )
-from tidemark.engine.index.unique_changes_kernels import leave_deleted, leave_replaced
+from tidemark.engine.index.unique_changes_kernels import remove_deleted, remove_replaced
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away, newest_operation
+from tidemark.engine.log.own_images_kernels import is_evicted, newest_operation
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.pool_kernels import give_cell
+from tidemark.engine.memory.pool_kernels import free_cell
 from tidemark.engine.rows.lcp_kernels import write_lcp_entry
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
-from tidemark.engine.rows.rows_kernels import give_slot, known_row_address
+from tidemark.engine.rows.rows_kernels import free_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var, var_of, words_of_var
-from tidemark.engine.rows.var_parts_kernels import give_var
+from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import image_words
-from tidemark.engine.txn.commit_pages_kernels import are_at_hand, insert_image, list_pages
+from tidemark.engine.txn.commit_pages_kernels import are_in_memory, insert_image, list_pages
 from tidemark.engine.txn.delete_log_kernels import note_delete
 from tidemark.engine.txn.disk_changes_kernels import is_disk_kept, reference_at
 from tidemark.engine.txn.versions_kernels import await_part, keep_version
@@ -139,10 +139,10 @@ def release_lock(mem, txn, operation):
         return A.OK
     status = index_remove(mem, fragment, row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED]), rowid)
     if mem[fragment + A.F_HAS_VAR]:
-        give_var(mem, fragment, set_var(mem, fragment, row, 0))
+        free_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
     mem[row] = mem[row] & A.LCP_BIT
-    give_slot(mem, fragment, rowid)
+    free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= 1
     return A.OK if status == A.OK else A.ST_INVARIANT
 
@@ -159,7 +159,7 @@ def insert_part(mem, txn, buf, fragment, rowid, row, epoch):
         status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, words, epoch)
         if status != A.OK:
             return status
-    status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
+    status = is_in_memory(mem, txn, fragment, planned_page(mem, plan), 0)
     if status != A.OK:
         return status
     reference = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
@@ -190,9 +190,9 @@ def prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch):
         status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & A.VAR_WORDS_MASK, epoch)
         if status != A.OK:
             return status
-    status = is_at_hand(mem, txn, fragment, old >> C.SLOT_BITS, payload)
+    status = is_in_memory(mem, txn, fragment, old >> C.SLOT_BITS, payload)
     if status == A.OK and plan != 0:
-        status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
+        status = is_in_memory(mem, txn, fragment, planned_page(mem, plan), 0)
         if status == A.OK and not undo_has_room(mem, 2 * D.UNDO_RECORD_WORDS + payload):
             status = A.ST_UNDO
     if status == A.OK:
@@ -223,7 +223,7 @@ def prepare_drop(mem, txn, fragment, rowid, row):
     first.
     """
     page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
-    status = is_at_hand(mem, txn, fragment, page, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
+    status = is_in_memory(mem, txn, fragment, page, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
     return await_part(mem, txn, fragment, rowid, row) if status == A.OK else status
 
 
@@ -243,7 +243,7 @@ def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
     words = mem[fragment + A.F_ROW_WORDS]
     status = A.OK
     if disk is not None and mem[fragment + A.F_HAS_DISK]:
-        if is_away(mem, buf, operation):
+        if is_evicted(mem, buf, operation):
             return A.ST_SPOOLED
         first += mem[txn + A.X_PIECE]
         count -= mem[txn + A.X_PIECE]
@@ -264,14 +264,14 @@ def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
         if add_entries(mem, txn, fragment, first, made, -1) != A.OK:
             return A.ST_INVARIANT
-        return_promises(mem, txn, fragment, made)
+        release_index_entries(mem, txn, fragment, made)
     return status
 
 
 @helper
 def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk):
     """Replace a row by its after-image; OK, ST_INVARIANT, or the status to resolve first, with the row unchanged."""
-    if is_away(mem, buf, operation):
+    if is_evicted(mem, buf, operation):
         return A.ST_SPOOLED
     fragment = mem[operation + A.O_FRAGMENT]
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
@@ -286,7 +286,7 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
         if status != A.OK:
             return status
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
-        leave_replaced(mem, txn, buf, operation, fragment, rowid, row)
+        remove_replaced(mem, txn, buf, operation, fragment, rowid, row)
         changed = remove_changed(mem, txn, fragment, rowid, row, buf, image, mem[operation + A.O_VAR] != 0)
         if changed < 0:
             return A.ST_INVARIANT
@@ -300,12 +300,12 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
     if disk is not None and has_part and replace_part(mem, txn, buf, fragment, rowid, row, image, epoch) != A.OK:
         return A.ST_INVARIANT
     if mem[operation + A.O_VAR] != 0:
-        give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
+        free_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
     stamp(mem, txn, row, A.LIVE, epoch, author)
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
         if add_entries(mem, txn, fragment, rowid, 1, changed) != A.OK:
             return A.ST_INVARIANT
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
     release_row(mem, txn, row, operation)
     return A.OK
 
@@ -323,7 +323,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
         if status != A.OK:
             return status
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
-        leave_deleted(mem, txn, fragment, rowid)
+        remove_deleted(mem, txn, fragment, rowid)
         if remove_entries(mem, txn, fragment, rowid) != A.OK:
             return A.ST_INVARIANT
     status = keep_old(mem, fragment, rowid, row, copies)
@@ -339,10 +339,10 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
     if index_remove(mem, fragment, tag, rowid) != A.OK:
         return A.ST_INVARIANT
     if mem[fragment + A.F_HAS_VAR]:
-        give_var(mem, fragment, set_var(mem, fragment, row, 0))
+        free_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
     stamp(mem, txn, row, A.FREE, epoch, author)
-    give_slot(mem, fragment, rowid)
+    free_slot(mem, fragment, rowid)
     note_delete(mem, fragment, rowid, epoch)
     mem[fragment + A.F_ROWS] -= 1
     return A.OK
@@ -402,7 +402,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
             return status
         done += cost_of(mem, operation, indexes, disk)
         after = mem[operation + A.O_NEXT]
-        give_cell(mem, operation)
+        free_cell(mem, operation)
         operation = after
     finish(mem, txn)
     return A.OK
@@ -415,7 +415,7 @@ def finish(mem, txn):
     mem[txn + A.X_COPY_WORDS] = 0
     mem[A.S_REDO_RESERVED] -= mem[txn + A.X_REDO_WORDS]
     mem[txn + A.X_REDO_WORDS] = 0
-    undo_unpromise(mem, txn)
+    undo_release(mem, txn)
     mem[txn + A.X_DISK] = 0
     mem[txn + A.X_INDEXED] = 0
     mem[txn + A.X_FIRST] = 0
@@ -446,7 +446,7 @@ def need_of(mem, txn, buf, fill, copies, pages, indexes, disk):
         if pages.size > 0:
             if mem[txn + A.X_OPS] >= pages.size or list_pages(mem, txn, buf, pages) != A.OK:
                 return A.ST_PAGE
-            if are_at_hand(mem, pages) == 0:
+            if are_in_memory(mem, pages) == 0:
                 return A.ST_PAGE
         if not undo_has_room(mem, mem[txn + A.X_UNDO_WORDS]):
             return A.ST_UNDO

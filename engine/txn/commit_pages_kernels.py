@@ -12,7 +12,7 @@ from tidemark.engine.disk.parts_kernels import planned_page
 from tidemark.engine.disk.space_kernels import space_is_fresh, space_word
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away
+from tidemark.engine.log.own_images_kernels import is_evicted
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.side_pages_kernels import var_of
@@ -121,7 +121,7 @@ def list_pages(mem, txn, buf, out):
         more = 0
         if mem[fragment + A.F_HAS_DISK]:
             has_part = kind == L.KIND_INSERT or (kind == L.KIND_UPDATE and not is_disk_kept(word))
-            if has_part and is_away(mem, buf, operation):
+            if has_part and is_evicted(mem, buf, operation):
                 # Only the first operation may request its record: reading a later one could evict the first again.
                 return A.ST_SPOOLED if operation == mem[txn + A.X_CURSOR] else A.ST_MORE
             if is_first and mem[txn + A.X_FREEING]:
@@ -158,7 +158,7 @@ def commit_pages(mem, txn, buf, out):
 
 
 @helper
-def are_at_hand(mem, out):
+def are_in_memory(mem, out):
     """Return 1 if all pages of out[1 : 1 + out[0]] are in memory and none would have to be formatted."""
     for i in range(1, 1 + out[0]):
         frame = frame_of(mem, cache_of(mem, out[i]), out[i])

@@ -65,7 +65,7 @@ class DeleteLog:
         return int(self.mem[self.region + DL_CUT])
 
     # --- content ---------------------------------------------------------------------------------
-    def begin_behind(self, epoch: int) -> None:
+    def begin_after(self, epoch: int) -> None:
         """Begin after an epoch, before the first later commit: older deletes and those of the epoch are unknown."""
         self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
 
@@ -75,7 +75,7 @@ class DeleteLog:
             raise InvariantBroken("replayed records of the log do not belong in the delete log; report this")
 
     # --- reading it ------------------------------------------------------------------------------
-    def behind(self, epoch: int) -> int:
+    def position_after(self, epoch: int) -> int:
         """Return the position of the first entry after an epoch, which must not be before `cut_epoch`."""
         return bisect_right(range(self.head), epoch, self.tail, key=self._epoch)
 

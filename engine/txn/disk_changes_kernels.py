@@ -18,14 +18,14 @@ from tidemark.engine.disk.parts_kernels import (
     part_on_page,
     plan_part,
     planned_page,
-    promise_undo_of,
-    restore_promise,
+    reserve_undo_of,
+    restore_reserved,
     unplan_part,
 )
-from tidemark.engine.disk.undo_kernels import undo_promise
+from tidemark.engine.disk.undo_kernels import undo_reserve
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away, newest_operation
+from tidemark.engine.log.own_images_kernels import is_evicted, newest_operation
 from tidemark.engine.log.records_kernels import record_has_var
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.rows_kernels import known_row_address
@@ -68,7 +68,7 @@ def own_disk(mem, buf, fragment, row):
     operation = disk_operation(mem, row)
     if operation == 0:
         return -1
-    if is_away(mem, buf, operation):
+    if is_evicted(mem, buf, operation):
         return A.ST_SPOOLED
     word = mem[operation + A.O_RECORD]
     if word & A.OP_KIND_MASK == L.KIND_INSERT:
@@ -116,11 +116,11 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
     if status != A.OK:
         return status
     before = mem[txn + A.X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
     if status == A.OK:
         status = reserve_row(mem, txn, buf, fragment, tag, images, at, disk)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
         return status
     image = mem[txn + A.X_USED] - part - disk
@@ -156,18 +156,18 @@ def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode
     before = mem[txn + A.X_UNDO_WORDS]
     plan = 0
     if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_promise(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
+        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
     else:
         status, plan = plan_part(mem, fragment, disk, page)
         if status != A.OK:
             return status
-        status = promise_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
+        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
         if status == A.OK:
-            status = promise_undo_of(mem, txn, space, current, page, True)
+            status = reserve_undo_of(mem, txn, space, current, page, True)
     if status == A.OK:
         status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, 0)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
         return status
     buf[newest_image(mem, row) + fixed - 1] = plan
@@ -188,11 +188,11 @@ def delete_disk_row(mem, txn, buf, fragment, rowid, row):
     if status != A.OK:
         return status
     before = mem[txn + A.X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
+    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], current, page, True)
     if status == A.OK:
         status = touch_delete(mem, txn, buf, fragment, rowid, row)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         return status
     mem[txn + A.X_DISK] += 1
     return A.OK
@@ -207,7 +207,7 @@ def unplan_operation(mem, buf, operation):
     record = word >> A.OP_RECORD_SHIFT
     if mem[fragment + A.F_HAS_DISK] == 0 or (kind != L.KIND_INSERT and kind != L.KIND_UPDATE) or is_disk_kept(word):
         return 1
-    if is_away(mem, buf, operation):
+    if is_evicted(mem, buf, operation):
         return A.ST_SPOOLED
     fixed = mem[fragment + A.F_FIXED_WORDS]
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT if kind == L.KIND_INSERT else 1

@@ -76,7 +76,7 @@ class EpochClock:
         if self.is_following:
             self._await_boundary()
         if self.is_following:
-            return self.standing()
+            return self.newest_boundary()
         self.settle()
         closed = self.current
         gci = int(gci_of(closed))
@@ -103,7 +103,7 @@ class EpochClock:
         self._log.close_epoch(epoch)
 
     # --- following -------------------------------------------------------------------------------
-    def standing(self) -> tuple[int, int, int]:
+    def newest_boundary(self) -> tuple[int, int, int]:
         """Return what `close` returns for the newest closed epoch. Everything before the LSN is in the log."""
         return self.newest_closed, self._log.head_lsn, self._log.sequence
 
@@ -175,7 +175,7 @@ class EpochClock:
             self.wanting.discard(thread)
             self._settled.notify_all()
 
-    def pass_over(self, epoch: int) -> None:
+    def continue_after(self, epoch: int) -> None:
         """Open the GCI after an epoch that must not be reused; there are no commits yet.
 
         Raises: LimitExceeded.

@@ -8,10 +8,10 @@ slot for other transactions: it counts as full, and is in no list, until `close_
 
 from __future__ import annotations
 
-from tidemark.engine.disk.parts_kernels import plan_part, planned_page, promise_undo_of, restore_promise, unplan_part
+from tidemark.engine.disk.parts_kernels import plan_part, planned_page, reserve_undo_of, restore_reserved, unplan_part
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.changes_kernels import promise_indexes, return_promises
-from tidemark.engine.index.unique_changes_kernels import give_taken, lead_taken, take_entries, uniques_of
+from tidemark.engine.index.changes_kernels import release_index_entries, reserve_index_entries
+from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import load_arena_layout as N
@@ -37,8 +37,8 @@ from tidemark.engine.rows.rows_kernels import (
     map_leaf,
 )
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import give_var, take_var
-from tidemark.engine.txn.changes_kernels import add_operation, image_words, meet_row
+from tidemark.engine.rows.var_parts_kernels import free_var, take_var
+from tidemark.engine.txn.changes_kernels import add_operation, check_row, image_words
 from tidemark.engine.txn.disk_changes_kernels import reference_at
 
 
@@ -174,12 +174,12 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
             if reference == 0:
                 return A.ST_MEMORY
     if index_insert(mem, fragment, tag, rowid) != A.OK:
-        give_var(mem, fragment, reference)
+        free_var(mem, fragment, reference)
         return A.ST_MEMORY
     operation = join_run(mem, txn, fragment, record, rowid)
     if operation == 0:
         index_remove(mem, fragment, tag, rowid)
-        give_var(mem, fragment, reference)
+        free_var(mem, fragment, reference)
         return A.ST_MEMORY
     mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, fixed)
@@ -194,7 +194,7 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
 @helper
 def reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
     """Reserve or take entries of the table's indexes, then `put_placed`; OK or a status code."""
-    if mem[fragment + A.F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != A.OK:
+    if mem[fragment + A.F_INDEXES] != 0 and reserve_index_entries(mem, txn, fragment, 1) != A.OK:
         return A.ST_MEMORY
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
@@ -204,11 +204,11 @@ def reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
         if status == A.OK:
             status = put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record)
             if status == A.OK:
-                lead_taken(mem, txn, indexes, fragment)
+                point_taken_entries(mem, txn, indexes, fragment)
             else:
-                give_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
+                remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
     if status != A.OK:
-        return_promises(mem, txn, fragment, 1)
+        release_index_entries(mem, txn, fragment, 1)
     return status
 
 
@@ -222,11 +222,11 @@ def reserve_placed_disk(mem, txn, buf, fragment, tag, rowid, row, at, record):
     if status != A.OK:
         return status
     before = mem[txn + A.X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
     if status == A.OK:
         status = reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record)
     if status != A.OK:
-        restore_promise(mem, txn, before)
+        restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
         return status
     buf[at + fixed - 1] = plan
@@ -286,7 +286,7 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
         status = A.OK
         if entry != 0:
             rowid = entry_rowid(mem, entry)
-            status = meet_row(mem, txn, fragment, rowid, known_row_address(mem, fragment, rowid), A.MODE_INSERT)
+            status = check_row(mem, txn, fragment, rowid, known_row_address(mem, fragment, rowid), A.MODE_INSERT)
             if place[N.LP_PROBES]:
                 place[N.LP_COUNT] += 1 if status == A.ST_DUPLICATE else 0
                 status = A.OK

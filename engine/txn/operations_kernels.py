@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import is_away, lock_owner, newest_operation, own_kind
+from tidemark.engine.log.own_images_kernels import is_evicted, lock_owner, newest_operation, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
@@ -22,7 +22,7 @@ from tidemark.engine.txn.changes_kernels import (
     busy,
     cancel_delete,
     change_row,
-    meet_row,
+    check_row,
     reserve_row,
     set_lock,
     touch_delete,
@@ -36,11 +36,11 @@ from tidemark.engine.txn.disk_changes_kernels import change_disk_row, delete_dis
 def put_existing(mem, txn, buf, fragment, rowid, images, at, mode, disk):
     """Insert, write or update a key that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
-    flags = meet_row(mem, txn, fragment, rowid, row, mode)
+    flags = check_row(mem, txn, fragment, rowid, row, mode)
     if flags < 0:
         return flags
     head = mem[row]
-    if flags == A.OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+    if flags == A.OP_REINSERT and is_evicted(mem, buf, newest_operation(head)):
         return A.ST_SPOOLED
     if disk is not None:
         status = change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode)

@@ -178,7 +178,7 @@ class Resources(ABC):
         """Reserve more room in the log for an open transaction, if there is room now; return whether there was."""
         return bool(reserve_redo(self.mem, desc, words) == OK)
 
-    def promise_redo(self, desc: int, words: int) -> None:
+    def reserve_redo(self, desc: int, words: int) -> None:
         """Reserve more room in the log for an open transaction, waiting for a local checkpoint if needed.
 
         Raises: TransactionTooLarge if the whole log is too small, RedoOverloaded, BinlogOverloaded.
@@ -194,15 +194,15 @@ class Resources(ABC):
             )
         self.wait_for_redo(lambda: self.has_redo(desc, words))
 
-    def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
-        """Request a local checkpoint and wait until `is_promised` succeeds with the reservation.
+    def wait_for_redo(self, is_reserved: Callable[[], bool]) -> None:
+        """Request a local checkpoint and wait until `is_reserved` succeeds with the reservation.
 
         Raises: RedoOverloaded after `lock_timeout_ms`, or BinlogOverloaded if the binlog is holding the log.
         """
         deadline = self.locks.deadline()
         while True:
             self.on_redo_full()
-            if is_promised():
+            if is_reserved():
                 return
             self.failure.check()
             if self.clock.monotonic() >= deadline:

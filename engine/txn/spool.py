@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS
 BLOCK_WORDS_MAX = 32_768  # 256 KiB: small enough to read for one record, large enough to write at full speed
 BLOCK_SHARE = 16  # of `transaction_memory`
-BROUGHT_MIN = 2  # blocks: a row's newest image and its newest disk part may be in two
+LOADED_MIN = 2  # blocks: a row's newest image and its newest disk part may be in two
 
 _start_of = attrgetter("start")
 
@@ -50,7 +50,7 @@ _start_of = attrgetter("start")
 class Block:
     """A run of records: its place in the buffer, and in the file."""
 
-    __slots__ = ("checksum", "is_away", "offset", "start", "stays", "stop", "words")
+    __slots__ = ("checksum", "is_evicted", "offset", "start", "stays", "stop", "words")
 
     def __init__(self, start: int, stop: int, offset: int) -> None:
         self.start = start
@@ -59,7 +59,7 @@ class Block:
         used = SPOOL_HEADER_WORDS + stop - start
         self.words = -(-used // SPOOL_ALIGN_WORDS) * SPOOL_ALIGN_WORDS
         self.checksum: int | None = None
-        self.is_away = False
+        self.is_evicted = False
         self.stays = False  # stays in memory until the transaction ends
 
 
@@ -98,7 +98,7 @@ class Spool:
         self._block_words = max(SPOOL_ALIGN_WORDS, min(BLOCK_WORDS_MAX, memory_words // BLOCK_SHARE))
         self._file: File | None = None
         self.blocks: list[Block] = []
-        self._brought: list[Block] = []  # least recently brought first
+        self._loaded: list[Block] = []  # least recently loaded first
         self._room_at = 0
         self._room_words = 0
         self._reach = 0  # no word from here on was ever written
@@ -110,7 +110,7 @@ class Spool:
         return self.blocks[-1].stop if self.blocks else FIRST_WORD
 
     # --- room ------------------------------------------------------------------------------------
-    def take_over(self, buf: Words, used: int) -> None:
+    def begin_with(self, buf: Words, used: int) -> None:
         """Copy the records of an ordinary buffer."""
         self.words[:used] = buf[:used]
 
@@ -145,7 +145,7 @@ class Spool:
             block.stays = bool(has_updates(self.words, block.start, stop, self._unique_tables()))
             self.blocks.append(block)  # after a KeyboardInterrupt before this it is written again
             if not block.stays:
-                self._give_back(block)
+                self._evict(block)
 
     def _write(self, block: Block) -> None:
         """Write a block to its place in the file, unless it is unchanged."""
@@ -172,32 +172,32 @@ class Spool:
         """The size of the blocks in the file in bytes."""
         return self.blocks[-1].offset + self.blocks[-1].words * 8 if self.blocks else 0
 
-    def _give_back(self, block: Block) -> None:
+    def _evict(self, block: Block) -> None:
         """Evict a block: write it to the file first (W5), then free its memory. Never stops halfway."""
-        _whole(lambda: self._give_back_once(block))
+        _whole(lambda: self._evict_once(block))
 
-    def _give_back_once(self, block: Block) -> None:
-        if not block.is_away and not self._is_sealed:
+    def _evict_once(self, block: Block) -> None:
+        if not block.is_evicted and not self._is_sealed:
             self._write(block)
-        block.is_away = True
-        if block in self._brought:
-            self._brought.remove(block)
+        block.is_evicted = True
+        if block in self._loaded:
+            self._loaded.remove(block)
         page = self._reservation.page_words
         low, high = block.start // page * page, -(-block.stop // page) * page
         # A page shared with a neighbour is freed with the block evicted last.
-        if not self._is_away(low, block.start):
+        if not self._is_evicted(low, block.start):
             low += page
             self.words[block.start : min(low, block.stop)] = 0
-        if low < high and not self._is_away(block.stop, high):
+        if low < high and not self._is_evicted(block.stop, high):
             high -= page
             self.words[max(high, block.start) : block.stop] = 0
-        self._reservation.give_back(low, high)
+        self._reservation.free_range(low, high)
 
-    def _is_away(self, start: int, stop: int) -> bool:
+    def _is_evicted(self, start: int, stop: int) -> bool:
         """Whether all of words [start, stop) belong to blocks that are away."""
         while start < stop:
             block = self._find(start)
-            if block is None or not block.is_away:
+            if block is None or not block.is_evicted:
                 return False
             start = block.stop
         return True
@@ -209,22 +209,22 @@ class Spool:
             return None
         return self.blocks[number]
 
-    def bring(self, at: int) -> None:
+    def load(self, at: int) -> None:
         """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed,
         StorageFull if there is no space to write a changed block before its eviction.
         """
         block = self._find(at)
         if block is None:
             raise InvariantBroken(f"transaction {self.txid} has no block with word {at}; report this")
-        if not block.is_away:
+        if not block.is_evicted:
             return
         budget = self._memory_words // 4 - (block.stop - block.start)
-        while len(self._brought) >= BROUGHT_MIN and sum(each.stop - each.start for each in self._brought) > budget:
-            self._give_back(self._brought[0])
-        _whole(lambda: self._bring_once(block))
+        while len(self._loaded) >= LOADED_MIN and sum(each.stop - each.start for each in self._loaded) > budget:
+            self._evict(self._loaded[0])
+        _whole(lambda: self._load_once(block))
 
-    def _bring_once(self, block: Block) -> None:
-        if block.is_away:
+    def _load_once(self, block: Block) -> None:
+        if block.is_evicted:
             unit = np.empty(block.words, dtype=np.int64)
             assert self._file is not None
             try:
@@ -240,9 +240,9 @@ class Spool:
                 )
             used = block.stop - block.start
             self.words[block.start : block.stop] = unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + used]
-            block.is_away = False
-        if block not in self._brought:
-            self._brought.append(block)
+            block.is_evicted = False
+        if block not in self._loaded:
+            self._loaded.append(block)
 
     # --- savepoints ------------------------------------------------------------------------------
     def truncate(self, used: int) -> Words:
@@ -251,15 +251,15 @@ class Spool:
         """
         while self.blocks and self.blocks[-1].stop > used:
             block = self.blocks[-1]
-            if block.start < used and block.is_away:
-                self.bring(block.start)
-            if block in self._brought:
-                self._brought.remove(block)
+            if block.start < used and block.is_evicted:
+                self.load(block.start)
+            if block in self._loaded:
+                self._loaded.remove(block)
             self.blocks.pop()
         self._room_at = 0
         stop = min(used + self._memory_words // 2, self.limit_words)
         page = self._reservation.page_words
-        self._reservation.give_back(-(-stop // page) * page, -(-self._reach // page) * page)
+        self._reservation.free_range(-(-stop // page) * page, -(-self._reach // page) * page)
         self._reach = stop
         return self.words[:stop]
 
@@ -270,14 +270,14 @@ class Spool:
 
         Raises: StorageFull, IoFailed, SyncFailed.
         """
-        for block in list(self._brought):
-            self._give_back(block)
+        for block in list(self._loaded):
+            self._evict(block)
         self.spill(used, 0)
         for block in self.blocks:
             if block.stays:
                 self._write(block)
-            elif not block.is_away:  # a KeyboardInterrupt arrived right after its first write
-                self._give_back(block)
+            elif not block.is_evicted:  # a KeyboardInterrupt arrived right after its first write
+                self._evict(block)
         assert self._file is not None
         self._files.files.fdatasync(self._file)
         self._files.sync_names()

@@ -34,7 +34,7 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
     WrongThread,
 )
-from tidemark.engine.base.out_of_memory import no_memory
+from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.log.group import Group
@@ -188,7 +188,7 @@ class Transaction:
                 self._room_in_spool(used)
                 return
             size = need
-            self.store.promise_redo(self.desc, size - self.buf.size)
+            self.store.reserve_redo(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         view = grown.data.cast("B")
@@ -196,26 +196,26 @@ class Transaction:
         self.buf = grown
         self.buf_bytes = view
 
-    def bring(self) -> None:
+    def load_spooled(self) -> None:
         """Read the evicted record at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, with
         the transaction rolled back; IoFailed.
         """
         try:
-            self._bring()
+            self._load_spooled()
         except (Damaged, Retryable):
             self.rollback()
             raise
 
-    def _bring(self) -> None:
+    def _load_spooled(self) -> None:
         if self.spool is not None:
-            self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
+            self.spool.load(int(self.mem[self.desc + X_SPOOLED]))
 
-    def bring_to_end(self) -> None:
-        """Like `bring`, for a commit or a rollback in progress: a failure fails the store, since only a restart can
-        continue.
+    def load_spooled_or_fail(self) -> None:
+        """Like `load_spooled`, for a commit or a rollback in progress: a failure fails the store, since only a restart
+        can continue.
         """
         try:
-            self._bring()
+            self._load_spooled()
         except (Damaged, StorageFull) as error:
             text = f"{error.message}; the transaction can neither continue nor be rolled back; open the store again"
             raise self.store.fail(IoFailed(text, **error.evidence)) from error
@@ -235,7 +235,7 @@ class Transaction:
                     " split it or open the store with a larger transaction_limit"
                 )
             spool = Spool(store.spools, self.txid, store.transaction_words, store.spool_words, store.unique_tables)
-            spool.take_over(self.buf, used)
+            spool.begin_with(self.buf, used)
             self._use(spool, spool.words[:used])
         if not self.mem[self.desc + X_SPOOLED]:
             begin_spool(self.mem, self.desc, REFERENCE_WORDS)
@@ -260,7 +260,7 @@ class Transaction:
 
     def begin_to_adopt(self, records: AdoptedRecords) -> None:
         """Use the records of load files as the buffer of a transaction without operations. Raises: RedoOverloaded."""
-        self.store.promise_redo(self.desc, records.record_words + REFERENCE_WORDS)
+        self.store.reserve_redo(self.desc, records.record_words + REFERENCE_WORDS)
         begin_spool(self.mem, self.desc, records.record_words + REFERENCE_WORDS)
         self._use(records, records.words)
 
@@ -346,7 +346,7 @@ class Transaction:
         is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
         if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
             self.rollback()
-            return no_memory(error, "the transaction was rolled back")
+            return memory_error(error, "the transaction was rolled back")
         if self.store.failure.first is None:
             self.store.fail(StoreFailed("the process ran out of memory in a commit; open the store again"))
         self.rollback()
@@ -377,7 +377,7 @@ class Transaction:
         """
         store, log = self.store, self.store.log
         mem, desc, buf, epoch, txid = self.mem, self.desc, self.buf, store.epochs.current, self.txid
-        pages = store.no_words if has_pages else store.disk.pages_at_hand
+        pages = store.no_words if has_pages else store.disk.pages_in_memory
         shape = self._shape()
         commit = COMMIT_AT_ONCE[shape]
         if status == ST_SHAPE:
@@ -416,7 +416,7 @@ class Transaction:
         disk = self.store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
         pages, is_all = self.pages_of_commit()
-        if not is_all or not disk.undo.takes(undo_words):
+        if not is_all or not disk.undo.fits(undo_words):
             return ST_MORE, 0
         try:
             disk.hold(pages, is_reference=False)
@@ -436,7 +436,7 @@ class Transaction:
         """Return the pages of disk columns that the next slice of a commit must hold, and whether these are all."""
         out = np.zeros(1 + self.store.disk.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
         while (status := commit_pages(self.mem, self.desc, self.buf, out)) == ST_SPOOLED:
-            self.bring_to_end()
+            self.load_spooled_or_fail()
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
     def _commit_in_slices(self) -> tuple[int, int]:
@@ -490,7 +490,7 @@ class Transaction:
             error.evidence["txid"] = self.txid
             raise
         except BaseException:
-            self.broke_off()
+            self.fail_in_commit()
             raise
         self.apply_logged(group)
         self.ended(1)
@@ -519,13 +519,13 @@ class Transaction:
             try:
                 status = self.apply_slice(group)
                 if status == ST_SPOOLED:
-                    self.bring_to_end()
+                    self.load_spooled_or_fail()
             except KeyboardInterrupt as error:
                 # The kernel keeps its position in the descriptor, so continuing is right wherever the signal arrived.
                 interrupt = error
                 status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
             except BaseException:
-                self.broke_off()
+                self.fail_in_commit()
                 raise
         if status != OK:
             raise store.fail(InvariantBroken(_STOPPED.format(status)))
@@ -533,7 +533,7 @@ class Transaction:
         if interrupt is not None:
             raise self.interrupted() from interrupt
 
-    def broke_off(self) -> None:
+    def fail_in_commit(self) -> None:
         """Fail the store, since a commit that holds its epoch cannot finish. Waiters stop, and only a restart can
         continue.
         """
@@ -643,7 +643,7 @@ class Transaction:
             try:
                 status = step()
                 if status == ST_SPOOLED:
-                    self.bring_to_end()
+                    self.load_spooled_or_fail()
             except KeyboardInterrupt as error:
                 interrupt = error  # the kernel may have finished already; repeating it changes nothing
                 status = ST_MORE

@@ -162,7 +162,7 @@ class Transactions(Resources):
         if txn.buf is place.buf and len(self.spare_places) < SPARE_PLACES:
             self.spare_places.append(place)
         else:
-            self.arena.give_descriptor(place.desc)
+            self.arena.free_descriptor(place.desc)
             self._spare_slots.append(place.slot)
 
     def await_followers(self, epoch: int) -> None:

@@ -162,7 +162,7 @@ def take_room(mem, words, ended):
             mem[A.S_VERSION_HEAD] = head + filling + words
             return head + filling
         if not cut_one(mem):
-            mem[A.S_SNAPSHOTS_GIVEN_UP] += 1
+            mem[A.S_SNAPSHOTS_DROPPED] += 1
             forget_snapshot(mem, 0)
     return -1
 
@@ -239,7 +239,7 @@ def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
 
 
 @helper
-def part_to_keep(mem, fragment, rowid, row):
+def find_part_to_copy(mem, fragment, rowid, row):
     """Find a row's disk part to copy; return (OK, or ST_PAGE, ST_SPACE or ST_DAMAGED if it cannot be copied; address,
     words there, words in all, link, stamp).
     """
@@ -259,7 +259,7 @@ def part_to_keep(mem, fragment, rowid, row):
 
 
 @helper
-def is_to_keep(mem, fragment, rowid, row, keeps_disk):
+def must_copy(mem, fragment, rowid, row, keeps_disk):
     """Whether a row about to change must be appended: an open snapshot shows it, or only its disk part."""
     if mem[row + 1] <= mem[A.S_SNAPSHOT_NEWEST]:
         return True
@@ -279,9 +279,9 @@ def await_part(mem, txn, fragment, rowid, row):
     """
     if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
         return A.OK
-    if not is_to_keep(mem, fragment, rowid, row, False):
+    if not must_copy(mem, fragment, rowid, row, False):
         return A.OK
-    status, _, here, words, _, _ = part_to_keep(mem, fragment, rowid, row)
+    status, _, here, words, _, _ = find_part_to_copy(mem, fragment, rowid, row)
     if status == A.ST_PAGE:
         space = mem[fragment + A.F_TABLESPACE]
         pages = 2 + (words - here) // chunk_words(mem, space)  # and the first pages of the old and the new part
@@ -299,14 +299,14 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
 
     keeps_disk: its disk part stays in place. The caller has checked that a snapshot is open.
     """
-    if not is_to_keep(mem, fragment, rowid, row, keeps_disk):
+    if not must_copy(mem, fragment, rowid, row, keeps_disk):
         return
     words = entry_words(mem, fragment, row, False)
     disk, address, here, more, link, stamp = V.DISK_WHOLE, 0, 0, 0, 0, 0
     if keeps_disk:
         disk = V.DISK_KEPT
     elif mem[fragment + A.F_HAS_DISK]:
-        status, address, here, more, link, stamp = part_to_keep(mem, fragment, rowid, row)
+        status, address, here, more, link, stamp = find_part_to_copy(mem, fragment, rowid, row)
         if status != A.OK:
             disk = V.DISK_LOST
             more = 0

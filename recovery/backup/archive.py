@@ -28,13 +28,13 @@ from tidemark.engine.base.errors import (
     StoreClosed,
 )
 from tidemark.engine.base.owner import call_owner
-from tidemark.engine.files.firm import copy_file
+from tidemark.engine.files.durable_files import copy_file
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from tidemark.engine.log.spool_reader import SpoolReader, referred
-from tidemark.recovery.backup.segments import FOLDER, firm_up, read_segment, segment_names, write_segment
+from tidemark.recovery.backup.segments import FOLDER, make_durable, read_segment, segment_names, write_segment
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -105,7 +105,7 @@ class Archive:
                 found.append(segment)
         for segment in reversed(found):  # older ones need no sync: each was durable before the next was written
             try:
-                last = firm_up(self._place, segment)
+                last = make_durable(self._place, segment)
             except BackupDamaged as error:
                 _tell_of_damage(error)
                 continue
@@ -316,9 +316,9 @@ class Archiver:
         self.last_error = error.message
         archive = self.archive
         if archive is not None and archive.place_has_failed:
-            self.let_go(archive)
+            self.detach(archive)
 
-    def let_go(self, archive: Archive) -> None:
+    def detach(self, archive: Archive) -> None:
         """Close the archive; the next step, or local checkpoint, opens the place again."""
         self._last = archive.status()
         for name in self._earlier:
@@ -336,7 +336,7 @@ class Archiver:
             **written,
             "place": str(self.name),
             "is_attached": archive is not None,
-            "behind_bytes": max(0, self._store.log.durable_lsn - found["lsn"]),
+            "lag_bytes": max(0, self._store.log.durable_lsn - found["lsn"]),
             "failures": self.failures,
             "last_error": self.last_error,
         }
@@ -347,4 +347,4 @@ class Archiver:
             self._is_closed = True
             self._store.followers.pop("archive", None)
             if self.archive is not None:
-                self.let_go(self.archive)
+                self.detach(self.archive)

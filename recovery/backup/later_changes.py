@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RestoredState:
     """The state that backup and archive give, at the end of `epoch`. `is_schema_known`: no archived log is applied, so
     the tables are those of the backup.
     """
@@ -98,7 +98,7 @@ class LaterReport:
 
 
 @dataclass(frozen=True)
-class Applying:
+class ApplyContext:
     """The store as restored so far, and callbacks for the reader that applies changes. It calls `make_room` between
     transactions, with True if a log was full, and `advance` with the number of epochs done.
     """
@@ -111,14 +111,14 @@ class Applying:
 class LaterChanges(Protocol):
     """A log of changes that continues after a backup."""
 
-    def plan(self, standing: Standing, until: Until) -> LaterPlan:
-        """Return the changes after `standing`, up to `until`.
+    def plan(self, restored_state: RestoredState, until: Until) -> LaterPlan:
+        """Return the changes after `restored_state`, up to `until`.
 
         Raises: an error for any change that cannot be applied; nothing has been written.
         """
         ...
 
-    def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
+    def apply(self, plan: LaterPlan, context: ApplyContext) -> LaterReport:
         """Apply the plan, epoch by epoch. Each keeps its epoch number if the store is not past it yet. Raises: an error
         if changes do not fit the store, and the errors of its transactions; the restore is then abandoned.
         """

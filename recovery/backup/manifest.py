@@ -14,7 +14,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.files.firm import write_whole
+from tidemark.engine.files.durable_files import write_whole
 from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, store_of

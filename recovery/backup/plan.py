@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
 from tidemark.recovery.backup.archive import SEGMENT_BYTES
-from tidemark.recovery.backup.later_changes import Standing
+from tidemark.recovery.backup.later_changes import RestoredState
 from tidemark.recovery.backup.manifest import find_backups, folders
 from tidemark.recovery.backup.segments import Segment, Until, groups_of, read_segment, segment_names
 from tidemark.recovery.system_restart.place import nothing_here
@@ -69,7 +69,7 @@ def make_plan(
     is_over = until.epoch is not None and until.epoch <= plan.epoch
     # If the archive continues after the end, no other log is needed.
     if later is not None and not is_over and plan.reach == plan.epoch:
-        plan.later = later.plan(Standing(plan.manifest, files, plan.epoch, not plan.segments), until)
+        plan.later = later.plan(RestoredState(plan.manifest, files, plan.epoch, not plan.segments), until)
         plan.reach = max(plan.reach, plan.later.reach)
         plan.notes += plan.later.notes
     if until.epoch is not None and until.epoch > plan.reach:
@@ -114,7 +114,7 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
     if not usable:
         there = ", ".join(str(each.number) for each in found.manifests)
         raise FileMissing(f"there is no backup {number} here; there are: {there}", number=number)
-    fitting = [each for each in usable if until.takes(each.epoch, each.wall_us)]
+    fitting = [each for each in usable if until.includes(each.epoch, each.wall_us)]
     if not fitting:
         oldest = usable[-1]
         raise ValueOutOfRange(
@@ -163,7 +163,7 @@ def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None
             plan.notes.append(f"{name} does not follow the segment before")
             break
         plan.reach = max(plan.reach, segment.last_epoch)
-        if not until.takes(segment.first_epoch, segment.first_wall_us) and segment.first_epoch > plan.epoch:
+        if not until.includes(segment.first_epoch, segment.first_wall_us) and segment.first_epoch > plan.epoch:
             return
         plan.segments.append(segment)
         plan.epoch = max(plan.epoch, _last_epoch(files, segment, until))
@@ -187,11 +187,11 @@ def _end_whole(plan: Plan) -> None:
 
 def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
     """Return the last epoch of a segment that the restore takes completely."""
-    if until.takes(segment.last_epoch, segment.last_wall_us):
+    if until.includes(segment.last_epoch, segment.last_wall_us):
         return segment.last_epoch
     if until.epoch is not None:
         return until.epoch
-    found = [(group.epoch, until.takes(group.epoch, group.wall_us)) for group in groups_of(files, segment)]
+    found = [(group.epoch, until.includes(group.epoch, group.wall_us)) for group in groups_of(files, segment)]
     first_late = min(epoch for epoch, is_taken in found if not is_taken)
     return max((epoch for epoch, _ in found if epoch < first_late), default=0)
 

@@ -112,7 +112,7 @@ def clear(files: Files) -> None:
 
 
 @dataclass(frozen=True)
-class How:
+class RestoreSettings:
     """Settings of a restore, apart from what it restores.
 
     empty: tables that are created without rows. native: tables that `finish` writes to. finish: called with the store
@@ -131,7 +131,7 @@ class How:
     parallel: int = 1
 
 
-ALONE = How()
+IN_THIS_PROCESS = RestoreSettings()
 
 
 class Restore:
@@ -144,7 +144,7 @@ class Restore:
         files: Files,
         options: Options,
         clock: Clock,
-        how: How = ALONE,
+        settings: RestoreSettings = IN_THIS_PROCESS,
         progress: Progress | None = None,
     ) -> None:
         """place: of the backups; files: of the directory for the store, which must not be in use."""
@@ -153,7 +153,7 @@ class Restore:
         self._files = files
         self._options = options
         self._clock = clock
-        self._how = how
+        self._settings = settings
         self._progress = progress
         self._progress_turn = threading.Lock()
         self._rows_done = 0
@@ -183,9 +183,9 @@ class Restore:
         files.sync_directory("")
         report = RestoreReport(self._plan.end_epoch, manifest.server_id, manifest.number, notes=list(self._plan.notes))
         rows = self._build(report)
-        if self._goes_on:
-            rows = self._go_on(report)
-        if self._how.is_verified:
+        if self._has_later_log:
+            rows = self._apply_later_log(report)
+        if self._settings.is_verified:
             report.indexes = self.compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
@@ -197,7 +197,7 @@ class Restore:
         report.seconds = self._clock.monotonic() - began
         return report
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Remove all files of a restore that ended with an error, the mark last. Do nothing if the restore did not
         begin, or is over, as the missing mark shows. Call it when no task is running. Never raises: on a failing disk
         the mark stays, with files.
@@ -247,7 +247,7 @@ class Restore:
         their epochs.
         """
         store = opened.store
-        if self._goes_on:
+        if self._has_later_log:
             with store.latch:
                 store.epochs.resume(max(self._plan.epoch, store.epochs.current))
             return
@@ -291,13 +291,13 @@ class Restore:
         plan, lcp = self._plan, self._lcp
         assert lcp is not None
         numbers = (identity[1], lcp.next_id, plan.manifest.epoch, plan.epoch)
-        return RestoreTask(FRAGMENTS, 0, *self._how.where, plan.manifest.store.hex(), identity[0].hex(), *numbers)
+        return RestoreTask(FRAGMENTS, 0, *self._settings.where, plan.manifest.store.hex(), identity[0].hex(), *numbers)
 
     def _carry_out(self, tasks: list[RestoreTask], report: RestoreReport) -> list[TaskReport]:
         """Return the report of each task, in their order. Raises: the errors of tasks, InvariantBroken."""
         found: dict[int, TaskReport] = {}
         reported = self._rows_done
-        runner = self._how.runner
+        runner = self._settings.runner
         done: Iterable[TaskReport] = self._alone(tasks) if runner is None else runner(tasks)
         for each in done if tasks else ():
             found.setdefault(each.number, each)
@@ -315,10 +315,10 @@ class Restore:
         def run(task: RestoreTask) -> TaskReport:
             return run_task(task, self._place, self._files, self._clock, self.advance)
 
-        if self._how.parallel == 1:
+        if self._settings.parallel == 1:
             yield from map(run, tasks)
             return
-        pool = ThreadPoolExecutor(self._how.parallel, "restore")
+        pool = ThreadPoolExecutor(self._settings.parallel, "restore")
         try:
             for future in as_completed([pool.submit(run, task) for task in tasks]):
                 yield future.result()
@@ -340,7 +340,7 @@ class Restore:
         """
         sections: Sections = {}
         schema: list[tuple[int, dict[str, Any]]] = []
-        for each in self._carry_out(split_tasks(self._plan, self._base(identity), self._how.parallel), report):
+        for each in self._carry_out(split_tasks(self._plan, self._base(identity), self._settings.parallel), report):
             report.groups += each.groups
             schema += [(epoch, change) for epoch, change in each.schema]
             for section in each.made:
@@ -357,7 +357,7 @@ class Restore:
         return sections
 
     def _is_native(self, table: Table) -> bool:
-        return table.format.has_disk or table.name in self._how.native
+        return table.format.has_disk or table.name in self._settings.native
 
     def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
         """Restore tables with disk columns, and tables that `finish` writes to."""
@@ -366,8 +366,8 @@ class Restore:
         place = (store, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
         report.operations += NativeTables(*place).make(tables, sections, identity)
         build_indexes(store)
-        if self._how.finish is not None and not self._goes_on:
-            self._how.finish(store)
+        if self._settings.finish is not None and not self._has_later_log:
+            self._settings.finish(store)
         self._relieve()
 
     def _write_fragments(
@@ -383,10 +383,10 @@ class Restore:
         parts = [
             part
             for table in store.tables.values()
-            if not self._is_native(table) and table.name not in self._how.empty
+            if not self._is_native(table) and table.name not in self._settings.empty
             for part in parts_of(self._plan.manifest, table, slots, sections)
         ]
-        tasks = fragment_tasks(parts, self._base(identity), self._how.parallel)
+        tasks = fragment_tasks(parts, self._base(identity), self._settings.parallel)
         adopted: dict[tuple[int, int], Sizes] = {}
         for report_of in self._carry_out(tasks, report):
             for table_id, number, name, *sizes in report_of.made:
@@ -415,17 +415,17 @@ class Restore:
 
     # --- another log -----------------------------------------------------------------------------
     @property
-    def _goes_on(self) -> bool:
+    def _has_later_log(self) -> bool:
         """Whether another log than the archive has changes to apply."""
         return self._plan.later is not None and self._plan.later.epochs > 0
 
-    def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
+    def _apply_later_log(self, report: RestoreReport) -> dict[tuple[str, int], int]:
         """Open the store fully and apply the other log's changes; return the rows of each fragment. Durable on return:
         the changes.
         """
-        plan, how = self._plan.later, self._how
-        assert plan is not None and how.later is not None
-        self._let_go()
+        plan, settings = self._plan.later, self._settings
+        assert plan is not None and settings.later is not None
+        self._drop_store()
         whole = WholeStore(self._restart(self._options).run(), self._files)
         done = 0
 
@@ -435,14 +435,14 @@ class Restore:
             if self._progress is not None:
                 self._progress(done, plan.epochs, "epochs")
 
-        applied = whole.apply(how.later, plan, advance)
+        applied = whole.apply(settings.later, plan, advance)
         report.later_epochs, report.later_rows = applied.epochs, applied.rows
-        whole.pass_over(self._plan.reach)
-        if how.finish is not None:
-            how.finish(whole.store)
+        whole.continue_after(self._plan.reach)
+        if settings.finish is not None:
+            settings.finish(whole.store)
         return whole.close()
 
-    def _let_go(self) -> None:
+    def _drop_store(self) -> None:
         """Drop the store in memory: there is no room for two."""
         if hasattr(self, "_store"):
             del self._store
@@ -455,9 +455,9 @@ class Restore:
 
         Raises: BackupDamaged, LimitExceeded.
         """
-        self._let_go()
+        self._drop_store()
         try:
-            store = self._restart(self._options).rehearse()
+            store = self._restart(self._options).run_without_writes()
         except Damaged as error:
             raise BackupDamaged(
                 f"the restored store is damaged ({error.message}); restore again, or another backup"

@@ -241,11 +241,11 @@ def folded_words_max(folded, row, changes, var_words, shape):
 
 
 @helper
-def belongs(words, at, behind, shape):
-    """Whether the entry at `at` belongs to this fragment, has a ROWID above `behind`, and an epoch of this level."""
+def belongs(words, at, floor, shape):
+    """Whether the entry at `at` belongs to this fragment, has a ROWID above `floor`, and an epoch of this level."""
     if _entry_table(words[at + 2]) != shape[J.P_TABLE] or _entry_fragment(words[at + 2]) != shape[J.P_FRAGMENT]:
         return False
-    if words[at] <= behind or live_bit(words[at], shape[J.P_SLOTS]) < 0:
+    if words[at] <= floor or live_bit(words[at], shape[J.P_SLOTS]) < 0:
         return False
     lowest = shape[J.P_SINCE] + (shape[J.P_SINCE] != 0)  # a full backup has epoch 0 too
     return lowest <= words[at + 1] <= shape[J.P_EPOCH]
@@ -303,7 +303,7 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
                         words, first, changes, key, key_words
                     ):
                         return A.ST_INVARIANT
-                folded[row + J.D_BASE] = J.BASE_MET
+                folded[row + J.D_BASE] = J.BASE_FOUND
                 if folded[row + J.D_IMAGE] >= 0:
                     used[0] += put_folded(folded, row, changes, words, image + fixed, part - fixed, shape, out, used[0])
                     used[1] += 1

@@ -6,7 +6,7 @@ CHANGE_WORDS = 1  # before the record: the epoch
 
 # A folded row, one for each changed ROWID, in ROWID order.
 D_ROWID = 0
-D_BASE = 1  # BASE_ABSENT or BASE_WANTED: whether the backup must have the row; BASE_MET: it has
+D_BASE = 1  # BASE_ABSENT or BASE_WANTED: whether the backup must have the row; BASE_FOUND: it has
 D_IMAGE = 2  # offset of its fixed image; -1: the final state has no row
 D_VAR = 3  # offset of its var part; VAR_KEPT: as in the backup; VAR_NONE: none
 D_EPOCH = 4
@@ -16,7 +16,7 @@ D_KEY_WORDS = 7
 FOLDED_WORDS = 8
 BASE_ABSENT = 0
 BASE_WANTED = 1
-BASE_MET = 2
+BASE_FOUND = 2
 VAR_KEPT = -1
 VAR_NONE = -2
 

@@ -51,7 +51,7 @@ def prune(files: Files, keep: int) -> PruneReport:
     kept, gone = found.manifests[:keep], found.manifests[keep:]
     report = PruneReport([each.number for each in gone], [each.number for each in kept])
     if gone:
-        _firm_up(files, kept)
+        _make_durable(files, kept)
     for manifest in reversed(gone):
         files.unlink(manifest_name(manifest.number))
         files.sync_directory(str(manifest.number))
@@ -61,7 +61,7 @@ def prune(files: Files, keep: int) -> PruneReport:
     return report
 
 
-def _firm_up(files: Files, kept: list[Manifest]) -> None:
+def _make_durable(files: Files, kept: list[Manifest]) -> None:
     """Sync the names of kept backups before others are removed. If their writer was killed before its last sync, a
     manifest's name may be only in the page cache (F39). Durable on return: their names.
     """

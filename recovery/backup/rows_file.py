@@ -204,7 +204,7 @@ class RowsReader:
         finally:
             self._files.close(file)
 
-    def blocks(self, place: Place, promised: Sizes | None = None) -> Iterator[Block]:
+    def blocks(self, place: Place, expected: Sizes | None = None) -> Iterator[Block]:
         """Yield every block, in order, of the file of this place; at the end, compare with the sizes in a manifest.
 
         Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
@@ -231,7 +231,7 @@ class RowsReader:
                 if int(header["is_last"]):
                     break
             found = Sizes(entries, number, offset, int(header["rows"]))
-            if offset != size or promised not in (None, found):
+            if offset != size or expected not in (None, found):
                 raise FileTruncated(
                     f"{self._name} has (entries, blocks, bytes, rows) {astuple(found)} in {size} bytes, which differs"
                     " from its manifest; restore it from a copy",
@@ -240,7 +240,7 @@ class RowsReader:
         finally:
             self._files.close(file)
 
-    def verify(self, place: Place, layout: RowLayout, promised: Sizes | None = None) -> Sizes:
+    def verify(self, place: Place, layout: RowLayout, expected: Sizes | None = None) -> Sizes:
         """Read the whole file and check every entry. Raises: as `blocks`."""
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         state[B_ROWID] = -1
@@ -258,7 +258,7 @@ class RowsReader:
             dtype=np.int64,
         )
         blocks = size_bytes = rows = alive = 0
-        for block in self.blocks(place, promised):
+        for block in self.blocks(place, expected):
             if block.content == CONTENT_LIVE:
                 alive += int(np.unpackbits(block.words[BACKUP_BLOCK_WORDS : block.stop].view(np.uint8)).sum())
             if block.content == CONTENT_ROWS:
@@ -269,15 +269,15 @@ class RowsReader:
             size_bytes += block.words.size * 8
             rows = int(header_of(block.words, BACKUP_BLOCK)["rows"])
         found = Sizes(int(state[B_ENTRIES]), blocks, size_bytes, rows)
-        if promised not in (None, found) or rows != (alive if place.since else found.entries):
+        if expected not in (None, found) or rows != (alive if place.since else found.entries):
             raise self._damaged(0, "does not have the rows its blocks count")
         return found
 
-    def live_map(self, place: Place, promised: Sizes | None = None) -> Words:
+    def live_map(self, place: Place, expected: Sizes | None = None) -> Words:
         """Return the live map of a file with `since`. Raises: as `blocks`."""
         pieces = [
             block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
-            for block in self.blocks(place, promised)
+            for block in self.blocks(place, expected)
             if block.content == CONTENT_LIVE
         ]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)

@@ -32,7 +32,7 @@ from tidemark.engine.sealed.sealed_layout import (
     write_seal,
 )
 from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.backup.storage import firm_up_file
+from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
@@ -52,7 +52,7 @@ class Until:
     epoch: int | None = None
     wall_us: int | None = None
 
-    def takes(self, epoch: int, wall_us: int) -> bool:
+    def includes(self, epoch: int, wall_us: int) -> bool:
         """Whether the restore takes a group of this epoch, sealed at this time."""
         if self.epoch is not None:
             return epoch <= self.epoch
@@ -169,7 +169,7 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
         raise _damaged(name, offset, "ends in the middle of a group")
 
 
-def firm_up(files: Files, segment: Segment) -> GroupRead:
+def make_durable(files: Files, segment: Segment) -> GroupRead:
     """Verify a whole segment, and write its bytes again: after a crash it may have its size without its content, and
     after a failed sync the page cache may have bytes that the disk lacks (F39). Return its last group. Durable on
     return: the segment. Where files are written only whole and once (not on a local disk), it is durable already.
@@ -179,7 +179,7 @@ def firm_up(files: Files, segment: Segment) -> GroupRead:
     last = deque(groups_of(files, segment), 1)
     if not last:
         raise _damaged(segment.name, 0, "has no group")
-    firm_up_file(files, segment.name)
+    make_file_durable(files, segment.name)
     return last[0]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import ReadOnly, Rejected, StorageFull
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.files.firm import write_again
+from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import File
 
@@ -79,7 +79,7 @@ def full_disk_named(place: str) -> Iterator[None]:
         raise StorageFull(f"{place} is full: {error.message}", **{**error.evidence, "place": place}) from error
 
 
-def firm_up_file(files: Files, name: str) -> None:
+def make_file_durable(files: Files, name: str) -> None:
     """Write a file's bytes again: after a failed sync, or a kill before it, the page cache may have bytes that the disk
     lacks (F39). Durable on return: content and name. Where files are written only whole and once (not on a local disk),
     it is durable already.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemark.engine.memory.arena_layout import F_ROWS
-from tidemark.recovery.backup.later_changes import Applying
+from tidemark.recovery.backup.later_changes import ApplyContext
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 
@@ -68,7 +68,7 @@ class WholeStore:
 
     def apply(self, later: LaterChanges, plan: LaterPlan, advance: Callable[[int], None]) -> LaterReport:
         """Apply the plan. Raises: see `LaterChanges.apply`."""
-        return later.apply(plan, Applying(self.store, self.make_room, advance))
+        return later.apply(plan, ApplyContext(self.store, self.make_room, advance))
 
     def make_room(self, is_full: bool) -> None:
         """Flush the log, and write a local checkpoint, if enough has accumulated; call it between transactions.
@@ -96,12 +96,12 @@ class WholeStore:
         # middle of an epoch, and a local checkpoint then closed that epoch.
         return self.store.disk.undo.bytes_used if self.store.disk.is_started else 0
 
-    def pass_over(self, epoch: int) -> None:
+    def continue_after(self, epoch: int) -> None:
         """Continue after `epoch`, because other stores may know its number."""
         with self.store.latch:
             if self.store.epochs.has_commits:
                 self.store.epochs.close()
-            self.store.epochs.pass_over(epoch)
+            self.store.epochs.continue_after(epoch)
 
     def close(self) -> dict[tuple[str, int], int]:
         """Make everything durable and close all; return the rows of each fragment, by table and number.

@@ -25,7 +25,7 @@ from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import restore_fragment
 
 ATTEMPTS = 3
-ROWS_SAID = 100_000  # rows between two lines of progress
+PROGRESS_ROWS = 100_000  # rows between two lines of progress
 COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.workers import serve; serve()"
 _NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM})
 
@@ -170,7 +170,7 @@ def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
 
 
 # --- in a worker process --------------------------------------------------------------------------
-class _Said:
+class _RowProgress:
     """Rows done since they were last reported."""
 
     def __init__(self) -> None:
@@ -178,16 +178,16 @@ class _Said:
 
     def advance(self, rows: int) -> None:
         self.rows += rows
-        if self.rows >= ROWS_SAID:
+        if self.rows >= PROGRESS_ROWS:
             self.flush()
 
     def flush(self) -> None:
         if self.rows:
-            _say({"rows": self.rows})
+            _send({"rows": self.rows})
             self.rows = 0
 
 
-def _say(value: dict[str, Any]) -> None:
+def _send(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
@@ -195,12 +195,12 @@ def _say(value: dict[str, Any]) -> None:
 def serve() -> None:
     """Carry out tasks until the input ends."""
     for line in sys.stdin:
-        said = _Said()
+        progress = _RowProgress()
         try:
-            report = restore_fragment(RestoreTask.from_json(line), said.advance)
+            report = restore_fragment(RestoreTask.from_json(line), progress.advance)
         except Error as error:
             evidence = {name: value for name, value in error.evidence.items() if isinstance(value, (int, str))}
-            _say({"error": [type(error).__name__, error.message, evidence]})
+            _send({"error": [type(error).__name__, error.message, evidence]})
             continue
-        said.flush()
-        _say({"report": report.to_json()})
+        progress.flush()
+        _send({"report": report.to_json()})

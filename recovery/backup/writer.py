@@ -34,7 +34,7 @@ from tidemark.recovery.backup.manifest import (
     write_manifest,
 )
 from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Level, Place, RowsReader, RowsWriter
-from tidemark.recovery.backup.storage import firm_up_file
+from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
     from tidemark.engine.access.batch_operations import ScanBatch
@@ -171,7 +171,7 @@ class BackupWriter:
             if level.place.since == known and level.place.epoch > known:
                 self._chains[place] = [level, *chain]
                 # If its writer was killed before the sync, the file may be only in the page cache (F39).
-                firm_up_file(self._files, level.place.name)
+                make_file_durable(self._files, level.place.name)
                 report.resumed_files += 1
 
     def _whole(self, name: str) -> Level:

@@ -76,22 +76,32 @@ def _in_pieces(asked: argparse.Namespace) -> None:
 
 
 def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         if not asked.json or asked.part == "states":
             sys.stderr.write(line + "\n")
 
     if asked.part == "kills":
-        report = kill_loop(asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
+        report = kill_loop(
+            asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, print_line
+        )
         return [report.__dict__]
     if asked.part == "states" and asked.jobs:
         _in_pieces(asked)
         return []
     work, verify = resolve(asked.work), resolve(asked.verify)
     if asked.part == "losses":
-        return [power_loop(work, verify, asked.losses, asked.seed, asked.calls_max, say).__dict__]
+        return [power_loop(work, verify, asked.losses, asked.seed, asked.calls_max, print_line).__dict__]
     if asked.part == "states":
         states = many_crash_states(
-            work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.share, asked.seed_step, asked.piece
+            work,
+            verify,
+            asked.seed,
+            asked.distinct,
+            print_line,
+            asked.per_point,
+            asked.share,
+            asked.seed_step,
+            asked.piece,
         )
         found = states.to_dict()
         if not asked.piece:

@@ -129,7 +129,7 @@ class StatesReport:
     kills: int = 0
     failed_syncs: int = 0  # reads then showed more than was on the disk
     second_restarts: int = 0
-    broken_off: int = 0  # restarts that lost power
+    interrupted: int = 0  # restarts that lost power
     restarts: int = 0
     checks: int = 0  # stores verified whole
     figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
@@ -265,7 +265,7 @@ class _Judge:
         """Judge one restart; for some disks also work after it, a power loss and another restart. Raises: Violation."""
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:
-            disk = self._broken_off(disk, ledger, place)
+            disk = self._interrupted(disk, ledger, place)
         store = self._restart(disk, ledger, place)
         if self._report.judged % AGAIN_EVERY == 0:
             self._again(store, disk, ledger, place)
@@ -288,7 +288,7 @@ class _Judge:
         disk.lose_sync(name, lambda _: self._rng.random() < share)
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
 
-    def _broken_off(self, disk: MemoryFiles, ledger: Ledger, place: str) -> MemoryFiles:
+    def _interrupted(self, disk: MemoryFiles, ledger: Ledger, place: str) -> MemoryFiles:
         """Return the disk after restarts that lost power at any write or sync; the next restart must show the same rows
         as an undisturbed one. Raises: Violation.
         """
@@ -301,7 +301,7 @@ class _Judge:
                 with judging(f"{self._where}, {place}, restart"):
                     open_simulated(OrderMonitor(off))
             except PowerOff:
-                self._report.broken_off += 1
+                self._report.interrupted += 1
             disk = disk.crash(self._rng, self._rng.choice(POLICIES))
         after = self._restart(disk.kill(), ledger, f"{place}, after interrupted restarts")
         if after.shown != undisturbed:
@@ -327,7 +327,7 @@ class _Judge:
     def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str, plan: Plan | None = None) -> _Restarted:
         report = self._report
         report.restarts += 1
-        ledger.seen = None
+        ledger.rows_digest = None
         is_checked = plan is None and report.restarts % CHECK_EVERY == 0
 
         def verify(db: Any, ledger: Ledger) -> list[str]:
@@ -338,7 +338,7 @@ class _Judge:
             return found
 
         opened = functools.partial(open_simulated, OrderMonitor(disk if plan is None else FaultFiles(disk, plan)))
-        return _Restarted(judge(opened, verify, ledger, f"{self._where}, {place}"), ledger.seen)
+        return _Restarted(judge(opened, verify, ledger, f"{self._where}, {place}"), ledger.rows_digest)
 
 
 def crash_states(
@@ -402,15 +402,15 @@ def many_crash_states(
     verify: Verify,
     first_seed: int,
     distinct: int,
-    say: Callable[[str], None] | None = None,
+    print_line: Callable[[str], None] | None = None,
     per_point: int = STATES_PER_POINT,
     share: float = 1.0,
     seed_step: int = 1,
-    goes_on: bool = False,
+    continue_after_violation: bool = False,
 ) -> StatesReport:
     """Judge seeds from `first_seed` on, `seed_step` apart, until `distinct` different states have been judged.
 
-    goes_on: record a violation in `violations` and continue with the next seed. Raises: Violation.
+    continue_after_violation: record a violation in `violations` and continue with the next seed. Raises: Violation.
     """
     report = StatesReport()
     for seed in itertools.count(first_seed, seed_step):
@@ -419,10 +419,10 @@ def many_crash_states(
         try:
             crash_states(work, verify, seed, per_point, report, share)
         except Violation as violation:
-            if not goes_on:
+            if not continue_after_violation:
                 raise
             report.violations.append(str(violation))
-        if say is not None:
+        if print_line is not None:
             broken = f", {len(report.violations)} violations" if report.violations else ""
-            say(f"seed {seed}: {report.distinct} distinct states, {report.seconds:.0f} s{broken}")
+            print_line(f"seed {seed}: {report.distinct} distinct states, {report.seconds:.0f} s{broken}")
     return report

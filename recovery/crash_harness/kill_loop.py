@@ -128,7 +128,7 @@ def kill_loop(
     kills: int,
     seed: int,
     life_ms_max: int = LIFE_MS_MAX,
-    say: Callable[[str], None] | None = None,
+    print_line: Callable[[str], None] | None = None,
     lines_max: int = 1,
 ) -> KillReport:
     """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
@@ -168,8 +168,8 @@ def kill_loop(
             report.silent_lives += lines == 0
             where = f"kill loop, seed {seed}, kill {report.kills} of the store in {directory}"
             judge(open_store, check, ledger, where, closes=True)
-            if say is not None:
-                say(f"kill {report.kills}: {lines} acknowledged in this life, all there")
+            if print_line is not None:
+                print_line(f"kill {report.kills}: {lines} acknowledged in this life, all there")
     finally:
         life.end()
     report.acknowledged = len(ledger.acknowledged)

@@ -15,7 +15,7 @@ from typing import Any
 from tidemark.engine.base.clock import SystemClock
 from tidemark.recovery.crash_harness.crash_states import StatesReport
 
-NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")
+NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "interrupted", "checks")
 
 
 def piece_command(
@@ -83,10 +83,10 @@ def run_pieces(
     reports = []
     try:
         for process, command in zip(running, commands, strict=True):
-            told, _ = process.communicate()
+            output, _ = process.communicate()
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, command)
-            reports.append(json.loads(told))
+            reports.append(json.loads(output))
     finally:
         for process in running:
             process.kill()

@@ -87,7 +87,7 @@ def power_loop(
     losses: int,
     seed: int,
     calls_max: int = CALLS_MAX,
-    say: Callable[[str], None] | None = None,
+    print_line: Callable[[str], None] | None = None,
     lines_max: int = 0,
 ) -> PowerReport:
     """Run `work` on a disk that loses power after up to `calls_max` calls, and verify the restart after it.
@@ -104,16 +104,16 @@ def power_loop(
     report = PowerReport(seed)
     ledger = Ledger()
     disk = MemoryFiles()
-    told = threading.excepthook
+    excepthook = threading.excepthook
     # The loss also ends the store's own threads; do not report that.
-    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
+    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else excepthook(thread)
     try:
         while report.losses < losses:
             disk = _lose(work, verify, disk, ledger, rng, report, (calls_max, lines_max))
-            if say is not None:
-                say(f"loss {report.losses}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
+            if print_line is not None:
+                print_line(f"loss {report.losses}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
     finally:
-        threading.excepthook = told
+        threading.excepthook = excepthook
     report.acknowledged = len(ledger.acknowledged)
     report.seconds = clock.monotonic() - began
     return report

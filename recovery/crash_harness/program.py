@@ -80,7 +80,7 @@ class Ledger:
         self.acknowledged: list[str] = []
         self.under_way: set[str] = set()
         # The digest of all rows, if the verification computed it, so that the harness need not read them again.
-        self.seen: str | None = None
+        self.rows_digest: str | None = None
 
     def begin(self, text: str) -> None:
         """Record that the work may be under way from now on."""
@@ -151,7 +151,7 @@ def whole_state(db: Any, ledger: Ledger) -> list[str]:
     """Check that the store is in the state acknowledged last or in the one under way; return violations. For programs
     whose ledger entries are `digest_of` the state after the commit. Before the first one, the store is empty.
     """
-    found = ledger.seen = digest_of(state_of(db))
+    found = ledger.rows_digest = digest_of(state_of(db))
     last = ledger.acknowledged[-1] if ledger.acknowledged else digest_of({})
     if found in {last, *ledger.under_way}:
         return []

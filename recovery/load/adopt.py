@@ -24,7 +24,7 @@ from tidemark.engine.base.errors import (
     Rejected,
     SpoolDamaged,
 )
-from tidemark.engine.files.firm import copy_file
+from tidemark.engine.files.durable_files import copy_file
 from tidemark.engine.log.load_arena_layout import LR_AT, LR_WORDS
 from tidemark.engine.log.load_blocks import InvalidRecords, OtherFragment, Surveyor
 from tidemark.engine.log.load_files import FOLDER

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing
-from tidemark.engine.files.firm import make_folder, write_whole
+from tidemark.engine.files.durable_files import make_folder, write_whole
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.recovery.backup.storage import full_disk_named, open_place
 

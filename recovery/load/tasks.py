@@ -209,16 +209,16 @@ class _Task:
         refused = self._refused
         reports: list[FragmentReport] = []
         for number, file in zip(self._writers, files, strict=True):
-            told = refused if not reports else Refusals()
+            refusals = refused if not reports else Refusals()
             reports.append(
                 FragmentReport(
                     self._job.number,
                     number,
                     self._part,
                     file,
-                    told.count,
-                    told.is_at_least,
-                    tuple(told.examples),
+                    refusals.count,
+                    refusals.is_at_least,
+                    tuple(refusals.examples),
                 )
             )
         return reports

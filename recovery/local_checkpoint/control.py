@@ -15,7 +15,7 @@ from tidemark.engine.base.errors import ForeignFile, IoFailed, Rejected, Storage
 from tidemark.engine.base.limits import TABLE_ID_MAX
 from tidemark.engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.files.firm import write_again, write_whole
+from tidemark.engine.files.durable_files import write_again, write_whole
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.lcp_layout import LCP_CONTROL, UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
@@ -107,7 +107,7 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     write_whole(files, unnamed_control(control.lcp_id), control_name(control.lcp_id), words)
 
 
-def firm_up_newest(files: Files, controls: list[Control]) -> None:
+def make_newest_durable(files: Files, controls: list[Control]) -> None:
     """Write the newest control file again, if there is one, with identical bytes: after a failed sync it may be in the
     page cache only (F39), and files that only older checkpoints need are removed next. Durable on return, unless the
     disk is full or the write fails: content and name.

@@ -91,8 +91,8 @@ def _block_end(headers: Words, at: int) -> tuple[int, int]:
 
 
 # --- reading ------------------------------------------------------------------------------------
-def read_extents(files: Files, store: bytes, lcp_id: int, promised: Sizes) -> Words:
-    """Return all headers of an extents file, checked, as consecutive words. `promised`: the sizes in the control file.
+def read_extents(files: Files, store: bytes, lcp_id: int, expected: Sizes) -> Words:
+    """Return all headers of an extents file, checked, as consecutive words. `expected`: the sizes in the control file.
 
     Raises: DataFileDamaged (damaged, missing or unreadable), ForeignFile, VersionTooNew.
     """
@@ -100,7 +100,7 @@ def read_extents(files: Files, store: bytes, lcp_id: int, promised: Sizes) -> Wo
     try:
         file = files.open(name, False)
         try:
-            return _read(files, file, name, store, lcp_id, promised)
+            return _read(files, file, name, store, lcp_id, expected)
         finally:
             files.close(file)
     except ForeignFile:
@@ -111,11 +111,11 @@ def read_extents(files: Files, store: bytes, lcp_id: int, promised: Sizes) -> Wo
         raise DataFileDamaged((lcp_id, EXTENTS_TABLE, EXTENTS_FRAGMENT), error) from error
 
 
-def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promised: Sizes) -> Words:
+def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, expected: Sizes) -> Words:
     size = files.size(file)
-    if size < promised[2]:
-        raise FileTruncated(f"{name} has {size} of {promised[2]} bytes", file=name)
-    words = np.zeros(promised[2] // 8, dtype=np.int64)
+    if size < expected[2]:
+        raise FileTruncated(f"{name} has {size} of {expected[2]} bytes", file=name)
+    words = np.zeros(expected[2] // 8, dtype=np.int64)
     files.pread_into(file, 0, words.data.cast("B"))
     parts: list[Words] = []
     at = extents = 0
@@ -135,8 +135,8 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promis
         extents += int(header["extents"])
         at += count
     headers = np.concatenate(parts) if parts else words
-    if (extents, len(parts)) != promised[:2] or _count(headers) != extents:
-        raise LcpDamaged(f"{name} does not have the {promised[0]} extents of its control file", file=name)
+    if (extents, len(parts)) != expected[:2] or _count(headers) != extents:
+        raise LcpDamaged(f"{name} does not have the {expected[0]} extents of its control file", file=name)
     return headers
 
 

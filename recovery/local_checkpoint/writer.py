@@ -262,7 +262,7 @@ class LocalCheckpoint:
             self._remove(lcp_id)
         self._files.sync_directory(FOLDER)
 
-    def stand_on_newest(self) -> None:
+    def continue_from_newest(self) -> None:
         """Call `forget_older`, and cut the logs to the start of the newest: no log leads from an older one to it."""
         self.forget_older()
         self._cut_logs(read_controls(self._files, self._identity[0])[:1])

@@ -15,7 +15,7 @@ from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.store.fragment_load import end_load
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
-from tidemark.engine.store.node_join import JoinedRows, differ, no_memory
+from tidemark.engine.store.node_join import JoinedRows, differ, join_memory_error
 from tidemark.recovery.node_restart.messages import (
     REPLAY_LOG,
     ROWID_SYNC,
@@ -145,7 +145,7 @@ class Joiner:
                     since[definition.table_id, number] = through if number in kept else 0
                     self._rows.begin(fragment)
         except MemoryExhausted as error:
-            raise no_memory() from error
+            raise join_memory_error() from error
         store.next_table_id = max(store.next_table_id, begin.next_table_id)
         self._rows.look_at_tables()
         self.progress.fragments = len(since)
@@ -193,7 +193,7 @@ class Joiner:
         if table is not None and table.definition.version != definition.version:
             before = set(table.by_number)
             if table.is_change_of_indexes(definition):
-                table.take_definition(definition, {})
+                table.publish_definition(definition, {})
                 return before
             try:
                 alter_table(store, self._pool, definition)
@@ -253,7 +253,7 @@ class Joiner:
             else:
                 apply_schema(self._store, self._pool, [(part.epoch, change)], 0)
         except MemoryExhausted as error:
-            raise no_memory() from error
+            raise join_memory_error() from error
         self._rows.look_at_tables()
 
     # --- the end ---------------------------------------------------------------------------------
@@ -263,5 +263,5 @@ class Joiner:
                 raise differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
         if self._store.deletes is not None:
-            self._store.deletes.begin_behind(end.epoch)  # the copy's own deletes are in no log of this node
+            self._store.deletes.begin_after(end.epoch)  # the copy's own deletes are in no log of this node
         self.caught_up = CaughtUp(end.sequence + 1, end.epoch, end.next_epoch)

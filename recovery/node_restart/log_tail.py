@@ -93,7 +93,7 @@ class LogTail:
 
 
 # --- the delete log -------------------------------------------------------------------------------
-def why_not(log: DeleteLog | None, through: int) -> str:
+def why_incomplete(log: DeleteLog | None, through: int) -> str:
     """Return why the log does not have every delete after an epoch, or "". The latch must be held."""
     if log is None:
         return "the live node keeps no delete log (option delete_log)"
@@ -108,7 +108,7 @@ class DeleteTail:
     def __init__(self, log: DeleteLog, through: int, epoch: int) -> None:
         """The log must reach back to the end of epoch `through`. epoch: the open one."""
         self._log = log
-        self._at = log.behind(through)
+        self._at = log.position_after(through)
         self._stop = log.head
         self._places: Words = np.zeros(0, dtype=np.int64)
         self.epoch = epoch

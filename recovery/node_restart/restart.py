@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 
-def bring_back(
+def rejoin(
     files: Files,
     options: Options,
     clock: Clock,
@@ -69,7 +69,7 @@ def bring_back(
     else:
         why = "full copy: this node has no valid state"
     _check_ours(files, welcome.store)
-    forget(files)
+    remove_store_files(files)
     join = Join(welcome, link, 0, variant, why, begun)
     return _run(Restart(files, options, clock, catch_up=join), join)
 
@@ -83,7 +83,7 @@ def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> 
     log leads from them to the copied rows. Raises: StorageFull, StoreFailed.
     """
     report = lcp.run(progress)
-    lcp.stand_on_newest()
+    lcp.continue_from_newest()
     return report
 
 
@@ -102,7 +102,7 @@ def _check_ours(files: Files, store: bytes) -> None:
         read_controls(files, store)
 
 
-def forget(files: Files) -> None:
+def remove_store_files(files: Files) -> None:
     """Remove the files of a store, and nothing else. The sysfile goes first, so after a crash in the middle no restart
     takes the rest for a store.
     """

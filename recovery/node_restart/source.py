@@ -23,7 +23,7 @@ from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.engine.store.node_copy import ChangeScan, items_of
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.recovery.node_restart.disk_slice import with_disk_parts
-from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, why_not
+from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, why_incomplete
 from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
     REPLAY_LOG,
@@ -149,7 +149,7 @@ class Source:
             store.epochs.settle()
             sequence = store.log.divide()
             if variant == DELETE_LOG:
-                missing = why_not(store.deletes, self._through)
+                missing = why_incomplete(store.deletes, self._through)
                 if missing:
                     variant, why = ROWID_SYNC, self._full(missing)
                 elif store.deletes is not None:
@@ -325,7 +325,7 @@ class Source:
             store.epochs.settle()
             fragment = self._fragment(place)
             if not fragment:  # the stream has the change that dropped it
-                self._go_on()
+                self._next_fragment()
                 return None
             if store.by_id[place[0]].format.has_disk:
                 self.wants_read = True
@@ -350,10 +350,10 @@ class Source:
         pages = self._pages(self._fragment(made.place))
         self.progress.pages_done += min(made.stop >> 16, pages) - min(made.start >> 16, pages)
         if made.stop == ROWID_END:
-            self._go_on()
+            self._next_fragment()
         return made
 
-    def _go_on(self) -> None:
+    def _next_fragment(self) -> None:
         assert self.to_copy is not None
         self.to_copy.popleft()
         self._position = 0
@@ -387,7 +387,7 @@ class Source:
                     raise
                 slots = max(1, slots // 8)
         if self._read is None:
-            self._go_on()
+            self._next_fragment()
         self.wants_read = False
 
     def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:

@@ -43,13 +43,13 @@ def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, st
     found: list[str] = []
     if home:
         place = os.path.join(home, "bin", "java")
-        if _will_do(place, found):
+        if _is_suitable(place, found):
             return {}
-    if on_path and _will_do(on_path, found):
+    if on_path and _is_suitable(on_path, found):
         # Spark prefers $JAVA_HOME, so the unsuitable one must not be found there.
         return {"JAVA_HOME": scratch_program("java", f'#!/bin/sh\nexec {shlex.quote(on_path)} "$@"\n')} if home else {}
     bundled = bundled_java()
-    if bundled is not None and _will_do(bundled, found):
+    if bundled is not None and _is_suitable(bundled, found):
         return {"JAVA_HOME": scratch_program("java", _WRAPPER.format(java=shlex.quote(bundled)))}
     what = f"; {', '.join(found)}" if found else ", and there is none"
     raise Unsupported(f"Spark needs Java {JAVA_MIN} to {java_max() or 'the newest'}{what}; {_REMEDY}")
@@ -61,7 +61,7 @@ def java_max() -> int | None:
     return next((most for below, most in JAVA_MAX_BEFORE.items() if spark < below), None)
 
 
-def _will_do(place: str, found: list[str]) -> bool:
+def _is_suitable(place: str, found: list[str]) -> bool:
     """Whether Spark runs on this Java; if not, its version is added to `found`."""
     version, most = java_version(place), java_max()
     if version is not None and JAVA_MIN <= version <= (most or version):

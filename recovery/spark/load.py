@@ -97,11 +97,11 @@ def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> Non
     Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
     """
     if by_fragment:
-        frame = brought_together(frame, job)
+        frame = repartitioned_by_fragment(frame, job)
     frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
 
 
-def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
+def repartitioned_by_fragment(frame: DataFrame, job: LoadJob) -> DataFrame:
     """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments, so rows are
     repartitioned by fragment number.
     """

@@ -97,7 +97,7 @@ class ReadPlan:
         known = {column.name: column for column in self.origin.definition.columns}
         return [known[name] for name in self.columns]
 
-    def divided(self) -> list[ReadPlan]:
+    def split_into_tasks(self) -> list[ReadPlan]:
         """Return tasks of about equal size in bytes, without fragments in which no row can satisfy the condition."""
         known = {} if self.where is None else known_of(self.where)
         fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None

@@ -205,6 +205,6 @@ class _Filter:
         return accepted
 
     @staticmethod
-    def shown_key(key: Any) -> str:
+    def format_key(key: Any) -> str:
         """Return a key for a message."""
         return shown(key)

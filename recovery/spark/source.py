@@ -143,7 +143,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        return [InputPartition(task) for task in self._plan.divided()]
+        return [InputPartition(task) for task in self._plan.split_into_tasks()]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task in batches of exactly the declared types. partition: None if there is nothing."""

@@ -20,7 +20,7 @@ import numpy as np
 from tidemark.engine.base.errors import SysfileDamaged, UndoDamaged
 from tidemark.engine.disk.columns import DiskColumns
 from tidemark.engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
-from tidemark.engine.disk.double_write import mend
+from tidemark.engine.disk.double_write import rewrite_last_batch
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.store.disk_replay import DiskReplay
@@ -144,7 +144,7 @@ class DiskRestart:
         if self._reader is None:
             return
         if self._can_write:
-            self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)
+            self.columns.pages_repaired = rewrite_last_batch(self._files, self.columns.space, self.sysfile.store)
         if control is None or control.undo is None:
             # No extent was in use then, so neither the content of the pages nor its UNDO records matter.
             if self._can_write and not self._has_marks:
@@ -162,7 +162,7 @@ class DiskRestart:
             while (at := replay.undo(group.words, offsets, at, control.undo.lsn)) >= 0:
                 if self._is_mark_of(control, group.words, int(offsets[at])):
                     self.undone = replay.undone
-                    self._finish_undo(control, replay.undone + replay.passed_over > 0, earlier)
+                    self._finish_undo(control, replay.undone + replay.skipped > 0, earlier)
                     return
                 at -= 1
         raise UndoDamaged(
@@ -203,7 +203,7 @@ class DiskRestart:
         are interrupted in REDO would fill the log. None: no group is needed.
         """
         assert self._reader is not None
-        void = self._reader.void_behind(group)
+        void = self._reader.void_after(group)
         if void == self.sysfile.undo_void:
             return
         self._write_sysfile(replace(self.sysfile, undo_void=void))
@@ -218,7 +218,7 @@ class DiskRestart:
                 for some in spooled.records(group):
                     some.replay(replay)
         if self._has_restart:
-            self.columns.undo.made_again()
+            self.columns.undo.count_replayed_once()
         return replay.operations
 
 

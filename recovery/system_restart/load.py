@@ -322,11 +322,11 @@ def refused(name: str) -> Iterator[None]:
         ) from error
 
 
-def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -> None:
+def check_counts(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Check that entries, blocks and bytes are those in the control file. Raises: FileTruncated."""
-    if found != promised:
+    if found != expected:
         raise FileTruncated(
-            f"{name} has (entries, blocks, bytes) {found}, its control file says {promised}; restore the store from a"
+            f"{name} has (entries, blocks, bytes) {found}, its control file says {expected}; restore the store from a"
             " backup",
             file=name,
         )

@@ -116,7 +116,7 @@ def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> N
         return
     is_next = table is not None and definition.version == table.definition.version + 1
     if table is not None and is_next and table.is_change_of_indexes(definition):
-        table.take_definition(definition, {})  # its trees are built after the last operation
+        table.publish_definition(definition, {})  # its trees are built after the last operation
         return
     if table is not None and is_next and is_change_of_columns(table.definition, definition):
         take_view(store, table, table.altered(definition))
@@ -175,11 +175,11 @@ def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, 
     return sum(each.operations for each in replays)
 
 
-def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, behind: int) -> None:
-    """Begin the delete log, which is in memory only, with the replayed deletes: all those after epoch `behind`."""
+def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, after: int) -> None:
+    """Begin the delete log, which is in memory only, with the replayed deletes: all those after epoch `after`."""
     if deletes is None:
         return
-    deletes.begin_behind(behind)
+    deletes.begin_after(after)
     for group in groups:
         for some in spooled.records(group):
             deletes.note_records(some.words, some.start, some.stop, group.epoch)

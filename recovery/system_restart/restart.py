@@ -49,9 +49,9 @@ from tidemark.recovery.local_checkpoint.control import (
     LogStart,
     control_ids,
     control_name,
-    firm_up_newest,
     has_been_cut,
     log_start,
+    make_newest_durable,
     read_controls,
     sweep,
     used_ids,
@@ -242,7 +242,7 @@ class Restart:
         store.arena.keep_pages()
         sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
-        sysfile, copies = self.firm_up(sysfile, controls, reader, groups, caught_up)
+        sysfile, copies = self.make_durable(sysfile, controls, reader, groups, caught_up)
         keeper = SysfileKeeper(copies, sysfile)
         self._attach(store, keeper, controls, groups, reader)
         if caught_up.epoch:
@@ -252,7 +252,7 @@ class Restart:
         unsound = frozenset(place[0] for place in self._damaged)
         return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
-    def rehearse(self) -> Store:
+    def run_without_writes(self) -> Store:
         """Restart the store in memory as `run` does, but stop before the first write. The store cannot commit.
 
         Raises: as `run`.
@@ -478,7 +478,7 @@ class Restart:
             )
 
     # --- the first writes ------------------------------------------------------------------------
-    def firm_up(
+    def make_durable(
         self,
         sysfile: Sysfile,
         controls: list[Control],
@@ -492,12 +492,12 @@ class Restart:
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )
-        firm_up_newest(self._files, controls)
+        make_newest_durable(self._files, controls)
         copies = open_copies(self._files)
         if self._is_cut:
             # The floor is lowered before the cut: after a crash between them, the log would otherwise end before it.
             # The new floor is the end of the kept log, which must be durable before.
-            reader.firm_up()
+            reader.make_durable()
             sysfile = write_both(
                 copies,
                 replace(
@@ -515,7 +515,7 @@ class Restart:
             reader.cut()
         reader.seal_tail()
         has_seam = caught_up.sequence != reader.next_sequence
-        sysfile = sysfile.going_on((reader.end_lsn, reader.next_sequence), caught_up.sequence)
+        sysfile = sysfile.continued_at((reader.end_lsn, reader.next_sequence), caught_up.sequence)
         reader.next_sequence = caught_up.sequence
         closed = [group.epoch for group in groups] or [sysfile.closed_epoch]
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
@@ -537,7 +537,7 @@ class Restart:
             space = self._disk.columns.space
             space.remove_unnamed(each for control in controls for each in control.tablespaces)
             space.free_dropped(owner for control in controls for owner in control.owners())
-        self._phase("firm up")
+        self._phase("make durable")
         return written, copies
 
     def _attach(

@@ -94,7 +94,7 @@ class Sysfile:
         """
         return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
 
-    def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
+    def continued_at(self, end: tuple[int, int], sequence: int) -> Sysfile:
         """Return the sysfile for a log that ends before this LSN and group and continues with group `sequence`: with a
         seam there if groups are missing between them.
         """

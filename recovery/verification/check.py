@@ -160,15 +160,15 @@ class FileCheck:
         parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
         # Compute the shapes once for all files: with thousands of tables this takes longer than reading the files.
         shapes = shapes_of(control.tables, lambda *_: 0)
-        for name, place, promised in parts:
+        for name, place, expected in parts:
             try:
-                check_counts(name, self._read_blocks(name, store, control, place, shapes), promised)
+                check_counts(name, self._read_blocks(name, store, control, place, shapes), expected)
             except (Damaged, Incompatible, IoFailed) as error:
                 if self._files.failure.first is not None:
                     raise
                 yield error.message
             self._report.files += 1
-            self._report.bytes += promised[2]
+            self._report.bytes += expected[2]
         if control.undo is not None:
             self._report.files += 1
             self._report.bytes += control.extents[2]
@@ -376,17 +376,17 @@ def check_closed(
                 f" which the next opening repairs from {FILE_NAME}; open and close the store, then check again"
             )
         else:
-            _check_rehearsed(files, options, clock, sysfile, report, progress)
+            _check_with_restart(files, options, clock, sysfile, report, progress)
     report.seconds = clock.monotonic() - began
     return report
 
 
-def _check_rehearsed(
+def _check_with_restart(
     files: Files, options: Options, clock: Clock, sysfile: Sysfile, report: CheckReport, progress: Progress | None
 ) -> None:
     """Load the store into memory and verify its rows there."""
     try:
-        store = Restart(files, options, clock).rehearse()
+        store = Restart(files, options, clock).run_without_writes()
     except LimitExceeded as error:
         report.notes.append(f"rows were not verified: {error.message}")
     except Error as error:

@@ -65,7 +65,7 @@ def fold(lanes: Words, array: pa.Array, count: int) -> None:
         _fold_bytes(lanes, data, np.arange(count + 1, dtype=np.int64) * size, bitmap, first_bit, count)
     else:
         words, units = _words_of(array)
-        _settled(fold_words(lanes, words, units, bitmap, first_bit, count))
+        _check_status(fold_words(lanes, words, units, bitmap, first_bit, count))
 
 
 def _fold_bytes(
@@ -75,7 +75,7 @@ def _fold_bytes(
     first, last = (int(ends[0]), int(ends[count])) if count else (0, 0)
     words = np.zeros(-(-(last - first) // 8) + 1, dtype=np.int64)
     words.view(np.uint8)[: last - first] = data[first:last]
-    _settled(fold_bytes(lanes, words, ends - first if first else ends, bitmap, first_bit, count))
+    _check_status(fold_bytes(lanes, words, ends - first if first else ends, bitmap, first_bit, count))
 
 
 def _words_of(array: pa.Array) -> tuple[Words, int]:
@@ -101,7 +101,7 @@ def _words_of(array: pa.Array) -> tuple[Words, int]:
     return (values.view(np.int64) if width == 64 else values.astype(np.int64)), 1
 
 
-def _settled(status: int) -> None:
+def _check_status(status: int) -> None:
     if status < 0:
         raise InvariantBroken("a column's buffers are shorter than its rows; report this")
 
@@ -109,10 +109,10 @@ def _settled(status: int) -> None:
 def digests(columns: Sequence[pa.Array], count: int) -> Words:
     """Return the digests of rows, of their columns in this order. Shape: (2 * count,), pairs of lanes."""
     lanes = np.empty(2 * count, dtype=np.int64)
-    _settled(begin_digests(lanes, count))
+    _check_status(begin_digests(lanes, count))
     for column in columns:
         fold(lanes, column, count)
-    _settled(finish_digests(lanes, count))
+    _check_status(finish_digests(lanes, count))
     return lanes
 
 

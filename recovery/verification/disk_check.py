@@ -130,14 +130,14 @@ class FragmentCheck:
                     self._judge(part)
             except (Damaged, IoFailed):
                 for page in part:
-                    self._bring(page, is_judged=True)
+                    self._load(page, is_judged=True)
 
     def _judge(self, pages: list[int]) -> None:
         for page in pages:
             self._report.pages += 1
             found = self._walk.page(page)
             for fault, rowid in found.faults:
-                if fault == DISK_ROW and self._is_live and self._is_passing(page, rowid):
+                if fault == DISK_ROW and self._is_live and self._is_transient(page, rowid):
                     continue
                 self._page_problem(page, FAULTS[fault], f", row {rowid}" if rowid >= 0 else "")
             if found.chunks.size:
@@ -145,7 +145,7 @@ class FragmentCheck:
             self._chained += found.chained
             self._on_disk(page, found)
 
-    def _is_passing(self, page: int, rowid: int) -> bool:
+    def _is_transient(self, page: int, rowid: int) -> bool:
         """Whether a piece without a row disappears by itself: a commit in slices frees the chunks of a deleted row
         gradually.
         """
@@ -196,7 +196,7 @@ class FragmentCheck:
     def _row(self, rowid: int) -> set[int] | None:
         """Check one row, starting from the row; return the references of its chunks, None if it could not be judged."""
         for _ in range(ATTEMPTS):
-            found = self._walk.row(rowid, self._bring)
+            found = self._walk.row(rowid, self._load)
             if found is None:
                 return None
             if not found.is_busy and not found.fault:
@@ -210,13 +210,13 @@ class FragmentCheck:
     def _is_fault_again(self, rowid: int, fault: int) -> bool:
         """Whether a fault persists: with concurrent writers, a row may have got another disk part between two calls."""
         for _ in range(FAULT_ATTEMPTS if self._is_live and fault == DISK_CHAIN else 0):
-            again = self._walk.row(rowid, self._bring)
+            again = self._walk.row(rowid, self._load)
             if again is None or again.fault != fault:
                 return False
             self._store.clock.sleep(PAUSE_SECONDS)
         return True
 
-    def _bring(self, page: int, is_judged: bool = False) -> bool:
+    def _load(self, page: int, is_judged: bool = False) -> bool:
         """Read one page into memory, and judge it; return False if it is unreadable, which is reported once."""
         if page in self._unreadable:
             return False
@@ -241,18 +241,18 @@ class FragmentCheck:
             walked |= self._row(rowid) or set()
         for pairs in self._chunks:
             for reference, rowid in pairs.tolist():
-                if reference not in walked and not self._is_chunk_gone_or_led_to(reference, rowid):
+                if reference not in walked and not self._is_chunk_freed_or_referenced(reference, rowid):
                     text = "a chunk belongs to no disk part"
                     self._page_problem(reference >> SLOT_BITS, text, f", row {rowid}")
 
-    def _is_chunk_gone_or_led_to(self, reference: int, rowid: int) -> bool:
+    def _is_chunk_freed_or_referenced(self, reference: int, rowid: int) -> bool:
         for _ in range(FAULT_ATTEMPTS if self._is_live else 1):
             if self._is_live and not self._has_settled():
                 return True
             led_to = self._row(rowid)
             if led_to is None or reference in led_to:
                 return True
-            if not self._bring(reference >> SLOT_BITS):
+            if not self._load(reference >> SLOT_BITS):
                 return True
             there = self._walk.page(reference >> SLOT_BITS).chunks.tolist()
             if [reference, rowid] not in there:  # the place may belong to another row by now

@@ -270,7 +270,7 @@ class StoreListing:
         try:
             while True:
                 group = reader.group_at(lsn, sequence)
-                if group is None and self._goes_on(reader, lsn, sequence):
+                if group is None and self._has_more_groups(reader, lsn, sequence):
                     group = reader.group_at(lsn, sequence)
                     if group is None:
                         reader.end_before(lsn, sequence)
@@ -283,7 +283,7 @@ class StoreListing:
             reader.close()
 
     @staticmethod
-    def _goes_on(reader: LogReader, lsn: int, sequence: int) -> bool:
+    def _has_more_groups(reader: LogReader, lsn: int, sequence: int) -> bool:
         return any(
             at >= lsn and number >= sequence and reader.group_at(at, number) is not None
             for at, number in reader.candidates()

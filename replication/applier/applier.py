@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.errors import Error, PeerError, Retryable
 from tidemark.engine.base.options import parse_size
-from tidemark.engine.base.out_of_memory import no_memory
+from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.replication.applier.apply_status import (
     applied_epoch,
     applied_epochs,
@@ -150,7 +150,7 @@ class Applier:
             except (Retryable, MemoryError) as error:
                 if attempt == self.options.retries:
                     if isinstance(error, MemoryError):
-                        raise no_memory(error, "nothing of the epoch was applied") from error
+                        raise memory_error(error, "nothing of the epoch was applied") from error
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
             except Error as error:

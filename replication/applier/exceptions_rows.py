@@ -64,11 +64,11 @@ def _labels(column: Column, numbers: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _transactions(column: Column, batch: ConflictBatch) -> NDArray[Any]:
-    is_told = (batch.causes == Cause.TRANS_IN_CONFLICT) & (batch.transactions != INVALID_TRANSACTION)
+    is_known = (batch.causes == Cause.TRANS_IN_CONFLICT) & (batch.transactions != INVALID_TRANSACTION)
     if not column.nullable:
-        return np.where(is_told, batch.transactions, np.uint64(INVALID_TRANSACTION))
+        return np.where(is_known, batch.transactions, np.uint64(INVALID_TRANSACTION))
     ids = batch.transactions.astype(object)
-    ids[~is_told] = None
+    ids[~is_known] = None
     return ids
 
 

@@ -114,9 +114,9 @@ class HeldRows:
         for batch, operation in held:
             _change(rows, batch, operation)
         for batch, _ in held:
-            self._put_back([row for key, row in rows.items() if origins[key] is batch], batch, set(rows))
+            self._restore([row for key, row in rows.items() if origins[key] is batch], batch, set(rows))
 
-    def _put_back(self, rows: list[Row], batch: ChangeBatch, held: set[Key]) -> None:
+    def _restore(self, rows: list[Row], batch: ChangeBatch, held: set[Key]) -> None:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in rows:
             by_columns.setdefault(tuple(row), []).append(row)

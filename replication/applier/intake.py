@@ -105,7 +105,7 @@ class Intake:
         self._before_columns = before_columns
         self.options = options
         self._fits: dict[tuple[object, ...], _Fit] = {}
-        self._met = KeySet(options.seed)
+        self._seen_keys = KeySet(options.seed)
         self._status: tuple[tuple[object, ...], BodyReader] | None = None
 
     def batches(self, transaction: EpochTransaction, only_keys: bool = False) -> Iterator[ChangeBatch | StatusRows]:
@@ -221,8 +221,8 @@ class Intake:
             begin_bytes = int(ends[start - 1]) if start else 0
             most = int(np.searchsorted(ends, begin_bytes + options.batch_bytes)) + 1
             stop = min(max(most, start + 1), start + options.batch_rows, whole.rows)
-            self._met.clear()
-            start += self._met.add(0, slice_keys(whole.keys, start, stop))
+            self._seen_keys.clear()
+            start += self._seen_keys.add(0, slice_keys(whole.keys, start, stop))
             yield start
 
     def _status_rows(self, run: JoinedRows) -> Iterator[StatusRows]:

@@ -26,7 +26,7 @@ from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.applier.apply_status import applied_epochs, write_row
 from tidemark.replication.applier.held_rows import HeldRows
 from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
-from tidemark.replication.applier.schema_statements import apply_statement, said_of
+from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
 from tidemark.replication.applier.stops import corrupt_event, located
 from tidemark.replication.conflict.functions import Kind
 from tidemark.replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
@@ -63,7 +63,7 @@ class EpochReplay:
         self._done = 0  # rows of the current epoch whose transactions have committed
         self.rows = 0
 
-    def apply(self, transaction: EpochTransaction, said: Sequence[Statement] = ()) -> int:
+    def apply(self, transaction: EpochTransaction, statements: Sequence[Statement] = ()) -> int:
         """Apply an epoch, and the statements before it; return its number. It is visible on return, but not durable.
 
         Raises: BinlogDamaged for changes of missing rows, PeerError, NoSuchTable and the errors of values with `file`
@@ -73,7 +73,7 @@ class EpochReplay:
         epoch, items = self._read(transaction)
         self._make_room(False)
         self._open(epoch)
-        for each in said:
+        for each in statements:
             self._execute(each, epoch, source_id)
         authors = _Authors(source_id, self._store)
         self._done = 0
@@ -119,15 +119,18 @@ class EpochReplay:
     def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
         """Execute a schema change, and write its row of `ndb_schema` if the store keeps them."""
         store, author = self._store, statement.source_id
-        dropped = said_of(store, statement.database, statement.text)  # before it drops the tables and their numbers
+        # Before it drops the tables and their numbers.
+        dropped = schema_entries_of(store, statement.database, statement.text)
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
             raise located(error, statement.start) from error
         if changes and NDB_SCHEMA in store.tables:
-            for before, said in zip(dropped, said_of(store, statement.database, statement.text), strict=True):
-                is_drop = said.operation is SchemaOperation.DROP_TABLE
-                write_schema_row(store, schema_row(before if is_drop else said, epoch, author))
+            for before, entry in zip(
+                dropped, schema_entries_of(store, statement.database, statement.text), strict=True
+            ):
+                is_drop = entry.operation is SchemaOperation.DROP_TABLE
+                write_schema_row(store, schema_row(before if is_drop else entry, epoch, author))
 
     # --- rows --------------------------------------------------------------------------------------
     def _apply(self, items: Iterator[Item], authors: _Authors, rows_max: int) -> None:
@@ -267,7 +270,7 @@ def _missing(row: ChangeBatch) -> BinlogDamaged:
     (key,) = row.changes(with_values=False).to_pylist()
     shown = next(iter(key.values())) if len(key) == 1 else tuple(key.values())
     return BinlogDamaged(
-        f"{row.origin.shown}: a {row.event.value} of {row.table.name}, key {shown!r}, finds no row: the binlog is not"
+        f"{row.origin.text}: a {row.event.value} of {row.table.name}, key {shown!r}, finds no row: the binlog is not"
         " this store's, or changes before it were not logged; restore to an earlier epoch, or from the archive",
         file=row.origin.file,
         position=row.origin.position,

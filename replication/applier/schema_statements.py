@@ -60,13 +60,13 @@ def apply_statement(store: Store, database: str, text: str, author: int = 0) -> 
     object of that name; SchemaInvalid, NoSuchTable, NoSuchColumn, NoSuchTablespace, DuplicateKey, LockTimeout,
     MemoryExhausted, RedoOverloaded, StoreFailed.
     """
-    statements = [each for each in parse(text, database) if not isinstance(each, s.Nothing)]
+    statements = [each for each in parse(text, database) if not isinstance(each, s.NoEffect)]
     _refuse_circle(statements, text)
     with store.authored(author):
         return sum(_execute(store, each) for each in _renamed_already(store, statements))
 
 
-def said_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
+def schema_entries_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
     """Return the entries of `ndb_schema` for a statement that has been executed here: one for each changed table."""
     found = []
     for each in parse(text, database):
@@ -177,7 +177,7 @@ def _create(store: Store, statement: s.CreateTable) -> int:
         changes = 1
     elif statement.may_exist:
         return 0
-    elif _said(found.definition) != _said(wanted):
+    elif _definition_bytes(found.definition) != _definition_bytes(wanted):
         raise TableExists(
             f"table {wanted.name} exists here with a different definition than at the source; rename it, or drop it if"
             " its rows are not needed",
@@ -188,7 +188,7 @@ def _create(store: Store, statement: s.CreateTable) -> int:
     return changes
 
 
-def _said(definition: TableDefinition) -> bytes:
+def _definition_bytes(definition: TableDefinition) -> bytes:
     """Return what equal tables have in common in their definitions, as bytes: a default may be NaN, which does not
     equal itself.
     """

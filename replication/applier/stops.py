@@ -26,7 +26,7 @@ def _evidence(origin: Position | None, stop: Stop) -> dict[str, object]:
 
 
 def _text(origin: Position | None, what: str) -> str:
-    return what if origin is None else f"{origin.shown}: {what}"
+    return what if origin is None else f"{origin.text}: {what}"
 
 
 def corrupt_event(origin: Position | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
@@ -55,4 +55,4 @@ def located(error: Rejected, origin: Position) -> Rejected:
     if "file" in error.evidence:
         return error
     evidence = {**error.evidence, "file": origin.file, "position": origin.position}
-    return type(error)(f"{origin.shown}: {error.message}", **evidence)
+    return type(error)(f"{origin.text}: {error.message}", **evidence)

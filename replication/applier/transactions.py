@@ -64,7 +64,7 @@ class EpochTransaction:
             if reader is not None:
                 reader.close()
         raise PeerError(
-            f"{self.start.shown}: the transaction breaks off at the end of the log; wait for the rest of it",
+            f"{self.start.text}: the transaction breaks off at the end of the log; wait for the rest of it",
             file=self.start.file,
             position=self.start.position,
         )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
-from tidemark.engine.files.firm import write_again
+from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog.scan import read_format
 
@@ -164,7 +164,7 @@ class BinlogIndex:
             raise
         return file
 
-    def strangers(self) -> list[str]:
+    def unlisted_files(self) -> list[str]:
         """Return the files of this binlog that the index does not name."""
         known = set(self.names)
         return [name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known]

@@ -105,7 +105,7 @@ class BinlogListing:
                 if header.event_bytes > size - position:
                     raise origin.damaged(f"claims {header.event_bytes} bytes, of which {size - position} are there")
                 event = e.parse(self._files.pread(file, position, header.event_bytes), origin, has_checksum)[1]
-                self._maps.step(event)
+                self._maps.observe(event)
                 yield self._entry(origin, header, event)
                 position += header.event_bytes
         finally:

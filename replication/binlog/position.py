@@ -14,14 +14,14 @@ class Position(NamedTuple):
     position: int
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The position as text, for messages."""
         return f"{self.file} at {self.position}"
 
     def damaged(self, what: str) -> BinlogDamaged:
         """Return the error for a damaged event; `what` is the predicate of its message."""
         return BinlogDamaged(
-            f"{self.shown}: the event {what}; the file is damaged, take it from another site or a backup",
+            f"{self.text}: the event {what}; the file is damaged, take it from another site or a backup",
             file=self.file,
             position=self.position,
         )

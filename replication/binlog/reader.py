@@ -164,7 +164,7 @@ class BinlogReader:
             header = header_in(head, name, at.position, end, shift)
             if header.event_bytes > self._event_bytes_max:
                 raise LimitExceeded(
-                    f"{origin.shown}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
+                    f"{origin.text}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
                     file=name,
                     position=at.position,
                 )
@@ -192,7 +192,7 @@ class StatementMaps:
         self._has_ended = False
         self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
 
-    def step(self, event: e.Event) -> None:
+    def observe(self, event: e.Event) -> None:
         """Update the maps by the next event, before the caller uses it. Raises: LimitExceeded for a statement of too
         many tables.
         """
@@ -268,7 +268,7 @@ def joined_rows(
     run: JoinedRows | None = None
     for read in events:
         rows = read.event
-        maps.step(rows)
+        maps.observe(rows)
         if not isinstance(rows, e.Rows) or not rows.body:
             continue
         table, server_id = maps.of(rows, read.at), read.header.server_id
@@ -322,7 +322,7 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
     maps = StatementMaps()
     own: int | None = None
     for read in reader.events(stop):
-        maps.step(read.event)
+        maps.observe(read.event)
         if isinstance(read.event, e.Rows) and own is None:
             own = epoch_in(maps, read.event, read.at, server_id)
             if own is not None and own > epoch:

@@ -12,7 +12,7 @@ purge.
 from __future__ import annotations
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing
-from tidemark.engine.files.firm import make_folder, write_again
+from tidemark.engine.files.durable_files import make_folder, write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -81,17 +81,17 @@ def _end(files: Files, path: str, name: str) -> None:
 
 def _sweep(files: Files, index: BinlogIndex) -> None:
     """Remove files the index does not name. Raises: BinlogDamaged if one after the newest has a transaction."""
-    strangers = index.strangers()
+    unlisted = index.unlisted_files()
     newest = index.number_of(index.names[-1]) or 0 if index.names else 0
-    for name in strangers:
+    for name in unlisted:
         if (index.number_of(name) or 0) > newest and _has_transactions(files, index.path(name), name):
             raise BinlogDamaged(
                 f"{name} has transactions and {index.base}.index does not name it; add its name to the index",
                 file=name,
                 position=0,
             )
-    if strangers:
-        index.remove(strangers)
+    if unlisted:
+        index.remove(unlisted)
 
 
 def _has_transactions(files: Files, path: str, name: str) -> bool:

@@ -314,7 +314,7 @@ class BodyReader:
         if nulls < 0:
             row = first - 1 - nulls
             raise ValueOutOfRange(
-                f"{origin.shown}: column {position} of row {row} has a value that {kind!r} does not hold",
+                f"{origin.text}: column {position} of row {row} has a value that {kind!r} does not hold",
                 file=origin.file,
                 position=origin.position,
                 column=position,

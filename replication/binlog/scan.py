@@ -78,29 +78,29 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
     return header, event, origin.position + header.event_bytes
 
 
-def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[int, tuple[str, int], int]:
-    """Read the ROTATE at position `behind`, after the format description of a relay file. It says where the events that
+def read_relay_head(files: Files, file: File, name: str, after: int) -> tuple[int, tuple[str, int], int]:
+    """Read the ROTATE at position `after`, after the format description of a relay file. It says where the events that
     follow come from: return (server id of the source, (file of the source, their position there), their position in the
     relay file). Raises: BinlogDamaged.
     """
-    origin = Position(name, behind)
-    header = header_at(files, file, name, behind, files.size(file))
+    origin = Position(name, after)
+    header = header_at(files, file, name, after, files.size(file))
     event = None
     if header.type == b.ROTATE_EVENT and header.event_bytes <= _PARSED_BYTES:
-        event = e.parse(files.pread(file, behind, header.event_bytes), origin)[1]
+        event = e.parse(files.pread(file, after, header.event_bytes), origin)[1]
     if not isinstance(event, e.Rotate) or not header.flags & b.FLAG_ARTIFICIAL:
         raise origin.damaged("does not say which file of the source it continues")
-    return header.server_id, (event.name, event.position), behind + header.event_bytes
+    return header.server_id, (event.name, event.position), after + header.event_bytes
 
 
 def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
     """Return (position in a relay file from which the source's events begin, their position in the source's file minus
     this position); (0, 0) for a binlog. Raises: BinlogDamaged.
     """
-    header, _, behind = read_format(files, file, name)
+    header, _, after = read_format(files, file, name)
     if not header.flags & b.FLAG_RELAY_LOG:
         return 0, 0
-    _, (_, position), begin = read_relay_head(files, file, name, behind)
+    _, (_, position), begin = read_relay_head(files, file, name, after)
     return begin, position - begin
 
 
@@ -132,7 +132,7 @@ def walk(
 
     Raises: BinlogDamaged at the first event that is not whole.
     """
-    header, described, behind = read_format(files, file, name)
+    header, described, after = read_format(files, file, name)
     size = files.size(file)
     end = size if end is None else end
     if not b.FIRST_POSITION <= start <= end <= size:
@@ -140,8 +140,8 @@ def walk(
     boundaries = Boundaries()
     position = start
     if position == b.FIRST_POSITION:
-        yield Walked(position, behind, header, described, True)
-        position = behind
+        yield Walked(position, after, header, described, True)
+        position = after
     has_checksum = described.checksum == b.CHECKSUM_CRC32
     relayed, shift = shift_of(files, file, name)
     while position < end:

@@ -71,7 +71,7 @@ class EventStream:
         self._begin_transaction()
 
     @property
-    def is_within(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether the bytes fed so far end within a transaction or an event."""
         return self.position != self.whole
 
@@ -139,7 +139,7 @@ class EventStream:
             limit = _KEPT_BYTES
         if size > limit:
             raise LimitExceeded(
-                f"{origin.shown}: an event of {size} bytes is larger than {limit}",
+                f"{origin.text}: an event of {size} bytes is larger than {limit}",
                 file=origin.file,
                 position=origin.position,
             )
@@ -214,7 +214,7 @@ class EventStream:
             self._commit_us = event.commit_us
         elif isinstance(event, TableMap):
             self._maps = StatementMaps()
-            self._maps.step(event)
+            self._maps.observe(event)
             self._status_id = event.table_id
         elif isinstance(event, e.Query):
             self._has_begun = self._has_begun or event.statement.strip().upper() == "BEGIN"

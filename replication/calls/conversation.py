@@ -34,7 +34,16 @@ from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.handshake import is_store_id
 from tidemark.replication.wire.pieces import Pieces, frames_of
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, Wire, call, tell, wait_readable
+from tidemark.replication.wire.wire import (
+    HANDSHAKE_SECONDS,
+    OpenLink,
+    TlsContext,
+    Wake,
+    Wire,
+    call,
+    send_last_frame,
+    wait_readable,
+)
 
 _log = logging.getLogger("tidemark.calls")
 
@@ -62,7 +71,7 @@ class Client:
         if not is_store_id(self.store):
             raise SchemaInvalid("a store is named by the 32 digits of its UUID")
 
-    def meet(self, content: dict[str, Any]) -> Self:
+    def peer_from(self, content: dict[str, Any]) -> Self:
         """Return the other side, from its part of the handshake. Raises: FrameRejected; PeerRefused if neither side has
         a store, or both have.
         """
@@ -85,10 +94,10 @@ class CallLink:
         patience_s: float = HANDSHAKE_SECONDS,
     ) -> None:
         """Connect within `patience_s` seconds. Raises: PeerError and its subclasses."""
-        self.met = call(address, Client(), secret, tls, clock, patience_s)
-        _begin(self.met)
+        self.opened = call(address, Client(), secret, tls, clock, patience_s)
+        _begin(self.opened)
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
-        self.store: str = self.met.peer.store
+        self.store: str = self.opened.peer.store
         self.is_broken = False
         self._use = threading.Lock()  # held during a call
 
@@ -109,7 +118,7 @@ class CallLink:
     def _answer(self, message: bytes, silent_s: float | None) -> tuple[bool, Any]:
         if self.is_broken:
             raise PeerError("the link has ended; connect again")
-        wire = self.met.wire
+        wire = self.opened.wire
         try:
             wire.connection.settimeout(silent_s)
             for frame in frames_of(wire.writer, FRAME_CALL, [message], PIECE_BYTES):
@@ -133,20 +142,20 @@ class CallLink:
             finally:
                 self._use.release()
         else:
-            self.met.wire.cut()
+            self.opened.wire.cut()
 
     def close(self) -> None:
         """End the link. A second call does nothing."""
         if not self.is_broken:
             self.is_broken = True
-            tell(self.met.wire, self.met.wire.writer.frame(FRAME_BYE, b""))
-            self.met.wire.close()
+            send_last_frame(self.opened.wire, self.opened.wire.writer.frame(FRAME_BYE, b""))
+            self.opened.wire.close()
 
 
-def _begin(met: Met) -> None:
+def _begin(opened: OpenLink) -> None:
     """Set up a link for calls: it may be silent for any time, and its frames are short."""
-    met.wire.wait_long()
-    met.wire.reader.payload_bytes_max = PIECE_BYTES + 1
+    opened.wire.wait_long()
+    opened.wire.reader.payload_bytes_max = PIECE_BYTES + 1
 
 
 def _parts_of(answer: Any) -> tuple[bool, Any]:
@@ -219,12 +228,12 @@ class CallServer:
         """End all links after their calls in progress."""
         self._server.close()
 
-    def _serve(self, met: Met, wake: Wake) -> None:
-        wire, share = met.wire, Share(self.memory)
+    def _serve(self, opened: OpenLink, wake: Wake) -> None:
+        wire, share = opened.wire, Share(self.memory)
         messages = Pieces(FRAME_CALL, MESSAGE_BYTES_MAX, share.take)
-        _begin(met)
+        _begin(opened)
         executor = self._executor()
-        frames = iter(met.early)
+        frames = iter(opened.early)
         try:
             while not self._server.is_closed:
                 for frame in frames:
@@ -261,7 +270,7 @@ class CallServer:
     def _answered(self, executor: Executor, message: bytearray, share: Share) -> bytes:
         try:
             value = unpack(message, self._definitions, share.take)
-            share.give(len(message))
+            share.free(len(message))
             message.clear()
             answer = pack([True, executor.answer(value)])
             if len(answer) > MESSAGE_BYTES_MAX:

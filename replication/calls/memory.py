@@ -52,7 +52,7 @@ class Share:
             )
         self.held_bytes = held
 
-    def give(self, count: int) -> None:
+    def free(self, count: int) -> None:
         """Return `count` bytes."""
         held = max(0, self.held_bytes - count)
         self._memory.change(_counted(held) - _counted(self.held_bytes))
@@ -60,7 +60,7 @@ class Share:
 
     def release(self) -> None:
         """Release all bytes."""
-        self.give(self.held_bytes)
+        self.free(self.held_bytes)
 
 
 def _counted(held: int) -> int:

@@ -27,7 +27,7 @@ from tidemark.engine.files.protocol import Files
 from tidemark.replication.applier.apply_status import Positions, StatusRow
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.binlog.position import Position as Place
-from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
+from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_at_or_after, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
 from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer
@@ -127,7 +127,7 @@ class ReplicaChannel:
         self.left_source = 0  # server that has confirmed epochs of this site, until a source is known
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # called when more was received or applied
-        self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
+        self.forwarded_epochs_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
         self._files = files
         self._clock = clock
         self._applier = applier
@@ -205,7 +205,7 @@ class ReplicaChannel:
             # The relay log will start after that row, so a crash must not lose the row.
             self._positions.make_durable()
             return self._start(epoch=row.epoch)
-        return self._start_behind_failed(source)
+        return self._start_after_failed(source)
 
     def _start(self, **where: Any) -> Start:
         return Start(**where, window_bytes=self.options.window_bytes, heartbeat_ms=self.options.heartbeat_ms)
@@ -230,7 +230,7 @@ class ReplicaChannel:
             server_id=source.server_id,
         )
 
-    def _start_behind_failed(self, source: Site) -> Start:
+    def _start_after_failed(self, source: Site) -> Start:
         """Return where to begin with a source of which nothing was applied, directly or through another one: at the
         start of its binlog, or after the applied epoch of the failed source whose changes it brings.
         """
@@ -271,11 +271,11 @@ class ReplicaChannel:
         return self.progress.applied_epoch
 
     @property
-    def onward(self) -> tuple[tuple[int, int], ...]:
+    def forwarded_epochs(self) -> tuple[tuple[int, int], ...]:
         """(server id, newest epoch of the source that is applied there) for each site that gets the changes from
         here.
         """
-        return self.onward_of(self.source_id)
+        return self.forwarded_epochs_of(self.source_id)
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:
@@ -324,7 +324,7 @@ class ReplicaChannel:
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
             self._applied_at = None if row is None else self._place_in(relay, row)
-            if not self._may_go_on(relay):
+            if not self._may_continue(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
             self.progress.backlog = self._count(relay, start) + self.progress.done - relay.received
@@ -337,7 +337,7 @@ class ReplicaChannel:
         begin, end = relay.begin, row.end
         return end if begin is None or end is None or base_of(end.file) == base_of(begin.file) else None
 
-    def _may_go_on(self, relay: RelayLog) -> bool:
+    def _may_continue(self, relay: RelayLog) -> bool:
         """Whether the relay log continues from the applied position. False if it ends before it; then the receiver
         begins anew.
 
@@ -346,7 +346,7 @@ class ReplicaChannel:
         applied, begin, durable = self._applied_at, relay.begin, relay.durable
         if applied is None or relay.covers(applied):
             return True
-        if durable is not None and is_behind(applied, durable):
+        if durable is not None and is_at_or_after(applied, durable):
             return False
         raise EpochGap(
             f"channel {self.name} is applied up to {applied.file}:{applied.position}, and its relay log"
@@ -409,7 +409,7 @@ class ReplicaChannel:
     def _is_applied(self, transaction: RelayTransaction) -> bool:
         if transaction.epoch:
             return transaction.epoch <= self.progress.applied_epoch
-        return self._applied_at is not None and is_behind(self._applied_at, Position(*transaction.end))
+        return self._applied_at is not None and is_at_or_after(self._applied_at, Position(*transaction.end))
 
     def _hand_over(self, transaction: RelayTransaction) -> None:
         if transaction.incident is not None:
@@ -458,7 +458,7 @@ class ReplicaChannel:
         self._applied_at = applied = Position(*transaction.end)
         relay = self.relay
         following = relay.second_begin
-        if following is not None and is_behind(applied, following):
+        if following is not None and is_at_or_after(applied, following):
             if not has_row:
                 self._note_end(transaction)
             self._positions.make_durable()
@@ -474,11 +474,11 @@ class ReplicaChannel:
         self.close()
         remove_relay_log(self._files, self.name)
 
-    def leave_source(self, left: int, met: int) -> None:
-        """Discard the relay log because another source replaces server `left`; `met` is the id of the new source, 0
+    def leave_source(self, left: int, new_id: int) -> None:
+        """Discard the relay log because another source replaces server `left`; `new_id` is the id of the new source, 0
         until it is known. No thread may receive or apply.
         """
-        if met not in (0, left):
+        if new_id not in (0, left):
             self._positions.unconfirm()
         self.discard_relay()
 
@@ -505,7 +505,7 @@ class ReplicaChannel:
         if progress.heard is not None:
             durable = None if relay is None else relay.durable
             # A source reports its end when it has nothing more to send, so an empty relay log lacks nothing.
-            if not queued and (durable is None or is_behind(durable, progress.heard.end)):
+            if not queued and (durable is None or is_at_or_after(durable, progress.heard.end)):
                 seconds = 0.0
             elif progress.applied_commit_us is not None:
                 seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
@@ -540,12 +540,12 @@ class ReplicaChannel:
         }
 
 
-def _missing(transaction: RelayTransaction, said: str) -> EpochGap:
-    start, mark = transaction.start, load_mark(said)
+def _missing(transaction: RelayTransaction, reported: str) -> EpochGap:
+    start, mark = transaction.start, load_mark(reported)
     evidence: dict[str, Any] = {"file": start.file, "position": start.position}
     advice = "copy the replica anew from a backup"
     if mark is not None:
         evidence |= {"load": f"{mark.job:016x}", "table": mark.table, "rows": mark.rows, "epoch": mark.epoch}
         advice = "load the same rows here and skip the incident, or copy the replica anew from a backup"
-    text = f"the source says at {start.file}:{start.position} that events are missing: {said}; {advice}"
+    text = f"the source says at {start.file}:{start.position} that events are missing: {reported}; {advice}"
     return EpochGap(text, **evidence)

@@ -19,14 +19,14 @@ from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable,
 from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from tidemark.replication.applier.apply_status import Positions, committed_in
 from tidemark.replication.applier.heartbeat import ages, beat
-from tidemark.replication.applier.schema_statements import apply_statement, said_of
+from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
 from tidemark.replication.channel.first_copy import copy_of, wanted_of
 from tidemark.replication.channel.reach import Reach
 from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
 from tidemark.replication.injector.index_table import found_rows
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import schema_row, write_schema_row
-from tidemark.replication.settings.conflict_function import Role, change_role, goes_by_epochs
+from tidemark.replication.settings.conflict_function import Role, change_role, compares_epochs
 from tidemark.replication.settings.match import ReplicationRow, row_of
 from tidemark.replication.settings.setup import SiteSettings, check_functions
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, made_table, replication_rows, rows_of
@@ -93,15 +93,15 @@ class _ReturningApplier(Applier):
     site have come back.
     """
 
-    brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
-    returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
+    note_applied_here: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
+    note_returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
 
     def _committed(self, run: OnePass, own_epoch: int) -> None:
         super()._committed(run, own_epoch)
-        self.brought(run.epoch.source_id, run.epoch.epoch, own_epoch)
+        self.note_applied_here(run.epoch.source_id, run.epoch.epoch, own_epoch)
         for server_id, epoch, logger_id in run.statuses:
             if server_id == self.mre.own_id:
-                self.returned(logger_id, epoch)
+                self.note_returned(logger_id, epoch)
 
 
 class StoreApplier:
@@ -111,8 +111,8 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
-        self.applier.brought = endpoint.reach.brought
-        self.applier.returned = endpoint.reach.returned
+        self.applier.note_applied_here = endpoint.reach.note_applied_here
+        self.applier.note_returned = endpoint.reach.note_returned
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # in the last applied transaction
         self.epoch = 0  # the source's epoch of that transaction
@@ -148,8 +148,8 @@ class StoreApplier:
             try:
                 if apply_statement(store, database, text, server_id):
                     epoch = store.epochs.newest_closed
-                    for said in said_of(store, database, text):
-                        write_schema_row(store, schema_row(said, epoch, server_id))
+                    for entry in schema_entries_of(store, database, text):
+                        write_schema_row(store, schema_row(entry, epoch, server_id))
                 return
             except Retryable:
                 if attempt == self._options.retries:
@@ -355,7 +355,7 @@ class Endpoint:
         the source has confirmed. It is also so if this site's own epochs have come back, because then changes of both
         sites have met already.
         """
-        if self.has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
+        if self.has_epoch_peer or any(compares_epochs(row.conflict_fn) for row in self.replication_rows()):
             return True
         own_id = self.opened.values["server_id"]
         return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
@@ -381,7 +381,7 @@ class Endpoint:
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
         """Refuse channels that the conflict functions here do not allow; see `rules.py`. Raises: SchemaInvalid."""
-        if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
+        if peer is not None and any(compares_epochs(row.conflict_fn) for row in peer[0]):
             self.has_epoch_peer = True
         rows = self.replication_rows()
         tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}

@@ -129,7 +129,7 @@ def _marked(store: Store) -> list[tuple[int, str]]:
     return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
 
 
-def is_broken_off(store: Store) -> bool:
+def is_interrupted(store: Store) -> bool:
     """Whether a first copy has begun here and was interrupted."""
     return bool(_marked(store))
 

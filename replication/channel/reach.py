@@ -28,7 +28,7 @@ EPOCHS_MAX = 1 << 16
 _LOOK_SECONDS = 0.5
 
 
-class _Brought:
+class _AppliedHere:
     """Epochs of one source, by the epochs of this site in which they were applied. If there are too many, every second
     one is dropped; reports about sites further on are then late, but never early.
     """
@@ -75,15 +75,15 @@ class Reach:
         self._applied_in = applied_in
         self._changed = threading.Condition()
         self.heard: dict[int, int] = {}  # by server id
-        self._brought: dict[int, _Brought] = {}  # by server id of the source
+        self._applied_here: dict[int, _AppliedHere] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
         self.on_change: list[Callable[[], None]] = []  # called when there may be more to report to sources
         if binlog is not None:
             binlog.on_epoch.append(self._set_out)
             if self._passes_on:
-                binlog.on_written.append(self._tell)
+                binlog.on_written.append(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for call in list(self.on_change):
             call()
 
@@ -111,9 +111,11 @@ class Reach:
         return True
 
     # --- reports received -------------------------------------------------------------------------
-    def told(self, server_id: int, received: int, applied: int, onward: Iterable[tuple[int, int]] = ()) -> None:
-        """Record the report of a replica: the epochs in its relay log and in its store, and in `onward` (server id,
-        epoch) for those applied at sites further on.
+    def note_report(
+        self, server_id: int, received: int, applied: int, forwarded_epochs: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Record the report of a replica: the epochs in its relay log and in its store, and in `forwarded_epochs`
+        (server id, epoch) for those applied at sites further on.
         """
         with self._changed:
             trail = self._trail(server_id)
@@ -121,27 +123,27 @@ class Reach:
             trail.passed(APPLIED, applied)
             if not self._is_circular():
                 trail.passed(CONFIRMED, applied)
-            is_news = [self._rise(*each) for each in ((server_id, applied), *onward)]
+            is_news = [self._rise(*each) for each in ((server_id, applied), *forwarded_epochs)]
         if any(is_news):
-            self._tell()
+            self._notify()
 
-    def returned(self, server_id: int, epoch: int) -> None:
+    def note_returned(self, server_id: int, epoch: int) -> None:
         """Record a returned row, which says that a site has applied an epoch of this site."""
         with self._changed:
             for trail in self._trails.values():
                 trail.passed(CONFIRMED, epoch)
             is_news = self._rise(server_id, epoch)
         if is_news:
-            self._tell()
+            self._notify()
 
-    def brought(self, source_id: int, epoch: int, own_epoch: int) -> None:
+    def note_applied_here(self, source_id: int, epoch: int, own_epoch: int) -> None:
         """Record that an epoch of a source was applied here, in epoch `own_epoch` of this site."""
         if not self._passes_on:
             return
         with self._changed:
-            known = self._brought.get(source_id)
+            known = self._applied_here.get(source_id)
             if known is None:
-                self._brought[source_id] = _Brought(own_epoch, epoch)
+                self._applied_here[source_id] = _AppliedHere(own_epoch, epoch)
             else:
                 known.add(own_epoch, epoch)
 
@@ -152,7 +154,7 @@ class Reach:
         with self._changed:
             return dict(self.heard)
 
-    def onward(self, source_id: int) -> tuple[tuple[int, int], ...]:
+    def forwarded_epochs(self, source_id: int) -> tuple[tuple[int, int], ...]:
         """Return (server id, newest epoch of a source that is applied there) for the sites to which this one passes the
         source's changes on, in order; none without `log_replica_updates`.
         """
@@ -162,16 +164,16 @@ class Reach:
         # `handled` is read first, so that `newest` covers every logged epoch up to it.
         handled, newest = binlog.handled_epoch, binlog.newest_epoch
         with self._changed:
-            brought = self._brought.get(source_id)
+            applied_here = self._applied_here.get(source_id)
             applied = sorted(self.heard.items())
-        if brought is None and applied:
-            before = _Brought(*self._applied_in(source_id))
+        if applied_here is None and applied:
+            before = _AppliedHere(*self._applied_in(source_id))
             with self._changed:
-                brought = self._brought.setdefault(source_id, before)
+                applied_here = self._applied_here.setdefault(source_id, before)
         # If a site has the newest epoch of the binlog, all handled changes count as applied there: those after this
         # epoch were not logged.
         return tuple(
-            (server_id, 0 if brought is None else brought.through(handled if epoch >= newest else epoch))
+            (server_id, 0 if applied_here is None else applied_here.through(handled if epoch >= newest else epoch))
             for server_id, epoch in applied
             if server_id != source_id
         )

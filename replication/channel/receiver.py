@@ -36,7 +36,7 @@ RECONNECT_SECONDS = 0.5
 RECONNECT_SECONDS_MAX = 30.0
 
 
-def is_passing(error: Error) -> bool:
+def is_transient(error: Error) -> bool:
     """Whether a new attempt may help: the link broke, the other side was silent or did not prove itself, or the disk is
     full.
     """
@@ -87,7 +87,7 @@ class LocalReceiver:
                 if not has_more and not stopped.is_set():
                     self._news.wait(IDLE_SECONDS)
             except (PeerError, Retryable) as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 self.trouble = f"{type(error).__name__}: {error.message}"
                 _log.warning("channel %s: %s", self._channel.name, error.message)
@@ -131,7 +131,7 @@ class NetworkReceiver:
             try:
                 self._call(stopped)
             except (PeerError, Retryable) as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 self.trouble = f"{type(error).__name__}: {error.message}"
                 _log.warning("channel %s: %s", self._channel.name, error.message)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
-from tidemark.engine.files.firm import make_folder, write_again
+from tidemark.engine.files.durable_files import make_folder, write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -65,7 +65,7 @@ def base_of(file: str) -> str:
     return file.rpartition(".")[0]
 
 
-def is_behind(later: Position, earlier: Position) -> bool:
+def is_at_or_after(later: Position, earlier: Position) -> bool:
     """Whether position `later` is at or after `earlier`; False if they are in different binlogs."""
     if base_of(later.file) != base_of(earlier.file):
         return False
@@ -96,9 +96,9 @@ class RelayLog:
         make_folder(files, FOLDER)
         self.index = BinlogIndex(files, FOLDER, channel)
         self.index.settle()
-        strangers = self.index.strangers()
-        if strangers:
-            self.index.remove(strangers)
+        unlisted = self.index.unlisted_files()
+        if unlisted:
+            self.index.remove(unlisted)
         self._runs = [self._read_run(name) for name in self.index.names]
         self._durable: Position | None = None
         self._whole = 0  # position in the source's file after the last complete transaction written
@@ -111,14 +111,14 @@ class RelayLog:
     def _read_run(self, name: str) -> Run:
         file = self.files.open(self.index.path(name))
         try:
-            header, _, behind = read_format(self.files, file, name)
+            header, _, after = read_format(self.files, file, name)
             if not header.flags & b.FLAG_RELAY_LOG:
                 raise Place(name, b.FIRST_POSITION).damaged("does not describe a relay log")
-            source_id, source, begin = read_relay_head(self.files, file, name, behind)
+            source_id, source, begin = read_relay_head(self.files, file, name, after)
         finally:
             self.files.close(file)
         if self.source_id not in (0, source_id):
-            raise Place(name, behind).damaged(
+            raise Place(name, after).damaged(
                 f"names server {source_id}, the file before it names server {self.source_id}"
             )
         self.source_id = source_id
@@ -203,7 +203,7 @@ class RelayLog:
         with self.changed:
             if self._durable is None:
                 return False
-            return is_behind(position, self._runs[0].source) and is_behind(self._durable, position)
+            return is_at_or_after(position, self._runs[0].source) and is_at_or_after(self._durable, position)
 
     def runs(self) -> list[Run]:
         """Return the files, oldest first."""
@@ -242,7 +242,7 @@ class RelayLog:
         """
         at = events.at
         with self.changed:
-            stream = self._go_on_at(at)
+            stream = self._continue_at(at)
             data, begin = memoryview(events.data), at.position
             boundaries = stream.feed(data)
             self._check_order(boundaries)
@@ -276,7 +276,7 @@ class RelayLog:
                 )
             newest = boundary.epoch or newest
 
-    def _go_on_at(self, at: Position) -> EventStream:
+    def _continue_at(self, at: Position) -> EventStream:
         """Return the stream for bytes from this position on, in a new relay file if the last one is full or belongs to
         another file of the source.
         """
@@ -286,8 +286,8 @@ class RelayLog:
         here = Position(stream.file, stream.position)
         if at == here:
             is_full = stream.position - self._runs[-1].source.position >= self._file_bytes
-            return self._begin_stream(at) if is_full and not stream.is_within else stream
-        if stream.is_within or not at.is_start_behind(stream.file):
+            return self._begin_stream(at) if is_full and not stream.is_incomplete else stream
+        if stream.is_incomplete or not at.is_start_after(stream.file):
             raise EpochGap(
                 f"events came at {at.file}:{at.position}, the relay log ends at {here.file}:{here.position}; connect"
                 " again",
@@ -368,7 +368,7 @@ class RelayLog:
         """
         with self.changed:
             count = 0
-            while count + 1 < len(self._runs) and is_behind(applied, self._runs[count + 1].source):
+            while count + 1 < len(self._runs) and is_at_or_after(applied, self._runs[count + 1].source):
                 count += 1
             if not count:
                 return []

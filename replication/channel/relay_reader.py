@@ -21,7 +21,7 @@ from tidemark.replication.binlog.reader import ParsedMaps, ReadEvent
 from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.stream import Boundary, EventStream
 from tidemark.replication.binlog.table_map import TableMap
-from tidemark.replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_behind, number_of
+from tidemark.replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_at_or_after, number_of
 from tidemark.replication.wire.messages import Position as SourcePosition
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class RelayReader:
         place = SourcePosition(*start)
         if not self._relay.covers(place):
             raise Rejected(f"the relay log does not reach back to {start.file}:{start.position}", file=start.file)
-        run = [each for each in runs if is_behind(place, each.source)][-1]
+        run = [each for each in runs if is_at_or_after(place, each.source)][-1]
         return self._at(run, start.position)
 
     def _at(self, run: Run, position: int) -> tuple[Run, EventStream]:
@@ -199,8 +199,8 @@ class RelayReader:
         if following is None:
             return False
         source = following.source
-        is_next = source == SourcePosition(stream.file, stream.position) or source.is_start_behind(stream.file)
-        if stream.is_within or not is_next:
+        is_next = source == SourcePosition(stream.file, stream.position) or source.is_start_after(stream.file)
+        if stream.is_incomplete or not is_next:
             raise origin.damaged(f"is not followed by what {following.name} begins with")
         self.close()
         self._run, self._stream = self._at(following, source.position)

@@ -116,7 +116,7 @@ class SourceBinlog:
 
     def settings(self) -> Settings:
         """Return the conflict functions of this site. Raises: PeerError if the store has failed."""
-        with self._told():
+        with self._peer_errors():
             return self._settings()
 
     def copy(self, request: bytes) -> Generator[bytes]:
@@ -125,7 +125,7 @@ class SourceBinlog:
             raise PeerRefused(
                 "this server offers no first copies; make the channel without copy=True, or name another source"
             )
-        with self._told():
+        with self._peer_errors():
             self._copying = self._copy(request)
             try:
                 yield from self._copying
@@ -147,7 +147,7 @@ class SourceBinlog:
 
     def newest(self) -> tuple[int, Position]:
         """Return the newest epoch that may leave the site, and its end."""
-        with self._told():
+        with self._peer_errors():
             epoch, end = self._end()
         return epoch, Position(*end)
 
@@ -156,12 +156,12 @@ class SourceBinlog:
         """Return the position from which a replica continues. Raises: PositionLost, EpochGap, PeerError if the binlog
         is unreadable or does not have the epoch yet.
         """
-        with self._told():
+        with self._peer_errors():
             if start.file:
                 return self._at_position(start)
             if start.origin not in (0, self._server_id):
-                return self._behind_origin(start)
-            return self._behind_epoch(start.epoch)
+                return self._after_origin(start)
+            return self._after_epoch(start.epoch)
 
     def _index(self) -> BinlogIndex:
         return read_index(self.files, self._folder, self._base)
@@ -199,7 +199,7 @@ class SourceBinlog:
         except (BinlogDamaged, LimitExceeded) as error:
             raise self._gap(f"position {at.file}:{at.position} between two transactions") from error
 
-    def _behind_epoch(self, epoch: int) -> Position:
+    def _after_epoch(self, epoch: int) -> Position:
         newest, end = self._end()
         if epoch > max(newest, self._closed_epoch() if self._closed_epoch is not None else 0):
             if self._may_lag():
@@ -224,7 +224,7 @@ class SourceBinlog:
                 return Position(row.next_file, row.next_position)
         return None
 
-    def _behind_origin(self, start: Start) -> Position:
+    def _after_origin(self, start: Start) -> Position:
         """Return the position of the first transaction with the origin's epoch or a later one. It is sent even though
         the replica has the epoch, because it may contain changes of this site, too.
         """
@@ -266,7 +266,7 @@ class SourceBinlog:
 
         Raises: PositionLost, EpochGap, PeerError if the binlog is unreadable.
         """
-        with self._told():
+        with self._peer_errors():
             while True:
                 _, end = self._end()
                 file = self._file(at.file)
@@ -307,7 +307,7 @@ class SourceBinlog:
         return file
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _peer_errors(self) -> Iterator[None]:
         """Turn errors of the binlog's files into a PeerError for the replica, without paths."""
         try:
             yield

@@ -1,4 +1,5 @@
 """Ingest of a MySQL or MariaDB server: a first copy of its tables, then its row events, applied to a store.
 
-Read `ingest` (the loop), `standing` (the position), `transactions` (events as steps), `applier`, `rows`; then `copy`.
+Read `ingest` (the loop), `source_position` (the position), `transactions` (events as steps), `applier`, `rows`; then
+`copy`.
 """

@@ -21,7 +21,7 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.rows import RowApplier, Target
-from tidemark.replication.ingest.standing import Standing
+from tidemark.replication.ingest.source_position import SourcePosition
 from tidemark.replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
 from tidemark.replication.sql.statements import Statement
 
@@ -72,21 +72,21 @@ class _Runs:
 
 class Applier:
     """Applies the steps of a stream. One thread at a time may call it. After an error the caller begins again from
-    `standing`.
+    `source_position`.
     """
 
     def __init__(
         self,
         store: Store,
         db: schema.Schema,
-        standing: Standing,
+        source_position: SourcePosition,
         wanted: Filter,
         tolerates: bool = False,
         skipped: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
-        """standing: the row of the source in the store. skipped: (file, position) of statements to skip."""
+        """source_position: the row of the source in the store. skipped: (file, position) of statements to skip."""
         self._store, self._db = store, db
-        self.standing = standing
+        self.source_position = source_position
         self._wanted, self._skipped = wanted, skipped
         self._rows = RowApplier(store, tolerates)
         self._whole, self._current = _Runs(), _Runs()
@@ -105,10 +105,10 @@ class Applier:
         """Store when the first file of the stream was begun, if the row of the source does not have this yet. Durable
         on return.
         """
-        if created_s and not self.standing.file_created_s and file == self.standing.file:
-            standing = replace(self.standing, file_created_s=created_s)
-            standing.save(self._store)
-            self.standing = standing
+        if created_s and not self.source_position.file_created_s and file == self.source_position.file:
+            source_position = replace(self.source_position, file_created_s=created_s)
+            source_position.save(self._store)
+            self.source_position = source_position
 
     def step(self, step: Step) -> None:
         """Take the next step.
@@ -126,10 +126,10 @@ class Applier:
             elif isinstance(step, StatementText):
                 self._statement(step)
         except BaseException:
-            self.give_up()
+            self.roll_back()
             raise
 
-    def give_up(self) -> None:
+    def roll_back(self) -> None:
         """Roll back everything uncommitted. A second call does nothing."""
         self._whole, self._current = _Runs(), _Runs()
         self._whole_place, self._whole_transactions = None, 0
@@ -147,10 +147,10 @@ class Applier:
         txn: Transaction = self._store.begin()
         try:
             rows = self._apply(txn, whole)
-            self._finish(txn, self.standing.behind(place, count, rows))
+            self._finish(txn, self.source_position.after(place, count, rows))
         except BaseException:
             txn.rollback()
-            self.give_up()
+            self.roll_back()
             raise
 
     # --- rows ------------------------------------------------------------------------------------
@@ -178,19 +178,22 @@ class Applier:
             rows += self._rows.apply(txn, run.target, body, run.origin)
         return rows
 
-    def _finish(self, txn: Transaction, standing: Standing) -> None:
-        standing.write(txn)
+    def _finish(self, txn: Transaction, source_position: SourcePosition) -> None:
+        source_position.write(txn)
         txn.commit(self._store.waits_for_disk)
-        self.standing = standing
+        self.source_position = source_position
 
     def _commit(self, place: Place, is_transaction: bool) -> None:
         has_changes, self._has_changes = self._has_changes, False
-        if not is_transaction and (place.file, place.position) == (self.standing.file, self.standing.position):
+        if not is_transaction and (place.file, place.position) == (
+            self.source_position.file,
+            self.source_position.position,
+        ):
             return  # the start of the stream: keep the step of a schema change that was begun there
         if self._large is not None:
             self._spill()
             txn, rows = self._large, self._large_rows
-            self._finish(txn, self.standing.behind(place, 1, rows))
+            self._finish(txn, self.source_position.after(place, 1, rows))
             self._large, self._large_rows = None, 0
             return
         self._whole.take(self._current)
@@ -221,7 +224,7 @@ class Applier:
             return
         if self._current.runs or self._large is not None:
             raise Unsupported(
-                f"{origin.shown}: a schema change after rows of the same transaction is not ingested; commit before it"
+                f"{origin.text}: a schema change after rows of the same transaction is not ingested; commit before it"
                 " at the source",
                 file=origin.file,
                 position=origin.position,
@@ -237,28 +240,28 @@ class Applier:
             self._alone(lambda txn: 0, step.place)
 
     def _make(self, steps: list[Statement], step: StatementText) -> None:
-        begun = self.standing.step
+        begun = self.source_position.step
         for number, each in enumerate(steps, 1):
             if number < begun or isinstance(each, schema.Truncate):
                 continue
             if number > begun:
-                standing = replace(self.standing, step=number)
-                standing.save(self._store)
-                self.standing = standing
+                source_position = replace(self.source_position, step=number)
+                source_position.save(self._store)
+                self.source_position = source_position
             elif schema.has_happened(each, self._store):
                 continue
             try:
                 schema.make(each, self._db, self._store)
             except Rejected as error:
                 # The step changed nothing, so the next attempt must not take what it finds for the step's result.
-                replace(self.standing, step=number - 1).save(self._store)
+                replace(self.source_position, step=number - 1).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 
     def _alone(self, work: Callable[[Transaction], int], place: Place) -> None:
         txn: Transaction = self._store.begin()
         try:
             rows = work(txn)
-            self._finish(txn, self.standing.behind(place, 1, rows))
+            self._finish(txn, self.source_position.after(place, 1, rows))
         except BaseException:
             txn.rollback()
             raise

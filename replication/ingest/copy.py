@@ -32,11 +32,11 @@ from tidemark.engine.schema.types import (
 )
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
-from tidemark.replication.ingest import schema, standing, text_rows
+from tidemark.replication.ingest import schema, source_position, text_rows
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.checks import check_engines
 from tidemark.replication.ingest.client import Client
-from tidemark.replication.ingest.standing import Standing
+from tidemark.replication.ingest.source_position import SourcePosition
 from tidemark.replication.settings.system_tables import one_transaction
 from tidemark.replication.sql.emit import name as quoted
 
@@ -100,7 +100,7 @@ class Copy:
         self._client, self._db, self._store = client, db, store
         self._wanted, self._progress = wanted, progress
 
-    def run(self, begun: Standing) -> Standing:
+    def run(self, begun: SourcePosition) -> SourcePosition:
         """Copy all wanted tables; return the row of the source, from which the stream continues. begun: the row so far,
         which names the tables that an earlier attempt may have left. Durable on return: tables, rows and position.
 
@@ -127,7 +127,7 @@ class Copy:
             self._rows(definition)
             for index in indexes:
                 self._db.create_index(name, index.name, index.columns, index.is_unique)
-        done = replace(begun, file=at[0], position=at[1], state=standing.STREAMING, copied=None)
+        done = replace(begun, file=at[0], position=at[1], state=source_position.STREAMING, copied=None)
         done.save(self._store)
         return done
 

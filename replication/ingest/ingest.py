@@ -1,6 +1,6 @@
 """Ingest of a source: connect, check, copy if requested, follow, and connect again after a lost connection.
 
-Every start continues from the row of the source in the store (`standing.py`), never from memory. So it makes no
+Every start continues from the row of the source in the store (`source_position.py`), never from memory. So it makes no
 difference whether a connection was lost, or the process ended or crashed.
 """
 
@@ -21,13 +21,13 @@ from tidemark.engine.base.errors import (
     StorageFull,
     TableExists,
 )
-from tidemark.replication.ingest import copy, standing
+from tidemark.replication.ingest import copy, source_position
 from tidemark.replication.ingest.address import COPY, CURRENT, Address, Filter
 from tidemark.replication.ingest.applier import Applier
 from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
 from tidemark.replication.ingest.client import BinlogStream, Client, TableChanged
 from tidemark.replication.ingest.prefetch import Prefetch
-from tidemark.replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
+from tidemark.replication.ingest.source_position import INGEST, INGEST_TABLE, SourcePosition, read_source_position
 from tidemark.replication.ingest.transactions import TransactionReader
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Ingest:
         self._stream: BinlogStream | None = None
         self._prefetch: Prefetch | None = None
         self._state = "stopped"
-        self._standing: Standing | None = None
+        self._source_position: SourcePosition | None = None
         self._rows = 0
         self._seen_s = 0
         self._reconnects = 0
@@ -106,7 +106,7 @@ class Ingest:
         is_known = False
         try:
             while not self._stop.is_set():
-                before = self._standing
+                before = self._source_position
                 try:
                     self._state = "connecting"
                     with Client(self._address) as client:
@@ -121,7 +121,7 @@ class Ingest:
                         return
                     self._last_error = error.message
                     self._reconnects += 1
-                    attempt = 1 if self._standing != before else attempt + 1
+                    attempt = 1 if self._source_position != before else attempt + 1
                     pause_s = min(PAUSE_LONGEST_S, PAUSE_FIRST_S * (1 << min(attempt - 1, 16)))
                     _log.warning("%s: %s; trying again in %.1f s", self.source, error.message, pause_s)
                     self._stop.wait(pause_s)
@@ -144,7 +144,7 @@ class Ingest:
 
     def status(self) -> dict[str, Any]:
         """Return state, file, position, GTID, counts, and the lag in seconds."""
-        at = self._standing
+        at = self._source_position
         prefetch = self._prefetch
         waiting = 0 if prefetch is None else prefetch.waiting_bytes
         is_behind = waiting > 0 and self._seen_s
@@ -173,18 +173,18 @@ class Ingest:
                 self._db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
             except TableExists:
                 pass  # another source of this store has created it in the meantime
-        found = read_standing(self._store, self.source)
+        found = read_source_position(self._store, self.source)
         if found is not None and found.server_id != server_id:
             raise PeerRefused(
                 f"{self._address.shown} has server id {server_id}, and {self.source!r} was {found.server_id}: positions"
                 " of one server mean nothing at another; give this one a name of its own",
                 server_id=server_id,
             )
-        self._standing = found
-        if found is None or found.state == standing.COPYING:
+        self._source_position = found
+        if found is None or found.state == source_position.COPYING:
             self._begin(client, server_id, found)
 
-    def _begin(self, client: Client, server_id: int, found: Standing | None) -> None:
+    def _begin(self, client: Client, server_id: int, found: SourcePosition | None) -> None:
         """Create the row of a new source, or repeat an incomplete copy."""
         options = self._options
         start = COPY if found is not None else options.start
@@ -198,15 +198,17 @@ class Ingest:
         if start == COPY:
             self._state = "copying"
             work = copy.Copy(client, self._db, self._store, options.wanted, self._count)
-            self._standing = work.run(found or Standing(self.source, server_id, "", 0, state=standing.COPYING))
+            self._source_position = work.run(
+                found or SourcePosition(self.source, server_id, "", 0, state=source_position.COPYING)
+            )
             return
         if isinstance(start, tuple):
             file, position = start
         else:
             file, position = copy.current_position(client)
-        made = Standing(self.source, server_id, file, position)
+        made = SourcePosition(self.source, server_id, file, position)
         made.save(self._store)
-        self._standing = made
+        self._source_position = made
 
     def _count(self, rows: int) -> None:
         self._rows += rows
@@ -216,7 +218,7 @@ class Ingest:
     # --- the stream ------------------------------------------------------------------------------
     def _follow(self) -> None:
         """Apply events from the position in the row of the source."""
-        options, at = self._options, self._standing
+        options, at = self._options, self._source_position
         assert at is not None
         stream = BinlogStream(self._address, options.server_id, at.file, at.position, options.once)
         self._stream = stream
@@ -229,7 +231,7 @@ class Ingest:
             self._apply(prefetch, TransactionReader(at.file, at.position, at.file_created_s), applier)
         finally:
             prefetch.close()
-            applier.give_up()
+            applier.roll_back()
             self._prefetch = self._stream = None
 
     def _apply(self, prefetch: Prefetch, reader: TransactionReader, applier: Applier) -> None:
@@ -238,7 +240,7 @@ class Ingest:
             if raw is None:
                 break
             step = reader.step(raw)
-            if not applier.standing.file_created_s and applier.is_idle:
+            if not applier.source_position.file_created_s and applier.is_idle:
                 applier.begin_in(reader.file, reader.created_s)
             if step is not None:
                 applier.step(step)
@@ -250,6 +252,6 @@ class Ingest:
         self._note(applier)
 
     def _note(self, applier: Applier) -> None:
-        before, self._standing = self._standing, applier.standing
-        if before is not None and applier.standing.changed_rows != before.changed_rows:
-            self._count(applier.standing.changed_rows - before.changed_rows)
+        before, self._source_position = self._source_position, applier.source_position
+        if before is not None and applier.source_position.changed_rows != before.changed_rows:
+            self._count(applier.source_position.changed_rows - before.changed_rows)

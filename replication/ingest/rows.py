@@ -66,7 +66,7 @@ class Target:
         for position in self.after if rows.kind != e.DELETE else self.before:
             if self.names[position] not in kinds:
                 raise NoSuchColumn(
-                    f"{origin.shown}: {definition.name} has no column {self.names[position]!r} here; add it",
+                    f"{origin.text}: {definition.name} has no column {self.names[position]!r} here; add it",
                     table=definition.name,
                     column=self.names[position],
                 )
@@ -75,7 +75,7 @@ class Target:
         image = self.after if rows.kind == e.WRITE else self.before
         if not set(self.keys) <= set(image):
             raise Unsupported(
-                f"{origin.shown}: rows of {definition.name} come without its primary key; give the table at the source"
+                f"{origin.text}: rows of {definition.name} come without its primary key; give the table at the source"
                 " the same one",
                 file=origin.file,
                 position=origin.position,
@@ -107,7 +107,7 @@ def _names(found: TableMap, origin: Position) -> list[str]:
     names = [column.name for column in found.columns]
     if None in names:
         raise Unsupported(
-            f"{origin.shown}: rows of {found.name} name no columns; SET GLOBAL binlog_row_metadata=FULL at the source"
+            f"{origin.text}: rows of {found.name} name no columns; SET GLOBAL binlog_row_metadata=FULL at the source"
             " and copy anew",
             file=origin.file,
             position=origin.position,
@@ -123,7 +123,7 @@ def _flags(column: pa.Array, origin: Position) -> pa.Array:
     span = pc.min_max(column)
     if span["min"].is_valid and not (0 <= span["min"].as_py() and span["max"].as_py() <= 1):
         raise ValueOutOfRange(
-            f"{origin.shown}: a column that is Bool here has {span['max']} at the source; make it Int8"
+            f"{origin.text}: a column that is Bool here has {span['max']} at the source; make it Int8"
         )
     return column.cast(pa.bool_())
 
@@ -144,7 +144,7 @@ class RowApplier:
             table = self._store.table(found.name)
         except NoSuchTable as error:
             raise NoSuchTable(
-                f"{origin.shown}: the store has no table {found.name}; begin with a copy, or leave it out by a filter",
+                f"{origin.text}: the store has no table {found.name}; begin with a copy, or leave it out by a filter",
                 table=found.name,
             ) from error
         key = (found.name, rows.kind, rows.before, rows.after)
@@ -243,7 +243,7 @@ def _located(error: Error, origin: Position) -> Error:
     if str(error.message).startswith(origin.file):
         return error
     evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
-    return type(error)(f"{origin.shown}: {error.message}; the two sides differ, copy the table anew", **evidence)
+    return type(error)(f"{origin.text}: {error.message}; the two sides differ, copy the table anew", **evidence)
 
 
 def _moves(target: Target, rows: DecodedRows) -> bool:

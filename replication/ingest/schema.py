@@ -126,7 +126,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
 def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
     """Return the error for a statement that the store cannot execute, with its position and the way to continue."""
     return Unsupported(
-        f"{origin.shown}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
+        f"{origin.text}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
         f" continue with --skip {origin.file}:{origin.position}",
         file=origin.file,
         position=origin.position,
@@ -166,7 +166,7 @@ def _may_concern(text: str, database: str, wanted: Filter) -> bool:
 
 
 def _is_wanted(statement: s.Statement, wanted: Filter) -> bool:
-    if isinstance(statement, s.Nothing):
+    if isinstance(statement, s.NoEffect):
         return False
     name = s.table_of(statement)
     if isinstance(statement, s.RenameTable) and wanted.wants(name) != wanted.wants(statement.to):

@@ -131,7 +131,7 @@ class TransactionReader:
             self._described(event, header, origin)
         self._advance(header)
         self.timestamp_s = header.timestamp_s or self.timestamp_s
-        self._maps.step(event)
+        self._maps.observe(event)
         if isinstance(event, e.Rows):
             if not self._is_open:
                 raise origin.damaged("has rows outside a transaction")
@@ -235,7 +235,7 @@ def _uuid(source: bytes) -> str:
 
 def _refused(origin: Position, what: str, hint: str) -> Unsupported:
     return Unsupported(
-        f"{origin.shown}: the source writes {what}, which is not ingested; {hint}",
+        f"{origin.text}: the source writes {what}, which is not ingested; {hint}",
         file=origin.file,
         position=origin.position,
     )

@@ -28,7 +28,7 @@ from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.limits import GCI_MAX
 from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.owner import call_owner
-from tidemark.engine.files.firm import make_folder
+from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
@@ -38,7 +38,7 @@ from tidemark.replication.injector.found_epochs import Tail, epochs_between, las
 from tidemark.replication.injector.index_table import IndexTable
 from tidemark.replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
 from tidemark.replication.injector.mark import FOLDER, STOPPED, leave_mark
-from tidemark.replication.injector.owed_rows import OwedRows
+from tidemark.replication.injector.pending_system_rows import PendingSystemRows
 from tidemark.replication.injector.table_rules import TableRules, capture
 from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
 from tidemark.replication.settings.system_tables import (
@@ -102,7 +102,7 @@ class AttachedBinlog:
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
         self._completed = completed
         self._has_gap = False  # to be reported with the next epoch
-        self._is_given_up = False
+        self._has_left_group = False
         self._idle = 0  # epochs after the last handled one, up to this one, have no groups in the log
         is_apart = self._prepare(is_new, bool(seam_epoch))
         if completed is None:
@@ -116,7 +116,7 @@ class AttachedBinlog:
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
         self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
-        self.rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
+        self.rows = PendingSystemRows(store, index, files, FOLDER, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         if completed is None:
             self._catch_up(is_apart)
@@ -164,14 +164,14 @@ class AttachedBinlog:
         is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
         if not (is_apart or has_gap or is_ahead):
             self._written = self._handled = self.newest_epoch = tail.epoch
-            self._injector.passed_over = deque(tail.statements)
+            self._injector.already_written_statements = deque(tail.statements)
             return
         if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
             raise tail.end.damaged(f"ends epoch {tail.epoch}, which no store has")
         if tail.epoch >= epochs.current:
             # Numbers in the binlog are never reused: a replica would take them for epochs that it has applied.
             with self._store.latch:
-                epochs.pass_over(tail.epoch)
+                epochs.continue_after(tail.epoch)
         newest = epochs.current - 1
         if is_ahead:
             self.incident(f"the store went back to an earlier state after epoch {tail.epoch}; copy the replica anew")
@@ -207,7 +207,7 @@ class AttachedBinlog:
             return
         self._remove_mark()
         self._written = self._handled = self.newest_epoch = tail.epoch
-        self._injector.passed_over = deque(tail.statements)
+        self._injector.already_written_statements = deque(tail.statements)
 
     def close_gap(self) -> None:
         """Write an incident for the gap, and the epoch after which the binlog is whole; both are durable before the
@@ -250,7 +250,7 @@ class AttachedBinlog:
             else:
                 tail, start = Tail(known[0], known[1], ()), known[1]
             for each in epochs_between(self._files, FOLDER, base, start, recovered, own_id):
-                tail = tail.behind(each)
+                tail = tail.after(each)
             self.rows.found(start, tail.end)
         if tail.end is not None:
             self._epoch_file = tail.end.file
@@ -338,13 +338,13 @@ class AttachedBinlog:
     def _await_completion(self) -> None:
         store = self._store
         store.failure.check()
-        if self._is_given_up:
+        if self._has_left_group:
             raise NotPrimary("the node has left its group before all members had an epoch; try again later")
         store.clock.sleep(COMPLETION_POLL_SECONDS)
 
-    def give_up(self) -> None:
+    def leave_group(self) -> None:
         """Note that the node has left its group: threads that wait until all members have an epoch get NotPrimary."""
-        self._is_given_up = True
+        self._has_left_group = True
 
     def has_through(self, epoch: int) -> bool:
         """Whether the binlog has handled all changes up to an epoch."""
@@ -498,7 +498,7 @@ class AttachedBinlog:
         """Write the closed epochs and end the file. Durable on return: everything, or the next opening catches up."""
         with self.turn:
             try:
-                if self._is_given_up:
+                if self._has_left_group:
                     self._follow()  # without the rows of the index: only the primary writes to tables
                 else:
                     self.write_closed_epochs()

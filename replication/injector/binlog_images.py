@@ -24,7 +24,7 @@ from tidemark.replication.sql.parse import parse
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.recovery.backup.later_changes import Standing
+    from tidemark.recovery.backup.later_changes import RestoredState
     from tidemark.replication.applier.transactions import LogFolder
     from tidemark.replication.binlog.position import Position
     from tidemark.replication.binlog.table_map import TableMap
@@ -38,16 +38,16 @@ class ImageCheck:
     them are changes of other sites; `has_positions`: `ndb_apply_status` has positions of other sites.
     """
 
-    def __init__(self, log: LogFolder, standing: Standing | None) -> None:
-        """`standing` is None if no tables are known."""
+    def __init__(self, log: LogFolder, restored_state: RestoredState | None) -> None:
+        """`restored_state` is None if no tables are known."""
         self._log = log
         self.rows_events = 0
         self.has_replicated = self.has_positions = False
         self._tables: dict[str, TableDefinition | None] | None = None  # None for an altered table
         self._tablespaces = {DEFAULT_TABLESPACE}
-        if standing is not None and standing.is_schema_known:
-            self._tables = {table.name: table for table in standing.manifest.tables}
-            self._tablespaces |= {definition.name for definition, _ in standing.manifest.tablespaces}
+        if restored_state is not None and restored_state.is_schema_known:
+            self._tables = {table.name: table for table in restored_state.manifest.tables}
+            self._tablespaces |= {definition.name for definition, _ in restored_state.manifest.tablespaces}
         # The table map of each checked combination. The maps are kept, so that no later map gets the same id().
         self._seen: dict[object, TableMap] = {}
 
@@ -62,7 +62,7 @@ class ImageCheck:
         own_id = positions = 0
         try:
             for read in reader.events(end):
-                maps.step(read.event)
+                maps.observe(read.event)
                 if isinstance(read.event, e.Gtid):
                     own_id, positions = read.header.server_id, 0
                 elif isinstance(read.event, e.Query) and read.is_boundary:
@@ -155,28 +155,28 @@ class ImageCheck:
         return definition
 
 
-def notes_of(standing: Standing, check: ImageCheck) -> list[str]:
+def notes_of(restored_state: RestoredState, check: ImageCheck) -> list[str]:
     """Return notes on changes that the binlog lacks because of settings. Plan and report show them, because reading the
     binlog does not show what is missing.
     """
-    manifest = standing.manifest
+    manifest = restored_state.manifest
     notes: list[str] = []
     rows = [
         row_of(values)
-        for batch in standing.rows(NDB_REPLICATION, ["db", "table_name", "server_id", "binlog_type"])
+        for batch in restored_state.rows(NDB_REPLICATION, ["db", "table_name", "server_id", "binlog_type"])
         for values in batch.to_pylist()
     ]
     for table in manifest.tables:
         database, _, name = table.name.partition(".")
         found = find_row(rows, database, name, manifest.server_id).row
         if found is not None and found.binlog_type == _NOT_LOGGED and not is_system_table(table.name):
-            notes.append(f"{table.name} is not logged (binlog_type 1): it stays as at epoch {standing.epoch}")
+            notes.append(f"{table.name} is not logged (binlog_type 1): it stays as at epoch {restored_state.epoch}")
     exceptions = [table.name for table in manifest.tables if table.name.upper().endswith(EXCEPTIONS_SUFFIX)]
     if exceptions:
-        notes.append(f"rows of {', '.join(exceptions)} are not logged: they stay as at epoch {standing.epoch}")
+        notes.append(f"rows of {', '.join(exceptions)} are not logged: they stay as at epoch {restored_state.epoch}")
     others = [
         server_id
-        for batch in standing.rows(NDB_APPLY_STATUS, ["server_id"])
+        for batch in restored_state.rows(NDB_APPLY_STATUS, ["server_id"])
         for server_id in batch.column(0).to_pylist()
         if server_id != manifest.server_id
     ]
@@ -186,6 +186,6 @@ def notes_of(standing: Standing, check: ImageCheck) -> list[str]:
     if check.has_replicated and not check.has_positions:
         notes.append(
             "how far other sites were applied is not in the binlog (log_apply_status was off): ndb_apply_status stays"
-            f" as at epoch {standing.epoch}"
+            f" as at epoch {restored_state.epoch}"
         )
     return notes

@@ -53,7 +53,7 @@ class KeptBinlog:
         endpoint = self._endpoint
         log = LogFolder(endpoint.files, FOLDER, endpoint.log().base)
         reader = RowReader(definitions_in(endpoint.store), None, endpoint.site.server_id)
-        said: list[s.Statement] = []
+        statements: list[s.Statement] = []
         loaded: set[str] = set()  # tables with a mark before the epoch
         # A binlog without its first files lacks the changes before its first epoch.
         is_lost = not self._is_first
@@ -63,19 +63,19 @@ class KeptBinlog:
                 is_lost |= mark is None
                 loaded |= set() if mark is None else {mark.table}
             elif isinstance(each, Statement):
-                said += parse(each.text, each.database)
+                statements += parse(each.text, each.database)
             elif isinstance(each, EpochTransaction):
                 events = events_of(each, HELD_BYTES)
                 epoch, _ = reader.look(events())
                 if epoch > self._epoch:
                     return
                 if is_lost:
-                    yield Altered(None, True, epoch - 1 if not self._is_first and not said else epoch)
+                    yield Altered(None, True, epoch - 1 if not self._is_first and not statements else epoch)
                     is_lost = False
-                yield from _altered(said, epoch)
+                yield from _altered(statements, epoch)
                 if loaded:
                     yield Altered(frozenset(loaded), True, epoch)
-                said, loaded = [], set()
+                statements, loaded = [], set()
                 for batch in reader.read(events()):
                     yield _piece(epoch, batch)
 
@@ -110,11 +110,11 @@ def _piece(epoch: int, batch: ChangedRows) -> LoggedRows:
     return LoggedRows(epoch, batch.table, image.select(names), batch.after)
 
 
-def _altered(said: Sequence[s.Statement], epoch: int) -> Iterator[Altered]:
+def _altered(statements: Sequence[s.Statement], epoch: int) -> Iterator[Altered]:
     fresh: set[str] = set()
     made: set[str] = set()
     kept: set[str] = set()
-    for each in said:
+    for each in statements:
         if isinstance(each, s.CreateTable):
             made.add(each.definition.name)
         elif isinstance(each, _KEEPS_ROWS):

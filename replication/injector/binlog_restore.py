@@ -30,7 +30,7 @@ from tidemark.recovery.system_restart.sysfile import NAMES, read_copy
 from tidemark.replication.applier.replay import EpochReplay
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog import binlog_layout as b
-from tidemark.replication.binlog.beside import BinlogBeside
+from tidemark.replication.binlog.concurrent_reader import ConcurrentReader
 from tidemark.replication.binlog.listing import bases
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_images import ImageCheck, notes_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.files.protocol import Files
-    from tidemark.recovery.backup.later_changes import Applying, Standing
+    from tidemark.recovery.backup.later_changes import ApplyContext, RestoredState
     from tidemark.recovery.backup.segments import Until
     from tidemark.replication.binlog.stream import Boundary
 
@@ -88,7 +88,7 @@ class RestoreBinlog:
                 f"{folder} has the binlogs {', '.join(found)}; move all but the store's own to another place"
             )
         self.base = found[0]
-        self._beside = BinlogBeside(files, folder, self.base)
+        self._concurrent = ConcurrentReader(files, folder, self.base)
         self._pin: Any = None
 
     @staticmethod
@@ -123,13 +123,13 @@ class RestoreBinlog:
         """Return a description in plain values: first and last epoch, their commit times, the files, the incidents
         (`gaps`), and the error at which reading ends (`damage`).
         """
-        index = self._beside.index()
+        index = self._concurrent.index()
         epochs: list[tuple[int, int]] = []
         count = 0
         gaps: list[str] = []
         damage = ""
         try:
-            for _, boundary in self._beside.boundaries(self._oldest()):
+            for _, boundary in self._concurrent.boundaries(self._oldest()):
                 if boundary.incident is not None:
                     gaps.append(f"after epoch {epochs[-1][0] if epochs else 0}: {boundary.incident}")
                 if boundary.epoch:
@@ -150,26 +150,26 @@ class RestoreBinlog:
         }
 
     def _oldest(self) -> Position:
-        names = self._beside.index().names
+        names = self._concurrent.index().names
         if not names:
             raise FileMissing(f"the binlog {self.base} has no files; give another place", file=self._folder)
         return Position(names[0], b.FIRST_POSITION)
 
     # --- the plan ----------------------------------------------------------------------------------
-    def plan(self, standing: Standing, until: Until) -> LaterPlan:
+    def plan(self, restored_state: RestoredState, until: Until) -> LaterPlan:
         """See `LaterChanges.plan`.
 
         Raises: ForeignFile for a binlog of another store, PositionLost if it begins too late, EpochGap for an incident,
         BinlogDamaged, FileMissing, FileTruncated, Unsupported and others for changes that cannot be applied.
         """
-        manifest = standing.manifest
+        manifest = restored_state.manifest
         if self._store not in (None, manifest.store):
             raise ForeignFile(
                 "the binlog is in the directory of a store that is not the one backed up; give the binlog of that one"
             )
-        self._check_places(standing)
-        start = self._behind(standing.epoch)
-        found = self._walk(start, standing, until)
+        self._check_places(restored_state)
+        start = self._position_after(restored_state.epoch)
+        found = self._walk(start, restored_state, until)
         if manifest.server_id and found.servers - {manifest.server_id}:
             other = min(found.servers - {manifest.server_id})
             raise ForeignFile(
@@ -183,9 +183,9 @@ class RestoreBinlog:
         if not found.epochs or found.end is None:
             return LaterPlan(found.reach, notes=tuple(notes))
         span = Span(start, found.end)
-        check = ImageCheck(self._log(), standing)
+        check = ImageCheck(self._log(), restored_state)
         check.run(*span)
-        notes[:0] = notes_of(standing, check)
+        notes[:0] = notes_of(restored_state, check)
         files = tuple(self._sizes(span))
         counted = (found.reach, found.epochs, found.first_epoch, found.epoch, found.wall_us)
         return LaterPlan(*counted, files, tuple(notes), span)
@@ -193,20 +193,22 @@ class RestoreBinlog:
     def _log(self) -> LogFolder:
         return LogFolder(self._files, self._folder, self.base)
 
-    def _check_places(self, standing: Standing) -> None:
+    def _check_places(self, restored_state: RestoredState) -> None:
         """Check that the newest epoch of these files in the `ndb_binlog_index` of the backup is at the position that
         the table names.
 
         Raises: ForeignFile.
         """
         newest = (0, "", 0)
-        for batch in standing.rows(NDB_BINLOG_INDEX, ["epoch", "File", "Position"]):
-            newest = max(newest, _newest_place(batch, self._beside.index().names))
+        for batch in restored_state.rows(NDB_BINLOG_INDEX, ["epoch", "File", "Position"]):
+            newest = max(newest, _newest_place(batch, self._concurrent.index().names))
         epoch, name, position = newest
         if not epoch:
             return
         try:
-            there = next((each.epoch for _, each in self._beside.boundaries(Position(name, position)) if each.epoch), 0)
+            there = next(
+                (each.epoch for _, each in self._concurrent.boundaries(Position(name, position)) if each.epoch), 0
+            )
         except (BinlogDamaged, LimitExceeded) as error:
             raise ForeignFile(
                 f"the backup says that epoch {epoch} is in {name} at {position}, and there is none: the binlog is"
@@ -222,10 +224,10 @@ class RestoreBinlog:
                 position=position,
             )
 
-    def _behind(self, epoch: int) -> Position:
+    def _position_after(self, epoch: int) -> Position:
         """Return the position after an epoch. Raises: PositionLost, BinlogDamaged."""
         try:
-            return self._beside.behind(epoch)
+            return self._concurrent.position_after(epoch)
         except PositionLost as error:
             raise self._lost(epoch) from error
 
@@ -236,15 +238,15 @@ class RestoreBinlog:
             epoch=epoch,
         )
 
-    def _walk(self, start: Position, standing: Standing, until: Until) -> _Reach:
+    def _walk(self, start: Position, restored_state: RestoredState, until: Until) -> _Reach:
         found = _Reach()
-        found.reach = standing.epoch
+        found.reach = restored_state.epoch
         is_first = start == Position(start.file, b.FIRST_POSITION) and start == self._oldest()
         has_statement = False
         try:
-            for file, boundary in self._beside.boundaries(start):
+            for file, boundary in self._concurrent.boundaries(start):
                 if is_first and boundary.incident is not None and load_mark(boundary.incident) is None:
-                    raise self._lost(standing.epoch)
+                    raise self._lost(restored_state.epoch)
                 found.obstacle = self._obstacle(boundary, found.reach)
                 if found.obstacle is not None:
                     break
@@ -253,7 +255,7 @@ class RestoreBinlog:
                     continue
                 if is_first and not has_statement and self._is_empty(file, boundary):
                     # Binlogs of early versions begin so, without an incident: the changes before are missing.
-                    raise self._lost(standing.epoch)
+                    raise self._lost(restored_state.epoch)
                 is_first = False
                 self._take(found, Position(file, boundary.end), boundary, until)
         except (BinlogDamaged, FileMissing, LimitExceeded) as error:
@@ -287,7 +289,7 @@ class RestoreBinlog:
     def _take(self, found: _Reach, end: Position, boundary: Boundary, until: Until) -> None:
         found.reach = boundary.epoch
         wall_us = boundary.commit_us or 0
-        if found.is_over or not until.takes(boundary.epoch, wall_us):
+        if found.is_over or not until.includes(boundary.epoch, wall_us):
             found.is_over = True
             return
         found.servers.add(boundary.server_id)
@@ -304,7 +306,7 @@ class RestoreBinlog:
         return check.rows_events == 0
 
     def _sizes(self, span: Span) -> Iterator[tuple[str, int]]:
-        index = self._beside.index()
+        index = self._concurrent.index()
         for name in index.names[index.place_of(span.start.file) : index.place_of(span.end.file) + 1]:
             start = span.start.position if name == span.start.file else 0
             end = span.end.position if name == span.end.file else self._files.size(index.path(name))
@@ -318,28 +320,28 @@ class RestoreBinlog:
             return
         name = plan.where.start.file
         self._pin = self._files.pin(f"{self._folder}/{name}")
-        if self._pin is None or name not in self._beside.index().names:
+        if self._pin is None or name not in self._concurrent.index().names:
             raise self._lost(plan.first_epoch - 1)
 
-    def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
+    def apply(self, plan: LaterPlan, context: ApplyContext) -> LaterReport:
         """See `LaterChanges.apply`. Raises: also as `EpochReplay.apply`."""
-        replay = EpochReplay(applying.store, applying.make_room)
+        replay = EpochReplay(context.store, context.make_room)
         report = LaterReport()
-        said: list[Statement] = []
+        statements: list[Statement] = []
         for each in transactions(self._log(), plan.where.start, plan.where.end):
             if isinstance(each, Statement):
-                said.append(each)
+                statements.append(each)
             elif isinstance(each, Loss):
                 raise EpochGap(
                     f"the binlog has a gap that it did not have when the restore was planned: {each.message}; restore"
                     " again"
                 )
             elif isinstance(each, EpochTransaction):
-                replay.apply(each, said)
+                replay.apply(each, statements)
                 report.epochs += 1
-                report.statements += len(said)
-                said = []
-                applying.advance(1)
+                report.statements += len(statements)
+                statements = []
+                context.advance(1)
         report.rows = replay.rows
         if report.epochs != plan.epochs:
             raise BinlogDamaged(f"{plan.epochs} epochs were planned, and the binlog has {report.epochs}; restore again")

@@ -101,7 +101,7 @@ class RowReader:
         has_rows = False
         try:
             for read in events:
-                maps.step(read.event)
+                maps.observe(read.event)
                 if not isinstance(read.event, e.Rows):
                     continue
                 if epoch is None:

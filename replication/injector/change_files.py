@@ -15,7 +15,7 @@ from tidemark.engine.base.errors import Error, FileMissing, Rejected, Unsupporte
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.spark.changes import ChangedImages, ChangePiece, Reach
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.beside import BinlogBeside, lost
+from tidemark.replication.binlog.concurrent_reader import ConcurrentReader, lost
 from tidemark.replication.binlog.listing import bases
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, ReadEvent, StatementMaps, epoch_in
@@ -53,7 +53,7 @@ class ChangeFiles:
             self._files.close_all()
             raise Rejected(f"the store in {place} has no binlog; open it with log_bin, and changes are kept from then")
         self._base = found[0]
-        self.beside = BinlogBeside(self._files, FOLDER, self._base)
+        self.concurrent = ConcurrentReader(self._files, FOLDER, self._base)
         self.known_places: dict[int, Position] = {}  # some epochs, and the position after each
         self._pins: dict[str, Pin] = {}
 
@@ -65,22 +65,22 @@ class ChangeFiles:
     # --- how far ----------------------------------------------------------------------------------
     def newest_epoch(self) -> int:
         """Return the newest epoch in the binlog now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
-        return self.beside.newest_epoch()
+        return self.concurrent.newest_epoch()
 
     def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
         """See `ChangeLog.reach`; pieces end between statements, so a large epoch is several pieces."""
-        start = self._behind(since)
+        start = self._position_after(since)
         pieces = _Pieces(self, piece_bytes)
-        said: list[s.Statement] = []
+        statements: list[s.Statement] = []
         epoch, epochs, end = since, 0, start
         obstacle: Error | None = None
-        for file, boundary in self.beside.boundaries(start):
+        for file, boundary in self.concurrent.boundaries(start):
             if boundary.incident is not None:
                 obstacle = lost(f"changes after epoch {epoch} are not in the binlog ({boundary.incident})", epoch=epoch)
                 break
             if boundary.statement is not None:
                 try:
-                    said += parse(boundary.statement.statement, boundary.statement.database)
+                    statements += parse(boundary.statement.statement, boundary.statement.database)
                 except Unsupported as error:
                     obstacle = error
                     break
@@ -89,12 +89,12 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # returned before, and written again after a crash; or `since` named a future epoch
+                statements = []  # returned before, and written again after a crash; or `since` named a future epoch
                 continue
-            obstacle = self._obstacle(said, boundary.epoch)
+            obstacle = self._obstacle(statements, boundary.epoch)
             if obstacle is not None:
                 break
-            said = []
+            statements = []
             pieces.add(file, boundary)
             epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
             if epochs == epochs_max or epoch == until:
@@ -102,11 +102,11 @@ class ChangeFiles:
         self._note(epoch, end)
         return Reach(epoch, pieces.finished(), obstacle)
 
-    def _behind(self, epoch: int) -> Position:
+    def _position_after(self, epoch: int) -> Position:
         place = self.known_places.get(epoch)
-        if place is not None and place.file in self.beside.index().names:
+        if place is not None and place.file in self.concurrent.index().names:
             return place
-        place = self.beside.behind(epoch)
+        place = self.concurrent.position_after(epoch)
         self._note(epoch, place)
         return place
 
@@ -115,10 +115,10 @@ class ChangeFiles:
         if len(self.known_places) > _KNOWN_MAX:
             self.known_places.pop(next(iter(self.known_places)))
 
-    def _obstacle(self, said: Sequence[s.Statement], epoch: int) -> Error | None:
+    def _obstacle(self, statements: Sequence[s.Statement], epoch: int) -> Error | None:
         """Return the error for a schema change that row changes cannot describe, None if there is none."""
         name = self._definition.name
-        for each in said:
+        for each in statements:
             what = ""
             if isinstance(each, s.RenameTable) and name in (each.table, each.to):
                 what = f"{each.table} was renamed to {each.to}"
@@ -150,7 +150,7 @@ class ChangeFiles:
     # --- kept -------------------------------------------------------------------------------------
     def keep(self, since: int | None) -> None:
         """See `ChangeLog.keep`: holds a shared lock on the file in which reading begins, and on no other."""
-        wanted = None if since is None else self._behind(since).file
+        wanted = None if since is None else self._position_after(since).file
         if wanted is not None and wanted not in self._pins:
             self._pins[wanted] = self._pin(wanted)
         for name in [each for each in self._pins if each != wanted]:
@@ -160,7 +160,7 @@ class ChangeFiles:
         pin = self._files.pin(f"{FOLDER}/{name}")
         if pin is not None:
             # The store may have decided to purge the file before the pin: then the index no longer names it.
-            if name in self.beside.index().names:
+            if name in self.concurrent.index().names:
                 return pin
             pin.release()
         raise lost(f"{name} is no longer in the binlog", file=name)
@@ -257,7 +257,7 @@ def _by_epoch(events: Iterator[ReadEvent], epoch: int) -> Iterator[tuple[int, It
         head: list[ReadEvent] = []
         found = None
         for read in events:
-            maps.step(read.event)
+            maps.observe(read.event)
             head.append(read)
             if isinstance(read.event, e.Rows):
                 found = epoch_in(maps, read.event, read.at, None)

@@ -121,7 +121,7 @@ class Changes:
         self._holder = object()
         self._binlog.on_written.append(self._news.set)
         # Unpins the file even if the iterator is never closed.
-        self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
+        self._release = weakref.finalize(self, _release, self._binlog, self._holder, self._news.set)
         try:
             self.position = self._begin(since)
             self._binlog.pin(self._holder, self.position)
@@ -186,23 +186,23 @@ class Changes:
                 self._endpoint.store.failure.check()
 
     def _next(self) -> EpochChanges | None:
-        said: list[str] = []
+        statements: list[str] = []
         is_new = False
         while True:
             for each in self._walk:
                 if isinstance(each, Loss):
                     raise self._missing(each.message)
                 if isinstance(each, Statement):
-                    said.append(each.text)
+                    statements.append(each.text)
                     continue
                 events = events_of(each, HELD_BYTES)
                 epoch, has_rows = self._reader.look(events())
-                is_wanted = epoch > self.epoch and (has_rows or bool(said))
+                is_wanted = epoch > self.epoch and (has_rows or bool(statements))
                 self.epoch = max(self.epoch, epoch)
                 if is_wanted:
                     self._binlog.pin(self._holder, each.start)
-                    return EpochChanges(self, epoch, events, said)
-                said = []
+                    return EpochChanges(self, epoch, events, statements)
+                statements = []
             if is_new:
                 return None
             # Every epoch closed by now is included, even if another thread writes it.
@@ -257,10 +257,10 @@ class Changes:
             for each in [*self._open, self._walk]:
                 _close(each)
             self._open.clear()
-            self._let_go()
+            self._release()
 
 
-def _let_go(binlog: AttachedBinlog, holder: object, call: Callable[[], None]) -> None:
+def _release(binlog: AttachedBinlog, holder: object, call: Callable[[], None]) -> None:
     binlog.unpin(holder)
     if call in binlog.on_written:
         binlog.on_written.remove(call)

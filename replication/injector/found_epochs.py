@@ -66,7 +66,7 @@ def epochs_between(
     last = start
     try:
         for read in reader.events(end):
-            maps.step(read.event)
+            maps.observe(read.event)
             if found.start is None and read.header.type == b.ANONYMOUS_GTID_EVENT:
                 found.start = read.at
             if isinstance(read.event, e.Rows):
@@ -116,7 +116,7 @@ class Tail(NamedTuple):
     statements: tuple[str, ...]
     changed_epoch: int = 0
 
-    def behind(self, found: FoundEpoch) -> Tail:
+    def after(self, found: FoundEpoch) -> Tail:
         """Return the tail after `found`, the next epoch in the files."""
         if not found.epoch:
             return self._replace(statements=found.statements)
@@ -128,13 +128,13 @@ def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int)
     FileMissing.
     """
     index = BinlogIndex(files, folder, base)
-    behind: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     for name in reversed(index.names[: index.place_of(end.file) + 1]):
         stop = end if name == end.file else Position(name, files.size(index.path(name)))
         tail = Tail(0, None, ())
         for each in epochs_between(files, folder, base, Position(name, b.FIRST_POSITION), stop, own_id):
-            tail = tail.behind(each)
+            tail = tail.after(each)
         if tail.epoch:
-            return tail._replace(statements=tail.statements + behind)
-        behind = tail.statements + behind
-    return Tail(0, None, behind)
+            return tail._replace(statements=tail.statements + later)
+        later = tail.statements + later
+    return Tail(0, None, later)

@@ -152,7 +152,7 @@ class Injector:
         self._rules = rules
         self._status = status
         # Statements that a crash separated from the epoch transaction after them: they are already in the binlog.
-        self.passed_over: deque[str] = deque()
+        self.already_written_statements: deque[str] = deque()
         # Marks of the epoch being written: after StorageFull the epoch is retried, and must not write them again.
         self._marked: dict[LoadMark, Position] = {}
 
@@ -198,16 +198,16 @@ class Injector:
         if epoch.has_begun or epoch.held:
             raise InvariantBroken(f"epoch {epoch.changes.epoch} has rows before a schema change; report this")
         self._rules.changed(part.before, part.after)
-        said = statement_of(part)
-        if said is None:
+        statement = statement_of(part)
+        if statement is None:
             return
-        epoch.schema.append(said)
+        epoch.schema.append(statement)
         for database, text in statements_of(part, self.options.replica_updates):
             epoch.counts.statements += 1
-            if self.passed_over and self.passed_over[0] == text:
-                self.passed_over.popleft()
+            if self.already_written_statements and self.already_written_statements[0] == text:
+                self.already_written_statements.popleft()
                 continue
-            written = self._writer.statement(text, database, epoch.changes.wall_us, said.author)
+            written = self._writer.statement(text, database, epoch.changes.wall_us, statement.author)
             epoch.start = epoch.start or written.start
 
     def _take_load(self, epoch: _Epoch, part: LoadAdopted) -> None:

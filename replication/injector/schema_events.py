@@ -142,8 +142,8 @@ def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tu
     found = statement_of(logged)
     if found is None or (found.author and not log_replica_updates):
         return ()
-    said = Statement(found.database, found.text)
-    return (said,) if found.preparation is None else (Statement("", found.preparation), said)
+    statement = Statement(found.database, found.text)
+    return (statement,) if found.preparation is None else (Statement("", found.preparation), statement)
 
 
 def is_same(before: TableDefinition, after: TableDefinition) -> bool:

@@ -24,7 +24,7 @@ from tidemark.engine.txn.before_images import set_capture
 from tidemark.replication.binlog.images import BinlogOptions, ImageRule, Present, image_rule, rule_of
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.settings.binlog_type import binlog_type
-from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.conflict_function import compares_epochs
 from tidemark.replication.settings.match import Match, find_row, row_of
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
@@ -130,7 +130,7 @@ class TableRules:
         if unknown is not None:
             _log.warning("%s: %s", name, unknown.text)
         spec = None if found.row is None else found.row.conflict_fn
-        rule = replace(rule_of(how), logs_empty=goes_by_epochs(spec))
+        rule = replace(rule_of(how), logs_empty=compares_epochs(spec))
         return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
 
     def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:

@@ -89,7 +89,7 @@ class Arbitrator:
         """Vote for a successor of `base`, if it is the newest view, for a candidate that is one of its members."""
         view = voter.journal.record.view
         if base.number < view.number:
-            return voter.journal.behind(Send(sender, ViewIs(view)))
+            return voter.journal.defer(Send(sender, ViewIs(view)))
         if base.number == view.number and base != view:
             return [Send(sender, Refused(f"two views have number {base.number}; compare the members' files"))]
         if base.members and sender not in base.numbers:

@@ -201,7 +201,7 @@ class ArbitratorProcess:
         view = self._begins_with(event)
         if view is None:
             if self._store == NO_STORE:
-                self._speak_of(event.store)  # nodes reject messages of another store, and so would miss the refusal
+                self._announce(event.store)  # nodes reject messages of another store, and so would miss the refusal
             if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
                 return [Send(event.sender, Refused(f"this arbitrator was given another group: {self._group}"))]
             return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
@@ -209,7 +209,7 @@ class ArbitratorProcess:
         self._file = ViewFile(self._files, event.store)
         self._machine = machine
         self._do(machine.begin(view, self._clock.monotonic()))
-        self._speak_of(event.store)
+        self._announce(event.store)
         _log.info("the arbitrator begins with view %d, members %s", view.number, sorted(view.numbers))
         return machine.step(event, self._clock.monotonic())
 
@@ -224,7 +224,7 @@ class ArbitratorProcess:
             return message.view
         return None
 
-    def _speak_of(self, store: bytes) -> None:
+    def _announce(self, store: bytes) -> None:
         if store != self._store:
             self._store = store
             self._carrier.become(store.hex(), self._clock.wall_us())

@@ -27,7 +27,15 @@ from tidemark.replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_MESSA
 from tidemark.replication.wire.handshake import error_payload
 from tidemark.replication.wire.pieces import Pieces
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.wire import Met, TlsContext, Wake, call, check_secret_at, tell, wait_readable
+from tidemark.replication.wire.wire import (
+    OpenLink,
+    TlsContext,
+    Wake,
+    call,
+    check_secret_at,
+    send_last_frame,
+    wait_readable,
+)
 
 _log = logging.getLogger("tidemark.node")
 
@@ -178,46 +186,46 @@ class Carrier:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
         if self._is_closed:
             raise PeerError("this node is closing")
-        met = self._call(node, CONVERSATION)
+        opened = self._call(node, CONVERSATION)
         wake = Wake()
         try:
-            conversation = Conversation(met, wake, self._clock, partial(self._ended, wake=wake))
+            conversation = Conversation(opened, wake, self._clock, partial(self._ended, wake=wake))
         except PeerError:  # it ended at once
-            met.wire.close()
+            opened.wire.close()
             wake.close()
             raise
         return self._registered(conversation)
 
-    def _call(self, node: int, purpose: str) -> Met:
+    def _call(self, node: int, purpose: str) -> OpenLink:
         own = replace(self._own, purpose=purpose, others=frozenset({node}))
         secrets = self._secrets
         return call(self._peers[node], own, secrets.secret, secrets.client_tls, self._clock, CONNECT_SECONDS)
 
     # --- in ---------------------------------------------------------------------------------------
-    def _called(self, met: Met, wake: Wake) -> None:
-        party: NodeParty = met.peer
+    def _called(self, opened: OpenLink, wake: Wake) -> None:
+        party: NodeParty = opened.peer
         claim = self._claims[party.node]
         try:
             if party.purpose == CONVERSATION:
                 claim.check(party)
-                self._converse(met, wake)
+                self._converse(opened, wake)
             else:
-                self._listen(party, claim, met, wake)
+                self._listen(party, claim, opened, wake)
         except PeerError as error:
-            tell(met.wire, met.wire.writer.frame(FRAME_ERROR, error_payload(error)))
+            send_last_frame(opened.wire, opened.wire.writer.frame(FRAME_ERROR, error_payload(error)))
             raise
 
-    def _converse(self, met: Met, wake: Wake) -> None:
-        with self._registered(Conversation(met, wake, self._clock, self._ended)) as conversation:
+    def _converse(self, opened: OpenLink, wake: Wake) -> None:
+        with self._registered(Conversation(opened, wake, self._clock, self._ended)) as conversation:
             try:
                 self._serve(conversation)
             except PeerError as error:
                 conversation.close(error)
                 raise
 
-    def _listen(self, party: NodeParty, claim: Claim, met: Met, wake: Wake) -> None:
+    def _listen(self, party: NodeParty, claim: Claim, opened: OpenLink, wake: Wake) -> None:
         """Take the messages of a node until it ends, or until another link replaces this one."""
-        wire, store = met.wire, bytes.fromhex(party.store)
+        wire, store = opened.wire, bytes.fromhex(party.store)
         claim.take(party, IN, wire)
         try:
             self.senders[party.node].hurry()
@@ -225,7 +233,7 @@ class Carrier:
             with claim.delivering:
                 pass  # waits until the message of the replaced link is handled
             pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
-            frames = iter(met.early)
+            frames = iter(opened.early)
             while not self._is_closed:
                 for frame in frames:
                     data = frame.payload if frame.kind == FRAME_NODE_MESSAGE else pieces.take(frame)

@@ -19,7 +19,7 @@ from tidemark.replication.node_group.party import NodeParty
 from tidemark.replication.wire.frame_layout import FRAME_ERROR, FRAME_NODE_PIECE
 from tidemark.replication.wire.handshake import error_payload, refusal_of
 from tidemark.replication.wire.pieces import Pieces, frames_of
-from tidemark.replication.wire.wire import Met, Wake, tell, wait_readable
+from tidemark.replication.wire.wire import OpenLink, Wake, send_last_frame, wait_readable
 
 EARLY_BYTES_MAX = 1 << 20  # of messages received while one was being sent; more stays in the buffers of TCP
 UNTAKEN_MS = 60_000  # a step of a node restart may take long
@@ -35,15 +35,15 @@ class Peer(NamedTuple):
 class Conversation:
     """One end of a conversation. After either side has ended it, calls that send or receive raise PeerError."""
 
-    def __init__(self, met: Met, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
+    def __init__(self, opened: OpenLink, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
         """closed: called when this end is closed."""
-        party: NodeParty = met.peer
+        party: NodeParty = opened.peer
         self.peer = Peer(party.node, bytes.fromhex(party.store))
-        self._wire = met.wire
+        self._wire = opened.wire
         self._wake = wake
         self._clock = clock
         self._closed = closed
-        self._frames = iter(met.early)
+        self._frames = iter(opened.early)
         self._pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
         self._early: deque[tuple[Any, int]] = deque()
         self._early_bytes = 0
@@ -116,7 +116,7 @@ class Conversation:
         self._wake()
         if self._use.acquire(blocking=False):
             if error is not None:
-                tell(self._wire, self._wire.writer.frame(FRAME_ERROR, error_payload(error)))
+                send_last_frame(self._wire, self._wire.writer.frame(FRAME_ERROR, error_payload(error)))
             self._wire.finish(self._clock)
         else:
             self._wire.cut()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import PeerError, PositionLost
-from tidemark.engine.files.firm import make_folder
+from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.log.reader import described
 from tidemark.engine.log.spool_reader import is_name, referred
 from tidemark.replication.node_group.messages import FilePart, FileWanted

@@ -104,11 +104,11 @@ class Life:
         self._stuck = stuck
         self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
         self._joined_to, self._joined_at = 0, clock.monotonic()
-        self._passed_over: deque[Received] = deque()  # groups after one whose files are being fetched
-        self._passed_through = 0  # the last of them
+        self._kept_groups: deque[Received] = deque()  # groups after one whose files are being fetched
+        self._kept_through = 0  # the last of them
         self.thread = StoreThread(
             home,
-            self._tell,
+            self._post,
             self._failed,
             self._converse,
             lambda: self.machine.view.number,
@@ -123,7 +123,7 @@ class Life:
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
 
     # --- events from other threads -------------------------------------------------------------------
-    def _tell(self, event: Event) -> None:
+    def _post(self, event: Event) -> None:
         if type(event) is LogGrew:
             if self._has_log_grown:
                 return
@@ -331,7 +331,7 @@ class Life:
             if event is not None:
                 actions = machine.step(event, now)
                 if isinstance(event, Received) and isinstance(event.message, Groups):
-                    self._keep_passed_over(event, event.message)
+                    self._keep_groups(event, event.message)
             if now >= machine.due_at and type(event) is not Tick:
                 actions += machine.step(Tick(), now)
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
@@ -339,24 +339,24 @@ class Life:
         self._do(actions)
         # A primary may have died in the middle of sending a file; the next view must not wait for the rest.
         is_view_over = machine.is_member and machine.is_frozen
-        self.thread.break_off_fetch(0 if is_view_over else machine.view.number)
+        self.thread.abort_fetch(0 if is_view_over else machine.view.number)
         self.thread.hurry(is_view_over)
         if self.is_leading:
-            self._tell_epochs()
+            self._report_epochs()
             self._look_at_view(now)
 
-    def _keep_passed_over(self, event: Received, told: Groups) -> None:
+    def _keep_groups(self, event: Received, message: Groups) -> None:
         """Keep groups that were not taken because files are being fetched."""
-        last = told.first + len(told.groups) - 1
-        if self.stream.fetched_sequence and last > max(self.stream.last, self._passed_through):
-            self._passed_through = last
-            self._passed_over.append(event)
+        last = message.first + len(message.groups) - 1
+        if self.stream.fetched_sequence and last > max(self.stream.last, self._kept_through):
+            self._kept_through = last
+            self._kept_groups.append(event)
 
     def _take_again(self) -> None:
         """Take the kept groups again; called by the thread of the store. The primary repeats a group missed here."""
-        self._passed_through = 0
-        while self._passed_over:
-            self._events.put(self._passed_over.popleft())
+        self._kept_through = 0
+        while self._kept_groups:
+            self._events.put(self._kept_groups.popleft())
 
     def _look_at_view(self, now: float) -> None:
         """Report a leading node whose view does not open: it may be on the wrong side of a partition, where its clients
@@ -390,16 +390,16 @@ class Life:
         _log.info("view %d is open: nodes %s, primary %d", view.number, sorted(view.numbers), view.primary)
         if view.primary == self.machine.number and not self.is_leading:
             primacy = self.machine.primacy
-            self.thread.lead(0 if primacy is None else primacy.epoch, self._led)
+            self.thread.lead(0 if primacy is None else primacy.epoch, self._on_led)
         node = self._leading()
         if node is not None:
             self.copies.release(node, view.numbers, 0.0)
 
-    def _led(self) -> None:
+    def _on_led(self) -> None:
         self.is_leading = True
         self._events.put(None)
 
-    def _tell_epochs(self) -> None:
+    def _report_epochs(self) -> None:
         """Report epochs that this primary has closed: those with groups to the machine, the newest to other nodes."""
         opened, closed = self.stream.closings()
         with self._mutex:
@@ -421,7 +421,7 @@ class Life:
     def _look_at_store(self) -> None:
         error = self._error or self.thread.failure
         if error is not None:
-            self._give_up(error)
+            self._end_on_failure(error)
         node = self._leading()
         now = self._clock.monotonic()
         if node is not None:
@@ -440,7 +440,7 @@ class Life:
             _log.warning("no group after %d arrives; the node is copied again", synced)
             self._ending = Ending.BEHIND
 
-    def _give_up(self, error: Error) -> None:
+    def _end_on_failure(self, error: Error) -> None:
         """End this life, because its store is unusable. A store that had no room for a group is opened again; one whose
         rows differ from the primary's is copied whole; any other needs an operator.
         """

@@ -102,11 +102,11 @@ class Leases:
         """
         return tuple((node, int(1_000 * (now - self._granted.get(node, self._began)))) for node in sorted(nodes))
 
-    def settled_at(self, age_ms: int, told_at: float) -> float:
+    def settled_at(self, age_ms: int, received_at: float) -> float:
         """Return when a lease has certainly ended, if another member agreed to it `age_ms` before it sent the report
-        that arrived at `told_at`.
+        that arrived at `received_at`.
         """
-        return told_at - age_ms / 1_000 + self._settle_s
+        return received_at - age_ms / 1_000 + self._settle_s
 
     def all_settled_at(self, decided: float) -> float:
         """Return when every lease of older views has ended, whichever members agreed: a quorum had stopped agreeing

@@ -67,7 +67,7 @@ class Machine(ABC):
         self._round = record.promised.round
         self._is_first = False
         self._is_leaving = False
-        self._given_up: set[int] = set()  # members that leave: they have reported that they read no more in this view
+        self._leaving: set[int] = set()  # members that leave: they have reported that they read no more in this view
         self._lacking: set[int] = set()  # members that have lost their disk
         self._states: dict[int, Ping] = {}
         self._prior: View = record.view
@@ -97,7 +97,7 @@ class Machine(ABC):
         return self.is_member and self.view.primary == self.number
 
     @property
-    def is_taking(self) -> bool:
+    def accepts_groups(self) -> bool:
         """Whether this node takes the groups of the view's primary and acknowledges them: never after a promise."""
         return self.is_joining or (self.is_adopted and not self.is_frozen)
 
@@ -180,15 +180,15 @@ class Machine(ABC):
         """Return joining nodes that are ready and have every group on disk that all members have there: a reason for
         the next view.
         """
-        return {} if self.primacy is None else self._ready_behind(self.primacy.acknowledged)
+        return {} if self.primacy is None else self._ready_through(self.primacy.acknowledged)
 
     def joined(self) -> dict[int, Member]:
         """Return joining nodes that may become members: they also have on disk every group that all members have in
         memory.
         """
-        return {} if self.primacy is None else self._ready_behind(self.primacy.shared)
+        return {} if self.primacy is None else self._ready_through(self.primacy.shared)
 
-    def _ready_behind(self, sequence: int) -> dict[int, Member]:
+    def _ready_through(self, sequence: int) -> dict[int, Member]:
         """Joining nodes that are ready, were heard lately, and have groups up to this one on disk."""
         if self.primacy is None or not self.primacy.is_open:
             return {}

@@ -354,7 +354,7 @@ class Log(Protocol):
         """
         ...
 
-    def cut_behind(self, epoch: int, sequence: int) -> None:
+    def roll_back_to(self, epoch: int, sequence: int) -> None:
         """Go back to the end of an epoch that was completed by the node group, and whose last REDO group is `sequence`;
         `LogCut` reports the end.
         """

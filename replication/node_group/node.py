@@ -62,13 +62,13 @@ class GroupNode:
         secrets: Secrets,
         clock: Clock,
         is_founder: bool,
-        met_at: Callable[[bytes], str],
+        client_address_of: Callable[[bytes], str],
         stuck: Callable[[], None],
         options: Mapping[str, OptionValue] | None = None,
     ) -> None:
-        """files: the node's own directory, which holds its record. met_at: returns the address at which clients reach
-        this node; called with the UUID of its store. stuck: see `Life`. options: those that must be equal at all nodes
-        of the group.
+        """files: the node's own directory, which holds its record. client_address_of: returns the address at which
+        clients reach this node; called with the UUID of its store. stuck: see `Life`. options: those that must be equal
+        at all nodes of the group.
         """
         self._home = home
         self._files = files
@@ -78,7 +78,7 @@ class GroupNode:
         self._secrets = secrets
         self._clock = clock
         self._is_founder = is_founder
-        self._met_at = met_at
+        self._client_address_of = client_address_of
         self._stuck = stuck
         self._options = dict(options or {})
         self._asked_refusal: PeerRefused | None = None  # the answer when this node asked for the group's store
@@ -186,7 +186,7 @@ class GroupNode:
         self._newest = Life(
             self._home,
             view_file,
-            Member(self._number, self._met_at(record.store)),
+            Member(self._number, self._client_address_of(record.store)),
             configuration.times,
             self._clock,
             self._incarnation,

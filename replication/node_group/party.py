@@ -59,7 +59,7 @@ class NodeParty:
         if len(self.options) > OPTIONS_MAX or not all(map(_is_option, self.options.items())):
             raise SchemaInvalid("options of a node have short names and short values")
 
-    def meet(self, content: dict[str, Any]) -> Self:
+    def peer_from(self, content: dict[str, Any]) -> Self:
         """Return the other side, as its part of the handshake describes it. Raises: FrameRejected; PeerRefused for a
         node that this one does not accept.
         """

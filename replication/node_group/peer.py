@@ -18,7 +18,7 @@ from tidemark.replication.node_group.party import NO_PROCESS, NodeParty
 from tidemark.replication.wire.frame_layout import FRAME_ERROR
 from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.handshake import refusal_of
-from tidemark.replication.wire.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
+from tidemark.replication.wire.wire import OpenLink, Wake, Wire, is_connection_refused, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 
@@ -103,7 +103,7 @@ class Sender:
     """The thread that connects to a node, again after each end of a link, and sends the node's queue."""
 
     def __init__(
-        self, node: int, claim: Claim, clock: Clock, call: Callable[[int], Met], gone: Callable[[int], None]
+        self, node: int, claim: Claim, clock: Clock, call: Callable[[int], OpenLink], gone: Callable[[int], None]
     ) -> None:
         """call: connects to the node. gone: called once when a link has broken and the host refuses a new one."""
         self.outbox = Outbox()
@@ -119,7 +119,7 @@ class Sender:
         self._is_closed = False
         self._owes_gone = False
         self._renewals = 0
-        self.told = ""
+        self.reported_error = ""
         self.thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
 
     def start(self) -> None:
@@ -170,42 +170,42 @@ class Sender:
             if pause_s:
                 self._wake.wait(pause_s)
             renewals = self._renewals
-            met = None if self._is_closed else self._connect()
-            if met is not None:
+            opened = None if self._is_closed else self._connect()
+            if opened is not None:
                 began = self._clock.monotonic()
-                self._serve(met, renewals)
+                self._serve(opened, renewals)
                 self._owes_gone = True
                 if self._clock.monotonic() - began > STEADY_SECONDS:
                     pause_s = 0.0
                     continue
             pause_s = min(PAUSE_SECONDS_MAX, max(PAUSE_SECONDS_MIN, 2 * pause_s))
 
-    def _connect(self) -> Met | None:
+    def _connect(self) -> OpenLink | None:
         try:
-            met = self._call(self._node)
+            opened = self._call(self._node)
         except PeerError as error:
-            if self._owes_gone and is_refusal_of_machine(error):
+            if self._owes_gone and is_connection_refused(error):
                 self._owes_gone = False
                 self._gone(self._node)
-            self._tell(error)
+            self._report(error)
             return None
         try:
-            self._claim.take(met.peer, OUT, met.wire)
+            self._claim.take(opened.peer, OUT, opened.wire)
         except PeerRefused as error:
-            met.wire.close()
-            self._tell(error)
+            opened.wire.close()
+            self._report(error)
             return None
-        return met
+        return opened
 
-    def _tell(self, error: PeerError) -> None:
+    def _report(self, error: PeerError) -> None:
         """Log why there is no link, once for each reason."""
         self.refused = error if isinstance(error, PeerRefused) else None
-        if error.message != self.told:
-            self.told = error.message
+        if error.message != self.reported_error:
+            self.reported_error = error.message
             _log.warning("no link to node %d: %s", self._node, error.message)
 
-    def _serve(self, met: Met, renewals: int) -> None:
-        wire = self._wire = met.wire
+    def _serve(self, opened: OpenLink, renewals: int) -> None:
+        wire = self._wire = opened.wire
         try:
             if renewals != self._renewals:
                 raise PeerError("this node has changed its description since it connected")
@@ -214,11 +214,11 @@ class Sender:
             self.outbox.open()
             self.is_connected = True
             self.refused = None
-            self.told = ""
-            self._judge(met.early)
+            self.reported_error = ""
+            self._judge(opened.early)
             self._send_all(wire)
         except PeerError as error:
-            self._tell(error)
+            self._report(error)
         finally:
             self.is_connected = False
             self.outbox.shut()

@@ -25,7 +25,7 @@ class Primacy:
     acknowledged: int = 0
     shared: int = 0
     epoch: int = 0  # the highest epoch that is open at a member
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
     applied: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)  # last group sent, by member or joining node
@@ -37,14 +37,14 @@ class Primacy:
         """The other members."""
         return sorted(self.view.numbers - {self.own})
 
-    def take_adopted(self, member: int, told: Adopted, log: Log) -> bool:
+    def take_adopted(self, member: int, message: Adopted, log: Log) -> bool:
         """Note that a member has the view on disk; return False if its log goes further than the primary's."""
-        self.told.add(member)
+        self.reported.add(member)
         self.applied.setdefault(member, 0)
         self.synced.setdefault(member, 0)
-        self.sent.setdefault(member, told.last)
-        self.epoch = max(self.epoch, told.epoch)
-        return told.last <= log.last
+        self.sent.setdefault(member, message.last)
+        self.epoch = max(self.epoch, message.epoch)
+        return message.last <= log.last
 
     def take_applied(self, member: int, sequence: int, synced: int) -> None:
         """Note up to which group a member has everything in memory, and on disk."""
@@ -86,7 +86,7 @@ class Primacy:
 
     def is_equal(self, log: Log) -> bool:
         """Return whether every member has adopted the view, and has applied everything that the primary's log has."""
-        return self.told.issuperset(self.others) and self.in_memory(log) >= log.last
+        return self.reported.issuperset(self.others) and self.in_memory(log) >= log.last
 
     def acknowledge(self, log: Log) -> int | None:
         """Return how far commits may be acknowledged now; None if no further than before."""

@@ -56,7 +56,7 @@ class SentGroups:
         with self._mutex:
             return self._places.get(sequence)
 
-    def from_on(self, first: int, last: int) -> tuple[Words, ...]:
+    def groups_from(self, first: int, last: int) -> tuple[Words, ...]:
         """Return groups from `first` on, about AT_ONCE_BYTES at most; none if the log no longer has `first`.
 
         Raises: IoFailed.

@@ -72,9 +72,9 @@ class Home(Protocol):
         """
         ...
 
-    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
+    def rejoin(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
         """Bring the store up to the live node (`recovery/node_restart`), as a follower. epoch, sequence: see
-        `Log.cut_behind`. Durable on return: a local checkpoint of that state. Raises: the errors of the link
+        `Log.roll_back_to`. Durable on return: a local checkpoint of that state. Raises: the errors of the link
         and of the join.
         """
         ...
@@ -105,27 +105,27 @@ class StoreThread:
     def __init__(
         self,
         home: Home,
-        tell: Callable[[Event], None],
+        post: Callable[[Event], None],
         failed: Callable[[Error], None],
         converse: Callable[[], Conversation],
         view: Callable[[], int],
         take_again: Callable[[], None],
         patience_s: float,
     ) -> None:
-        """tell: puts an event into the queue of the machine. failed: called when the store is unusable. converse:
+        """post: puts an event into the queue of the machine. failed: called when the store is unusable. converse:
         begins a conversation with the primary of the newest view; PeerError if there is none. view: returns the number
         of the newest view. take_again: called after an attempt to fetch files; groups skipped meanwhile may be given to
         the stream again. patience_s: how long a group waits for room in the log before this life ends.
         """
         self._home = home
-        self._tell = tell
+        self._post = post
         self._failed = failed
         self._converse = converse
         self._view = view
         self._take_again = take_again
         self.patience_s = patience_s
         self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not arrive, first failure
-        self.stream = GroupStream(tell, self._take)
+        self.stream = GroupStream(post, self._take)
         self._fetching: tuple[int, Conversation] | None = None  # view, conversation that fetches files
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self.stream.fetch = self._fetch
@@ -172,9 +172,9 @@ class StoreThread:
             conversation = self._conversation
         if conversation is not None:
             conversation.close()
-        self.break_off_fetch(0)
+        self.abort_fetch(0)
 
-    def break_off_fetch(self, view: int) -> None:
+    def abort_fetch(self, view: int) -> None:
         """Stop waiting for files, except those of a group of this view."""
         fetching = self._fetching
         if fetching is not None and fetching[0] != view:
@@ -242,14 +242,14 @@ class StoreThread:
         node, stream = self.node, self.stream
         assert node is not None and stream.sent is not None
         store = node.store
-        told = first
+        reported = first
         for sequence, words in enumerate(groups, first):
             may_wait = self._is_epoch_over(sequence) or node.applier.may_wait(words)
-            if may_wait and sequence > told:
+            if may_wait and sequence > reported:
                 # Report first: the wait may be for the binlog, which takes an epoch only after all members are known
                 # to have it.
                 self._keep(store, sequence - 1)
-                told = sequence
+                reported = sequence
             self._close_epochs(sequence)
             lsn = self.apply_one(node, words)
             stream.sent.add(sequence, lsn, store.epochs.current, words)
@@ -290,9 +290,9 @@ class StoreThread:
     def _fetch(self, sequence: int, words: Words) -> None:
         """Fetch the files of a group of the newest view; called by any thread."""
         view = self._view()
-        self._do(lambda: self._bring_files(view, sequence, words))
+        self._do(lambda: self._fetch_missing_files(view, sequence, words))
 
-    def _bring_files(self, view: int, sequence: int, words: Words) -> None:
+    def _fetch_missing_files(self, view: int, sequence: int, words: Words) -> None:
         """Try once to fetch the files of a group that was not taken; the primary sends the group again.
 
         Raises: StoreFailed.
@@ -361,14 +361,14 @@ class StoreThread:
         """
         while True:
             try:
-                self.come_back(epoch, sequence)
+                self.copy_from_primary(epoch, sequence)
                 break
             except (PeerError, NotPrimary) as error:
                 _log.warning("not copied yet: %s", error.message)
                 self._pause()
-        self._tell(LogCut())
+        self._post(LogCut())
 
-    def come_back(self, epoch: int, sequence: int) -> None:
+    def copy_from_primary(self, epoch: int, sequence: int) -> None:
         conversation = self._converse()
         with self._turn:
             if self._is_stopped:
@@ -386,7 +386,7 @@ class StoreThread:
                     node.close()
             self.epochs.clear()
             self._copied_from = 0
-            self._use(self._home.bring_back(welcome, _Link(conversation), epoch, sequence), True)
+            self._use(self._home.rejoin(welcome, _Link(conversation), epoch, sequence), True)
             self._copied_from = welcome.incarnation
         finally:
             self._conversation = None

@@ -31,14 +31,14 @@ class Feed:
 
     def __init__(self) -> None:
         self.groups: deque[Words] = deque()
-        self._come_bytes = self._taken_bytes = 0  # two counters, each changed by one thread: no lock
+        self._put_bytes = self._taken_bytes = 0  # two counters, each changed by one thread: no lock
         self.is_over = False  # the node took too little for too long, or the stream has ended
 
     def put(self, words: Words) -> None:
         """Add the next group; more than FEED_BYTES_MAX unread bytes end the feed."""
         self.groups.append(words)
-        self._come_bytes += words.nbytes
-        if self._come_bytes - self._taken_bytes > FEED_BYTES_MAX:
+        self._put_bytes += words.nbytes
+        if self._put_bytes - self._taken_bytes > FEED_BYTES_MAX:
             self.is_over = True
 
     def take(self) -> list[Words]:
@@ -54,11 +54,11 @@ class Feed:
 class GroupStream:
     """The stream of one life of a node, from the opening of its store to its end."""
 
-    def __init__(self, tell: Callable[[Event], None], work: Callable[[int, tuple[Words, ...]], None]) -> None:
-        """tell: puts an event into the queue of the machine. work: passes groups of the primary to the thread of the
+    def __init__(self, post: Callable[[Event], None], work: Callable[[int, tuple[Words, ...]], None]) -> None:
+        """post: puts an event into the queue of the machine. work: passes groups of the primary to the thread of the
         store, which calls `applied_through` after them.
         """
-        self.tell = tell
+        self.post = post
         self._work = work
         self._changed = threading.Condition()
         self.last = 0
@@ -72,7 +72,7 @@ class GroupStream:
         self._feeds: list[Feed] = []
         self._closings: deque[tuple[int, int]] = deque()
         self._complete: deque[tuple[int, int]] = deque()
-        self._epoch_told = 0
+        self._epoch_reported = 0
         self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
         self.fetch: Callable[[int, Words], None] = lambda sequence, words: None
         self._files: Files | None = None
@@ -114,7 +114,7 @@ class GroupStream:
 
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
         """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""
-        return () if self.sent is None else self.sent.from_on(first, last)
+        return () if self.sent is None else self.sent.groups_from(first, last)
 
     def take(self, first: int, groups: tuple[Words, ...]) -> None:
         """Take groups of the primary; the thread of the store applies and syncs them. If files of a group are missing
@@ -133,20 +133,20 @@ class GroupStream:
             self.last = first + len(groups) - 1
             self._work(first, groups)
 
-    def cut_behind(self, epoch: int, sequence: int) -> None:
+    def roll_back_to(self, epoch: int, sequence: int) -> None:
         """Make the thread of the store go back to the end of an epoch, and from there up to the primary."""
         self.cut(epoch, sequence)
 
     def applied_through(self, sequence: int) -> None:
         """Report that groups up to this one are applied here."""
         self.applied = sequence
-        self.tell(LogGrew())
+        self.post(LogGrew())
 
     def synced_through(self, sequence: int) -> None:
         """Report that groups up to this one are applied and synced here."""
         self.applied = max(self.applied, sequence)
         self.synced = max(self.synced, sequence)
-        self.tell(LogGrew())
+        self.post(LogGrew())
 
     # --- commit partner ----------------------------------------------------------------------------
     def send(self, group: Group) -> None:
@@ -165,7 +165,7 @@ class GroupStream:
             for feed in self._feeds:
                 feed.put(words)
             self._feeds = [feed for feed in self._feeds if not feed.is_over]
-        self.tell(LogGrew())
+        self.post(LogGrew())
 
     def wait(self, sequence: int) -> None:
         """Wait until every member of the view has the group on disk. Raises: StoreFailed if the other nodes continue
@@ -188,7 +188,7 @@ class GroupStream:
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Note an epoch that begins at group `sequence`; `closings` reports it after the groups before it were sent."""
         self._closings.append((epoch, sequence))
-        self.tell(LogGrew())
+        self.post(LogGrew())
 
     # --- for the node ------------------------------------------------------------------------------
     def acknowledge(self, sequence: int) -> None:
@@ -219,8 +219,8 @@ class GroupStream:
         return opened, closed
 
     def _completed(self, epoch: int, sequence: int) -> None:
-        if epoch > self._epoch_told:
-            self._epoch_told = epoch
+        if epoch > self._epoch_reported:
+            self._epoch_reported = epoch
             self._complete.append((epoch, sequence))
 
     def feed(self) -> Feed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tidemark.replication.node_group.election import Election
 from tidemark.replication.node_group.machine import UNHEARD, Joiner
 from tidemark.replication.node_group.messages import (
     Accept,
@@ -48,11 +49,10 @@ from tidemark.replication.node_group.messages import (
     Written,
 )
 from tidemark.replication.node_group.primacy import Primacy
-from tidemark.replication.node_group.standing import Standing
 from tidemark.replication.node_group.view import View
 
 
-class Node(Standing):
+class Node(Election):
     """One process of a node."""
 
     # --- the step -------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Node(Standing):
             return []
         self._is_first = True
         if self.view.arbitrator:
-            return self._flow(self._stand(now), now)
+            return self._flow(self._start_election(now), now)
         return self._flow(self.learn(View(1, (self.own,), self.number), now), now)
 
     def step(self, event: Event, now: float) -> list[Action]:
@@ -122,7 +122,7 @@ class Node(Standing):
             self._log_owed_since = now
         if self.primacy is not None:
             return self._send_groups() + self._progress(now)
-        return self._tell_applied()
+        return self._report_applied()
 
     def _log_cut(self, _event: LogCut, now: float) -> list[Action]:
         self._cuts -= 1
@@ -166,7 +166,7 @@ class Node(Standing):
             asked = AskJoin(self.view.number, self.own, self.log.synced, self.is_ready)
             actions.append(Send(self.view.primary, asked))
         if self.is_adopted and not self.is_frozen:
-            actions += ([] if self.is_open else self._tell_adopted(now)) + self._tell_applied()
+            actions += ([] if self.is_open else self._report_adopted(now)) + self._report_applied()
         return actions
 
     def _watch(self, now: float) -> list[Action]:
@@ -176,11 +176,11 @@ class Node(Standing):
         if not self.is_member:
             return []
         if self.is_frozen:
-            return self._stand(now) if now >= self._candidate_at() else []
+            return self._start_election(now) if now >= self._candidate_at() else []
         if self._is_leaving and self.is_open:
-            return self._stand(now)
+            return self._start_election(now)
         if self.primacy is not None:
-            return self._stand(now) if self._is_changed(now) else self._progress(now)
+            return self._start_election(now) if self._is_changed(now) else self._progress(now)
         if self.is_adopted and self._suspects(self.view.primary, now):
             return self._shut(now)
         return []
@@ -223,7 +223,7 @@ class Node(Standing):
         self._decided_at, self._frozen_at, self._primary_last = now, now, UNHEARD
         self.detector.begin(view.numbers - {self.number}, now)
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
-        actions += self.journal.behind(*(Send(each, ViewIs(view)) for each in self._voters_told(prior, view)))
+        actions += self.journal.defer(*(Send(each, ViewIs(view)) for each in self._voters_to_inform(prior, view)))
         if is_heir:
             self._is_leaving = False  # the view needs this node, because no other had answered; the caller asks again
         else:
@@ -236,14 +236,14 @@ class Node(Standing):
         """Act in the view, which is on disk."""
         self.is_adopted = True
         if not self.is_primary:
-            return self._tell_adopted(now) + self._tell_applied()
+            return self._report_adopted(now) + self._report_applied()
         # The view opens only after all leases of excluded nodes have ended, by the clocks of all that agreed to them.
-        self._left_out -= self._given_up if len(self._left_out) <= 1 else set()
+        self._left_out -= self._leaving if len(self._left_out) <= 1 else set()
         settles_at = self.leases.all_settled_at(self._decided_at)
         if self._is_one_left_out():
             own = self.leases.ages_ms(self._left_out, now)
             settles_at = max((self.leases.settled_at(age_ms, now) for _, age_ms in own), default=now)
-        self._given_up.clear()
+        self._leaving.clear()
         self.primacy = Primacy(self.view, self.number, settles_at, epochs=self._closed)
         return self._progress(now)
 
@@ -253,9 +253,9 @@ class Node(Standing):
         """
         return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
 
-    def _tell_adopted(self, now: float) -> list[Action]:
-        told = Adopted(self.view.number, self.log.last, self.log.epoch, self.leases.ages_ms(self._left_out, now))
-        return [Send(self.view.primary, told)]
+    def _report_adopted(self, now: float) -> list[Action]:
+        message = Adopted(self.view.number, self.log.last, self.log.epoch, self.leases.ages_ms(self._left_out, now))
+        return [Send(self.view.primary, message)]
 
     def _progress(self, now: float) -> list[Action]:
         """At the primary: open the view, or acknowledge, as far as the members have come."""
@@ -267,7 +267,7 @@ class Node(Standing):
             if now < primacy.settles_at or not primacy.is_equal(self.log):
                 return []
             primacy.is_open = self.is_open = True
-            actions = [Open(self.view), *(self._tell_opened(each) for each in primacy.others)]
+            actions = [Open(self.view), *(self._report_opened(each) for each in primacy.others)]
         through = primacy.acknowledge(self.log)
         if through is not None:
             actions.append(Acknowledge(through))
@@ -280,7 +280,7 @@ class Node(Standing):
             actions += [Send(each, Completed(self.view.number, *complete)) for each in primacy.others]
         return actions
 
-    def _tell_opened(self, member: int) -> Action:
+    def _report_opened(self, member: int) -> Action:
         """Send `Opened`, with X: a node that joined with this view has all groups of X, but was not informed of it."""
         record = self.journal.record
         return Send(member, Opened(self.view.number, record.epoch, record.sequence))
@@ -302,11 +302,11 @@ class Node(Standing):
             return [each for each in actions if isinstance(each, Send) and each.to in self.joiners]
         if primacy.is_open:
             late = [node for node in primacy.others if node not in self._states or not self._states[node].is_open]
-            actions += [self._tell_opened(node) for node in late]
+            actions += [self._report_opened(node) for node in late]
         return actions
 
-    def _tell_applied(self) -> list[Action]:
-        if not self.is_taking or self.primacy is not None or self.view.primary == self.number:
+    def _report_applied(self) -> list[Action]:
+        if not self.accepts_groups or self.primacy is not None or self.view.primary == self.number:
             return []
         return [Send(self.view.primary, Applied(self.view.number, self.log.applied, self.log.synced))]
 
@@ -321,110 +321,110 @@ class Node(Standing):
         if self._wants_cut:
             self._wants_cut = False
             self._cuts += 1
-            self.log.cut_behind(self.journal.record.epoch, self.journal.record.sequence)
+            self.log.roll_back_to(self.journal.record.epoch, self.journal.record.sequence)
         else:
             self.is_joining = True
         return []
 
     # --- messages -------------------------------------------------------------------------------
-    def _ping(self, sender: int, told: Ping, now: float) -> list[Action]:
+    def _ping(self, sender: int, message: Ping, now: float) -> list[Action]:
         view = self.view
         is_granted = False
-        if told.view == view.number:
-            self._states[sender] = told
-            if not told.is_member and sender in view.numbers:
+        if message.view == view.number:
+            self._states[sender] = message
+            if not message.is_member and sender in view.numbers:
                 self._lacking.add(sender)
             is_granted = self.is_open and not self.is_frozen and sender in view.numbers
             if is_granted:
                 self.leases.agree(sender, now)
-        actions: list[Action] = [Send(sender, Pong(view.number, told.serial, is_granted, self.log.last))]
-        if told.view < view.number:
-            actions += self.journal.behind(Send(sender, ViewIs(view)))
-        if told.is_frozen and self.is_member:
+        actions: list[Action] = [Send(sender, Pong(view.number, message.serial, is_granted, self.log.last))]
+        if message.view < view.number:
+            actions += self.journal.defer(Send(sender, ViewIs(view)))
+        if message.is_frozen and self.is_member:
             actions += self._watch(now)
         return actions
 
-    def _pong(self, sender: int, told: Pong, now: float) -> list[Action]:
+    def _pong(self, sender: int, message: Pong, now: float) -> list[Action]:
         self.detector.heard(sender, now)
-        if told.view != self.view.number:
+        if message.view != self.view.number:
             return []
-        if told.is_granted and self.is_adopted:
-            self.leases.agreed(sender, told.serial)
+        if message.is_granted and self.is_adopted:
+            self.leases.agreed(sender, message.serial)
         if sender == self.view.primary:
-            self._primary_last = told.last
+            self._primary_last = message.last
         return []
 
-    def _view_is(self, _sender: int, told: ViewIs, now: float) -> list[Action]:
-        return self.learn(told.view, now)
+    def _view_is(self, _sender: int, message: ViewIs, now: float) -> list[Action]:
+        return self.learn(message.view, now)
 
-    def _adopted(self, sender: int, told: Adopted, now: float) -> list[Action]:
+    def _adopted(self, sender: int, message: Adopted, now: float) -> list[Action]:
         primacy, view = self.primacy, self.view
-        if told.view != view.number or primacy is None or self.is_frozen or sender not in view.numbers:
+        if message.view != view.number or primacy is None or self.is_frozen or sender not in view.numbers:
             return []
         if not primacy.is_open and self._is_one_left_out() and sender in self._prior.numbers:
-            ages = [age_ms for node, age_ms in told.grants_ms if node in self._left_out]
+            ages = [age_ms for node, age_ms in message.grants_ms if node in self._left_out]
             settled = [self.leases.settled_at(age_ms, now) for age_ms in ages]
             primacy.settles_at = max([primacy.settles_at, *settled])
-        if not primacy.take_adopted(sender, told, self.log):
-            return self._stand(now)  # a longer log: its node must lead
+        if not primacy.take_adopted(sender, message, self.log):
+            return self._start_election(now)  # a longer log: its node must lead
         if primacy.is_open:
-            return [self._tell_opened(sender)]
+            return [self._report_opened(sender)]
         return primacy.send_new(self.log, ()) + self._progress(now)
 
-    def _groups(self, sender: int, told: Groups, now: float) -> list[Action]:
-        if told.view != self.view.number or sender != self.view.primary or not self.is_taking:
+    def _groups(self, sender: int, message: Groups, now: float) -> list[Action]:
+        if message.view != self.view.number or sender != self.view.primary or not self.accepts_groups:
             return []
         last = self.log.last
-        if told.first > last + 1:
+        if message.first > last + 1:
             return []  # the primary sends the missing groups again
-        new = told.groups[last + 1 - told.first :]
+        new = message.groups[last + 1 - message.first :]
         if not new:
-            return self._tell_applied()
+            return self._report_applied()
         self.log.take(last + 1, new)
         if self._log_owed_since is None and self.log.last > last:
             self._log_owed_since = self.now
         return []
 
-    def _applied(self, sender: int, told: Applied, now: float) -> list[Action]:
-        if told.view != self.view.number or self.primacy is None:
+    def _applied(self, sender: int, message: Applied, now: float) -> list[Action]:
+        if message.view != self.view.number or self.primacy is None:
             return []
         if sender in self.view.numbers:
-            self.primacy.take_applied(sender, told.sequence, told.synced)
+            self.primacy.take_applied(sender, message.sequence, message.synced)
             return self._progress(now)
         if sender in self.joiners:
-            self.joiners[sender].synced = told.synced
+            self.joiners[sender].synced = message.synced
             return self._watch(now)
         return []
 
-    def _opened(self, sender: int, told: Opened, now: float) -> list[Action]:
-        is_ours = told.view == self.view.number and sender == self.view.primary
+    def _opened(self, sender: int, message: Opened, now: float) -> list[Action]:
+        is_ours = message.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_adopted or self.is_frozen or self.is_open:
             return []
         self.is_open = True
-        return [Open(self.view), *self._completed(sender, Completed(*told), now)]
+        return [Open(self.view), *self._completed(sender, Completed(*message), now)]
 
-    def _completed(self, sender: int, told: Completed, now: float) -> list[Action]:
-        is_ours = told.view == self.view.number and sender == self.view.primary
-        if not is_ours or not self.is_open or self.is_frozen or told.epoch <= self.journal.record.epoch:
+    def _completed(self, sender: int, message: Completed, now: float) -> list[Action]:
+        is_ours = message.view == self.view.number and sender == self.view.primary
+        if not is_ours or not self.is_open or self.is_frozen or message.epoch <= self.journal.record.epoch:
             return []
-        return self.journal.change(now, epoch=told.epoch, sequence=told.sequence)
+        return self.journal.change(now, epoch=message.epoch, sequence=message.sequence)
 
-    def _ask_join(self, sender: int, told: AskJoin, now: float) -> list[Action]:
+    def _ask_join(self, sender: int, message: AskJoin, now: float) -> list[Action]:
         primacy = self.primacy
-        if told.view != self.view.number or primacy is None or not primacy.is_open:
+        if message.view != self.view.number or primacy is None or not primacy.is_open:
             return []
         if sender in self.view.numbers:
             return []  # the heartbeat of the node has reported a lost disk: the next view excludes it
         known = self.joiners.get(sender)
-        self.joiners[sender] = Joiner(told.member, told.synced, told.is_ready, now)
+        self.joiners[sender] = Joiner(message.member, message.synced, message.is_ready, now)
         actions: list[Action] = []
         if known is None and not self.is_frozen:
-            primacy.sent[sender] = told.synced
+            primacy.sent[sender] = message.synced
             actions = primacy.send_new(self.log, self.joiners)
         return actions + self._watch(now)
 
-    def _refused(self, _sender: int, told: Refused, now: float) -> list[Action]:
-        self.refusal = told.reason
+    def _refused(self, _sender: int, message: Refused, now: float) -> list[Action]:
+        self.refusal = message.reason
         return []
 
 

@@ -27,7 +27,7 @@ class Journal:
         self._version = 0
         self._writing = 0
         self._written = 0
-        self._behind: list[tuple[int, Action]] = []
+        self._waiting: list[tuple[int, Action]] = []
 
     @property
     def is_written(self) -> bool:
@@ -42,24 +42,24 @@ class Journal:
             return []
         return self._write(now)
 
-    def behind(self, *actions: Action) -> list[Action]:
+    def defer(self, *actions: Action) -> list[Action]:
         """Queue actions until the present record is durable; if it is already, return them instead."""
         if self.is_written:
             return list(actions)
-        self._behind += [(self._version, action) for action in actions]
+        self._waiting += [(self._version, action) for action in actions]
         return []
 
     def written(self, version: int, now: float) -> list[Action]:
         """Note that a version is durable; return the actions that waited for it, and the next write if one is due."""
         self._written = max(self._written, version)
         self.owed_since = None
-        found = [action for wanted, action in self._behind if wanted <= self._written]
-        self._behind = [each for each in self._behind if each[0] > self._written]
+        found = [action for wanted, action in self._waiting if wanted <= self._written]
+        self._waiting = [each for each in self._waiting if each[0] > self._written]
         return found if self.is_written else found + self._write(now)
 
     def forget(self) -> None:
         """Drop queued messages: they are about a view that is over."""
-        self._behind.clear()
+        self._waiting.clear()
 
     def _write(self, now: float) -> list[Action]:
         self._writing = self._version
@@ -92,8 +92,8 @@ class Voter:
             return [Send(sender, Outbid(asked.base.number, self.promised))]
         actions = journal.change(now, promised=ballot) if ballot > self.promised else []
         record = journal.record
-        told = Promise(asked.base.number, ballot, last, record.accepted_ballot, record.accepted, address)
-        return actions + journal.behind(Send(sender, told))
+        message = Promise(asked.base.number, ballot, last, record.accepted_ballot, record.accepted, address)
+        return actions + journal.defer(Send(sender, message))
 
     def accept(self, sender: int, asked: Accept, now: float) -> list[Action]:
         """Vote for the proposed view, unless a higher ballot was promised."""
@@ -103,7 +103,7 @@ class Voter:
         actions = []
         if journal.record.accepted_ballot != ballot:
             actions = journal.change(now, promised=ballot, accepted_ballot=ballot, accepted=asked.view)
-        return actions + journal.behind(Send(sender, Accepted(asked.base.number, ballot)))
+        return actions + journal.defer(Send(sender, Accepted(asked.base.number, ballot)))
 
 
 class Candidacy:
@@ -141,20 +141,20 @@ class Candidacy:
         return now < self.deadline and any(node not in self.promises for node in nodes)
 
     # --- proposing --------------------------------------------------------------------------------
-    def propose(self, joining: Mapping[int, Member], given_up: set[int], own: Member) -> View:
+    def propose(self, joining: Mapping[int, Member], leaving: set[int], own: Member) -> View:
         """Return the view to propose.
 
         A view that a voter has voted for may be chosen already, so only that view may be proposed. Otherwise the
         members are the nodes whose logs are known, and the primary is the node with the longest log, so that no
         member's log has to be cut. `joining`: nodes outside the view that have everything that was acknowledged.
         """
-        told = [each for node, each in self.promises.items() if node in self.base.voters]
-        best = max(told, key=lambda each: each.accepted_ballot)
+        promised = [each for node, each in self.promises.items() if node in self.base.voters]
+        best = max(promised, key=lambda each: each.accepted_ballot)
         if best.accepted is not None:
             self.proposed = best.accepted
             return best.accepted
         base = self.base
-        gone = given_up | ({own.number} if self.is_leaving else set())
+        gone = leaving | ({own.number} if self.is_leaving else set())
         there = [
             Member(number, self.promises[number].address) for number in sorted(base.numbers & self.promises.keys())
         ] or [own]

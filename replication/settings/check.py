@@ -146,12 +146,12 @@ def _check_table(
     definition, exceptions = tables[name], exceptions_of(name, tables)
     match = find_row(rows, *name.partition(".")[::2], site.server_id)
     setup = set_up(definition, match.row, site, exceptions)
-    told: set[Finding] = set()
+    reported: set[Finding] = set()
     if exceptions is not None:
         # `_check_exceptions` reports these findings.
         _, faults, notes = plan_exceptions(definition, exceptions)
-        told.update([*faults, *notes])
-    remarks = [each for each in setup.remarks if each not in told]
+        reported.update([*faults, *notes])
+    remarks = [each for each in setup.remarks if each not in reported]
     problems = list(setup.faults)
     problems += [found for found in (check_channels(name, setup, channels),) if found is not None]
     if peer is not None and setup.function is not None:

@@ -183,7 +183,7 @@ def parse(spec: str) -> ConflictFunction:
     return ConflictFunction(definition, argument)
 
 
-def goes_by_epochs(spec: str | None) -> bool:
+def compares_epochs(spec: str | None) -> bool:
     """Return whether a `conflict_fn` names a function that compares epochs and authors of rows."""
     try:
         return spec is not None and parse(spec).definition.is_epoch

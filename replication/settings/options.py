@@ -180,7 +180,7 @@ def _role(option: Option, value: object) -> Role:
     raise _refuse(option, value, "one of " + ", ".join(Role.__members__))
 
 
-def validated(name: str, value: object) -> Any:
+def validate(name: str, value: object) -> Any:
     """Return the value in the form in which it is stored: sizes as the shortest text, ids sorted. Raises:
     SchemaInvalid; for an unknown name, its message has a similar one.
     """
@@ -215,7 +215,7 @@ def parse_text(name: str, text: str) -> Any:
     """
     option = BY_NAME.get(name)
     if option is None:
-        return validated(name, text)
+        return validate(name, text)
     value: object = text.strip()
     upper = text.strip().upper()
     if option.default is None and upper in ("", "NONE"):
@@ -227,13 +227,13 @@ def parse_text(name: str, text: str) -> Any:
         value = [int(piece) if piece.isascii() and piece.isdigit() else piece for piece in pieces]
     elif option.kind in (int, Role, _SIZE) and upper.isascii() and upper.isdigit():
         value = int(upper)
-    return validated(name, value)
+    return validate(name, value)
 
 
 def settings(given: Mapping[str, object]) -> dict[str, Any]:
     """Return every option with its value, given or default, in the order of the table. Raises: SchemaInvalid."""
-    values = {option.name: validated(option.name, option.default) for option in OPTIONS}
-    values.update({name: validated(name, value) for name, value in given.items()})
+    values = {option.name: validate(option.name, option.default) for option in OPTIONS}
+    values.update({name: validate(name, value) for name, value in given.items()})
     if values["row_slice_id"] >= values["row_slice_count"]:
         raise _refuse(BY_NAME["row_slice_id"], values["row_slice_id"], "a slice below row_slice_count")
     if values["log_transaction_id"] and values["log_bin_use_v1_row_events"]:
@@ -245,7 +245,7 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
     return values
 
 
-def divided(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
+def split_keywords(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
     """Divide the keywords with which a store is opened; return the options of the engine and those of replication.
 
     Raises: SchemaInvalid for an invalid value, or an unknown name.

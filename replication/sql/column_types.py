@@ -20,7 +20,7 @@ from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, VarBinary, VarChar
-from tidemark.replication.sql.tokens import HEX, MOST, NULL, NUMBER, STRING, Literal
+from tidemark.replication.sql.tokens import HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
@@ -131,7 +131,7 @@ def value_of(column_type: ColumnType, literal: Literal) -> Any:
     """Return the Python value of a literal in a column of this type. Raises: Unsupported if it has none."""
     if literal.kind == NULL:
         return None
-    if literal.kind == MOST:
+    if literal.kind == MAXVALUE_KIND:
         return MAXVALUE
     try:
         return _value(column_type, literal)

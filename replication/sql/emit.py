@@ -216,7 +216,7 @@ def emit(statement: s.Statement, before: TableDefinition | None = None, after: T
             return _create(statement)
         case s.DropTable():
             return f"DROP TABLE {'IF EXISTS ' if statement.may_be_missing else ''}{table_name(statement.table)}"
-        case s.Nothing():
+        case s.NoEffect():
             return statement.text
         case s.TableChange():
             exact, executed = _alteration(statement, is_exact=True), _executed(statement, before, after)

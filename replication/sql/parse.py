@@ -25,7 +25,7 @@ from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
 from tidemark.replication.sql.column_types import value_of
-from tidemark.replication.sql.tokens import END, MOST, Literal, our_note
+from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that only affect how a server stores a table.
@@ -66,7 +66,7 @@ class _Parser(ColumnReader):
             self.must("ON")
             made = [s.DropIndex(self.table(), index)]
         elif self.has_one("CREATE", "DROP", "ALTER") and self.has_one("DATABASE", "SCHEMA", "USER", "VIEW", "TRIGGER"):
-            return [s.Nothing(self.sql)]
+            return [s.NoEffect(self.sql)]
         else:
             raise self.wrong()
         self.has(";")
@@ -99,7 +99,7 @@ class _Parser(ColumnReader):
         columns = self.key_columns()
         while self.next.word in ("ALGORITHM", "LOCK"):
             self.option()
-        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.Nothing(self.sql)
+        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.NoEffect(self.sql)
 
     # --- create ------------------------------------------------------------------------------------
     def create_table(self) -> s.Statement:
@@ -183,7 +183,9 @@ class _Parser(ColumnReader):
         self.must("PARTITION")
         name = self.name()
         if self.has("VALUES", "LESS", "THAN"):
-            bound: list[Any] = [Literal(MOST, "")] if self.has("MAXVALUE") else self.in_parentheses(self.literal)
+            bound: list[Any] = (
+                [Literal(MAXVALUE_KIND, "")] if self.has("MAXVALUE") else self.in_parentheses(self.literal)
+            )
         else:
             self.must("VALUES", "IN")
             bound = self.in_parentheses(
@@ -229,7 +231,7 @@ class _Parser(ColumnReader):
             self.take()
             self.has("=")
             self.take()
-        return s.Nothing(self.sql)
+        return s.NoEffect(self.sql)
 
     def alteration(self, table: str) -> s.Statement:
         if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
@@ -279,7 +281,7 @@ class _Parser(ColumnReader):
             found = self.constraint()
             if found is not None and found[0] == "PRIMARY":
                 raise Unsupported(f"the primary key of {table} is changed; copy the table anew")
-            return s.Nothing(self.sql) if found is None else s.CreateIndex(table, found[1])
+            return s.NoEffect(self.sql) if found is None else s.CreateIndex(table, found[1])
         self.has("COLUMN")
         column, mark = self.column()
         if mark is not None:
@@ -301,7 +303,7 @@ class _Parser(ColumnReader):
             return s.DropPartition(table, self.name())
         if self.has("FOREIGN", "KEY") or self.has("CHECK"):
             self.name()
-            return s.Nothing(self.sql)
+            return s.NoEffect(self.sql)
         if self.has_one("INDEX", "KEY", "CONSTRAINT"):
             return s.DropIndex(table, self.name())
         self.has("COLUMN")
@@ -343,7 +345,7 @@ def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
             "partitions of ranges have VALUES LESS THAN, those of lists VALUES IN, and at least one value"
         )
     if is_range:
-        padded = bound * len(kinds) if bound == [Literal(MOST, "")] else bound
+        padded = bound * len(kinds) if bound == [Literal(MAXVALUE_KIND, "")] else bound
         return tuple(value_of(kind, each) for kind, each in zip(kinds, padded, strict=False))
     return [tuple(value_of(kind, each) for kind, each in zip(kinds, row, strict=False)) for row in bound]
 

@@ -123,7 +123,7 @@ class DropPartition(TableChange):
 
 
 @dataclass(frozen=True)
-class Nothing(Statement):
+class NoEffect(Statement):
     """A statement that has no effect here, for instance one about a database, which here is only a part of names."""
 
     text: str

@@ -15,7 +15,7 @@ STATEMENT_CHARACTERS_MAX = 1 << 20
 OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
-NULL, MOST = "null", "maxvalue"  # kinds of literals without text
+NULL, MAXVALUE_KIND = "null", "maxvalue"  # kinds of literals without text
 
 # Possessive quantifiers: a pattern that can backtrack would remember each character of a long string.
 _PATTERNS = re.compile(
@@ -214,7 +214,7 @@ class TokenReader:
         if sign is None and token.kind in (STRING, HEX):
             return Literal(token.kind, token.text)
         if sign is None and token.kind == WORD and token.text in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
-            kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MOST, "")}
+            kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MAXVALUE_KIND, "")}
             return kinds.get(token.text, Literal(NUMBER, str(int(token.text == "TRUE"))))
         self.at -= 1
         raise self.wrong()

@@ -137,7 +137,7 @@ class CopySession:
             self._held.clear()
             self._take(item)
             self.is_whole = isinstance(item, CopiedEnd)
-        return Step([] if self.is_whole else [self._writer.frame(FRAME_COPY, b"")], goes_on=not self.is_whole)
+        return Step([] if self.is_whole else [self._writer.frame(FRAME_COPY, b"")], continues=not self.is_whole)
 
     def pump(self, now: float) -> Step:
         """Check that the source has not been silent for too long. Raises: PeerTimeout."""

@@ -59,7 +59,7 @@ class Party(Protocol):
         """Refuse an identity that is invalid for a link. Raises: SchemaInvalid."""
         ...
 
-    def meet(self, content: dict[str, Any]) -> Any:
+    def peer_from(self, content: dict[str, Any]) -> Any:
         """Return the other side, made from its fields. Raises: PeerRefused if it is no valid peer, FrameRejected."""
         ...
 
@@ -84,7 +84,7 @@ class Site:
         if self.server_id == 0:
             raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
 
-    def meet(self, content: dict[str, Any]) -> Self:
+    def peer_from(self, content: dict[str, Any]) -> Self:
         """See `Party`."""
         peer = type(self)(content["server_id"], content["store"], content["incarnation"], content["binlog"])
         is_named = len(peer.binlog) <= TEXT_MAX and peer.binlog.isprintable()
@@ -166,28 +166,28 @@ class Handshake:
         self._nonce = nonce
         self._reader = reader
         self._writer = writer
-        self._said = hashlib.sha256()
+        self._transcript = hashlib.sha256()
 
     @property
     def is_begun(self) -> bool:
         """Whether the other side has sent its identity in a valid frame."""
         return self._content is not None
 
-    def _say(self, kind: int, payload: bytes) -> bytes:
-        self._said.update(payload)
+    def _recorded_frame(self, kind: int, payload: bytes) -> bytes:
+        self._transcript.update(payload)
         return self._writer.frame(kind, payload)
 
     def _proof(self) -> bytes:
         return self._derive(f"proof of the {self.own.caller}")
 
     def _derive(self, purpose: str) -> bytes:
-        return hmac.new(self._secret, purpose.encode() + self._said.digest(), hashlib.sha256).digest()
+        return hmac.new(self._secret, purpose.encode() + self._transcript.digest(), hashlib.sha256).digest()
 
     def _own(self) -> dict[str, Any]:
-        told = {name: getattr(self.own, name) for name in self.own.fields}
-        return {**told, "nonce": self._nonce.hex()}
+        fields = {name: getattr(self.own, name) for name in self.own.fields}
+        return {**fields, "nonce": self._nonce.hex()}
 
-    def _heard(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
+    def _peer_fields(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
         """Return the other side's fields, and `more`. Raises: FrameRejected."""
         content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
         if len(content["nonce"]) != 2 * NONCE_BYTES:
@@ -198,11 +198,11 @@ class Handshake:
         self._writer.use_key(self._derive(f"frames of the {own}"))
         self._reader.use_key(self._derive(f"frames of the {other}"))
 
-    def _met(self) -> None:
+    def _accept_peer(self) -> None:
         """Check the identity of the other side, which has proved itself. Raises: PeerRefused, FrameRejected."""
         assert self._content is not None
         self._is_proved = True
-        self.peer = self.own.meet(self._content)
+        self.peer = self.own.peer_from(self._content)
 
     def refusal(self, error: PeerError) -> bytes:
         """Return the frame that reports an error before the link is closed; sealed if the other side is proved."""
@@ -241,7 +241,7 @@ class CallerHandshake(Handshake):
 
     def begin(self) -> bytes:
         """Return the first frame."""
-        return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
+        return self._recorded_frame(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
 
     def receive(self, frame: Frame) -> bytes:
         """Return the answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
@@ -253,13 +253,13 @@ class CallerHandshake(Handshake):
         if frame.kind == FRAME_ERROR and self._content is not None:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_WELCOME and self._content is not None and not self.is_done:
-            self._met()
+            self._accept_peer()
             self.is_done = True
             return b""
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
 
     def _answer(self, payload: bytes) -> bytes:
-        content = self._heard(payload, {"version": int})
+        content = self._peer_fields(payload, {"version": int})
         version = content["version"]
         if not VERSION_OLDEST <= version <= VERSION:
             raise PeerUnproved(
@@ -268,8 +268,8 @@ class CallerHandshake(Handshake):
                 claimed=PeerVersion.__name__,
             )
         self._content = content
-        self._said.update(payload)
-        answer = self._say(FRAME_PROOF, self._proof())
+        self._transcript.update(payload)
+        answer = self._recorded_frame(FRAME_PROOF, self._proof())
         self._keys(self.own.caller, self.own.called)
         return answer
 
@@ -301,16 +301,16 @@ class CalledHandshake(Handshake):
                 raise PeerUnauthenticated(
                     f"the {self.own.caller} does not know the secret of this link; compare both secrets"
                 )
-            self._said.update(frame.payload)
+            self._transcript.update(frame.payload)
             self._keys(self.own.called, self.own.caller)
-            self._met()
+            self._accept_peer()
             self._admit()
             self.is_done = True
             return self._writer.frame(FRAME_WELCOME, b"")
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
 
     def _challenge(self, payload: bytes) -> bytes:
-        content = self._heard(payload, {"newest": int, "oldest": int})
+        content = self._peer_fields(payload, {"newest": int, "oldest": int})
         newest, oldest = content["newest"], content["oldest"]
         version = min(VERSION, newest)
         if version < max(VERSION_OLDEST, oldest):
@@ -319,5 +319,5 @@ class CalledHandshake(Handshake):
                 f" this side {VERSION_OLDEST} to {VERSION}"
             )
         self._content = content
-        self._said.update(payload)
-        return self._say(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))
+        self._transcript.update(payload)
+        return self._recorded_frame(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))

@@ -21,7 +21,16 @@ from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.messages import Start
 from tidemark.replication.wire.server import Server
 from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
-from tidemark.replication.wire.wire import Met, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
+from tidemark.replication.wire.wire import (
+    OpenLink,
+    TlsContext,
+    Wake,
+    Wire,
+    call,
+    is_readable,
+    send_last_frame,
+    wait_readable,
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,9 @@ def _converse(
                 for frame in wire.reader.feed(wire.receive()):
                     if not _take(wire, session, frame, clock):
                         return
-        tell(wire, session.farewell())
+        send_last_frame(wire, session.farewell())
     except PeerError as error:
-        tell(wire, session.farewell(error))
+        send_last_frame(wire, session.farewell(error))
         raise
 
 
@@ -72,7 +81,7 @@ def _take(wire: Wire, session: Session, frame: Frame, clock: Clock) -> bool:
     step = session.receive(frame, clock.monotonic())
     for data in step.frames:
         wire.send(data)
-    return step.goes_on
+    return step.continues
 
 
 class Caller:
@@ -93,10 +102,10 @@ class Caller:
 
         Raises: PeerError or a subclass, StoreFailed of the relay.
         """
-        met = self._call()
-        wire = met.wire
+        opened = self._call()
+        wire = opened.wire
         try:
-            start = begin(met.peer)
+            start = begin(opened.peer)
             session = ReplicaSession(relay, wire.writer, start, self._clock.monotonic())
             wire.send(session.begin())
 
@@ -109,7 +118,7 @@ class Caller:
                         wire.send(data)
                 return not self._is_stopped
 
-            _converse(wire, session, pump, self._clock, self._wake, met.early)
+            _converse(wire, session, pump, self._clock, self._wake, opened.early)
         finally:
             wire.close()
 
@@ -120,10 +129,10 @@ class Caller:
 
         Raises: PeerError or a subclass; errors of that function.
         """
-        met = self._call()
-        wire = met.wire
+        opened = self._call()
+        wire = opened.wire
         try:
-            take = begin(met.peer)
+            take = begin(opened.peer)
             if take is None:
                 return False
             session = CopySession(wire.writer, request, take, self._clock.monotonic())
@@ -133,16 +142,16 @@ class Caller:
                 session.pump(self._clock.monotonic())
                 return not self._is_stopped
 
-            _converse(wire, session, pump, self._clock, self._wake, met.early)
+            _converse(wire, session, pump, self._clock, self._wake, opened.early)
             return session.is_whole
         finally:
             wire.close()
 
-    def _call(self) -> Met:
+    def _call(self) -> OpenLink:
         options = self._options
-        met = call(self._address, options.site, options.secret, options.tls, self._clock)
-        self.peer = met.peer
-        return met
+        opened = call(self._address, options.site, options.secret, options.tls, self._clock)
+        self.peer = opened.peer
+        return opened
 
     def notify(self) -> None:
         """Wake the loop to report newly applied epochs to the source."""
@@ -167,15 +176,15 @@ class Listener:
         options: LinkOptions,
         binlog: Callable[[], Binlog],
         clock: Clock,
-        told: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
+        on_acknowledge: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: opens a reader of the binlog for each replica. told: called at each acknowledgement of a
-        replica, with its server id, received epoch, applied epoch and `Acknowledge.onward`. Raises: PeerError if the
-        address is taken.
+        """Listen. binlog: opens a reader of the binlog for each replica. on_acknowledge: called at each acknowledgement
+        of a replica, with its server id, received epoch, applied epoch and `Acknowledge.forwarded_epochs`. Raises:
+        PeerError if the address is taken.
         """
         self._binlog = binlog
         self._clock = clock
-        self._told = told
+        self._on_acknowledge = on_acknowledge
         self._mutex = threading.Lock()
         self._sessions: list[SourceSession] = []
         self._server = Server(address, options.site, options.secret, options.tls, clock, self._serve)
@@ -199,11 +208,11 @@ class Listener:
         """Say goodbye to every replica and stop listening."""
         self._server.close()
 
-    def _serve(self, met: Met, wake: Wake) -> None:
-        clock, wire = self._clock, met.wire
+    def _serve(self, opened: OpenLink, wake: Wake) -> None:
+        clock, wire = self._clock, opened.wire
         binlog = self._binlog()
         session = SourceSession(
-            binlog, wire.writer, clock.monotonic(), functools.partial(self._told, met.peer.server_id)
+            binlog, wire.writer, clock.monotonic(), functools.partial(self._on_acknowledge, opened.peer.server_id)
         )
         with self._mutex:
             self._sessions.append(session)
@@ -220,7 +229,7 @@ class Listener:
             return not self._server.is_closed
 
         try:
-            _converse(wire, session, pump, clock, wake, met.early)
+            _converse(wire, session, pump, clock, wake, opened.early)
         finally:
             with self._mutex:
                 self._sessions.remove(session)

@@ -36,7 +36,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.[0-9]{6,10}")
 FIRST_POSITION = 4  # after the magic bytes
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 << 10, 1 << 30
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 10, 3_600_000
-ONWARD_MAX = 4_096
+FORWARDED_MAX = 4_096
 
 
 class Position(NamedTuple):
@@ -45,7 +45,7 @@ class Position(NamedTuple):
     file: str
     position: int
 
-    def is_start_behind(self, file: str) -> bool:
+    def is_start_after(self, file: str) -> bool:
         """Return whether this is the start of the file that follows `file`."""
         base, _, number = file.rpartition(".")
         next_base, _, next_number = self.file.rpartition(".")
@@ -146,18 +146,18 @@ class Heartbeat(Payload):
 @dataclass(frozen=True)
 class Acknowledge(Payload):
     """Bytes of events taken since the start, the newest epoch that is durable in the replica's relay log, and the
-    newest epoch that the replica has applied. onward: for each site that the replica forwards to, its server id and the
-    newest epoch applied there.
+    newest epoch that the replica has applied. forwarded_epochs: for each site that the replica forwards to, its server
+    id and the newest epoch applied there.
     """
 
     taken_bytes: int
     epoch: int
     applied_epoch: int = 0
-    onward: tuple[tuple[int, int], ...] = ()
+    forwarded_epochs: tuple[tuple[int, int], ...] = ()
 
     what: ClassVar[str] = "an acknowledgement"
     form: ClassVar[Form] = Octets(
-        _NUMBER, _NUMBER, _NUMBER, many(ONWARD_MAX, scalar("Q", number(1, SERVER_ID_MAX)), _NUMBER)
+        _NUMBER, _NUMBER, _NUMBER, many(FORWARDED_MAX, scalar("Q", number(1, SERVER_ID_MAX)), _NUMBER)
     )
 
 

@@ -22,13 +22,13 @@ class Pieces:
         self._most_bytes = most_bytes
         self._room = room
         self._held = bytearray()
-        self._came = 0
+        self._received_bytes = 0
         self._refusal: Error | None = None
 
     @property
     def is_begun(self) -> bool:
         """Whether a message has begun to arrive, and its end has not."""
-        return self._came > 0
+        return self._received_bytes > 0
 
     def take(self, frame: Frame) -> bytearray | None:
         """Return the message that this frame completes, or None; the caller owns the buffer. Raises: FrameRejected;
@@ -37,14 +37,14 @@ class Pieces:
         mark = frame.payload[:1]
         if frame.kind != self._kind or mark not in (_MORE, _LAST):
             raise FrameRejected(f"a frame of kind {frame.kind} is not allowed here", kind=frame.kind)
-        self._came += len(frame.payload) - 1
-        if self._came > self._most_bytes:
+        self._received_bytes += len(frame.payload) - 1
+        if self._received_bytes > self._most_bytes:
             raise FrameRejected(f"a message is longer than {self._most_bytes >> 20} MiB; split it")
         self._keep(frame.payload)
         if mark == _MORE:
             return None
         message, refusal = self._held, self._refusal
-        self._held, self._refusal, self._came = bytearray(), None, 0
+        self._held, self._refusal, self._received_bytes = bytearray(), None, 0
         if refusal is not None:
             raise refusal
         return message

@@ -32,7 +32,7 @@ from tidemark.replication.wire.handshake import CalledHandshake, Party
 from tidemark.replication.wire.wire import (
     HANDSHAKE_SECONDS,
     SEND_SECONDS,
-    Met,
+    OpenLink,
     TlsContext,
     Wake,
     Wire,
@@ -91,11 +91,11 @@ class _Unproved:
                     answer = self.handshake.receive(frame)
                     if self.handshake.is_done:
                         return answer, list(frames)
-                    self.say(answer)
+                    self.send_bytes(answer)
         except (BlockingIOError, ssl.SSLWantReadError):
             return None
 
-    def say(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes) -> None:
         """Send bytes that fit in the buffers of a new connection. Raises: PeerTimeout if they do not, OSError."""
         try:
             sent = self.wire.connection.send(data)
@@ -115,7 +115,7 @@ class Server:
         secret: bytes,
         tls: TlsContext | None,
         clock: Clock,
-        serve: Callable[[Met, Wake], None],
+        serve: Callable[[OpenLink, Wake], None],
         callers_max: int = CALLERS_MAX,
     ) -> None:
         """Bind the address; connections wait in the backlog until `start`. serve: serves one caller; returns when the
@@ -253,7 +253,7 @@ class Server:
         address = _address(where)
         of_address = [each for each in self._unproved.values() if each.address == address]
         if len(of_address) >= UNPROVED_OF_ADDRESS_MAX:
-            self._evict(_first_to_go(of_address))
+            self._evict(_connection_to_evict(of_address))
         elif len(self._unproved) >= UNPROVED_MAX:
             self._make_room()
         new = None
@@ -323,10 +323,10 @@ class Server:
         assert one.wake is not None and one.handshake is not None
         self._leave(one)
         one.wire.connection.settimeout(SEND_SECONDS)
-        met = Met(one.wire, one.handshake, early)
+        opened = OpenLink(one.wire, one.handshake, early)
         name = f"tidemark-{self.own.caller}"
         thread = threading.Thread(
-            target=self._guarded, args=(met, one.wake, welcome, one.where), name=name, daemon=True
+            target=self._guarded, args=(opened, one.wake, welcome, one.where), name=name, daemon=True
         )
         with self._mutex:
             self._served[one.wire] = (thread, one.wake)
@@ -346,7 +346,7 @@ class Server:
         self._limited.warning(f"{self.own.caller} at {one.where}: {error.message}")
         try:
             if one.is_secure and one.handshake is not None:
-                one.say(one.handshake.refusal(error))
+                one.send_bytes(one.handshake.refusal(error))
         except (PeerError, OSError) as silent:
             _log.debug("last word not heard: %s", silent)
         if one.wake is not None:
@@ -368,7 +368,7 @@ class Server:
         for each in self._unproved.values():
             addresses.setdefault(each.address, []).append(each)
         if addresses:
-            self._evict(_first_to_go(max(addresses.values(), key=len)))
+            self._evict(_connection_to_evict(max(addresses.values(), key=len)))
         if pause_s:
             self._pause()
         return bool(addresses)
@@ -385,22 +385,22 @@ class Server:
         del self._unproved[descriptor]
 
     # --- in the thread of a peer ------------------------------------------------------------------
-    def _guarded(self, met: Met, wake: Wake, welcome: bytes, where: Any) -> None:
+    def _guarded(self, opened: OpenLink, wake: Wake, welcome: bytes, where: Any) -> None:
         try:
-            met.wire.send(welcome)
-            self._serve(met, wake)
+            opened.wire.send(welcome)
+            self._serve(opened, wake)
         except PeerError as error:
             _log.warning("%s at %s: %s", self.own.caller, where, error.message)
         except OSError as error:  # of a file that `serve` reads for the peer
             _log.warning("%s at %s: %r", self.own.caller, where, error)
         finally:
             with self._mutex:
-                self._served.pop(met.wire, None)
-            met.wire.close()
+                self._served.pop(opened.wire, None)
+            opened.wire.close()
             wake.close()
 
 
-def _first_to_go(connections: list[_Unproved]) -> _Unproved:
+def _connection_to_evict(connections: list[_Unproved]) -> _Unproved:
     """Return the connection to evict: one that has not said hello, as a peer does with its first bytes, or else the
     oldest. connections: oldest first.
     """

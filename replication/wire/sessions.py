@@ -88,29 +88,33 @@ class Relay(Protocol):
         ...
 
     @property
-    def onward(self) -> tuple[tuple[int, int], ...]:
+    def forwarded_epochs(self) -> tuple[tuple[int, int], ...]:
         """For each site that this one forwards to: its server id, and the newest epoch of the source applied there."""
         ...
 
 
-Told = Callable[[int, int, tuple[tuple[int, int], ...]], None]
+OnAcknowledge = Callable[[int, int, tuple[tuple[int, int], ...]], None]
 
 
 class Step(NamedTuple):
     """The result of a step: bytes to send, and whether the session continues."""
 
     frames: list[bytes]
-    goes_on: bool = True
+    continues: bool = True
 
 
 class SourceSession:
     """The source's side of one replica's session."""
 
-    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
-        """told: called at each acknowledgement with the received epoch, the applied epoch and `Acknowledge.onward`."""
+    def __init__(
+        self, binlog: Binlog, writer: FrameWriter, now: float, on_acknowledge: OnAcknowledge = lambda *_: None
+    ) -> None:
+        """on_acknowledge: called at each acknowledgement with the received epoch, the applied epoch and
+        `Acknowledge.forwarded_epochs`.
+        """
         self.acknowledged_epoch = 0
         self.applied_epoch = 0
-        self._told = told
+        self._on_acknowledge = on_acknowledge
         self._has_news = False  # a heartbeat still has to report that no more events follow
         self._binlog = binlog
         self._writer = writer
@@ -120,7 +124,7 @@ class SourceSession:
         self._sent_bytes = 0
         self._taken_bytes = 0
         self._heard_at = now
-        self._spoke_at = now
+        self._sent_at = now
 
     @property
     def due_at(self) -> float:
@@ -128,7 +132,7 @@ class SourceSession:
         if self._start is None:
             silent_s = SILENT_HEARTBEATS * self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS
             return self._heard_at + silent_s + 0.001
-        return self._spoke_at + self._heartbeat_s
+        return self._sent_at + self._heartbeat_s
 
     @property
     def _heartbeat_s(self) -> float:
@@ -151,7 +155,7 @@ class SourceSession:
         """Take a frame of the replica. Raises: PeerError; then send `farewell` with it."""
         self._heard_at = now
         if frame.kind == FRAME_BYE:
-            return Step([], goes_on=False)
+            return Step([], continues=False)
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_COPY and self._start is None:
@@ -180,7 +184,7 @@ class SourceSession:
         piece = next(self._copy, None)
         if piece is None:
             raise FrameRejected("a piece of a copy was asked for past its end")
-        self._spoke_at = now
+        self._sent_at = now
         return Step([self._writer.frame(FRAME_COPIED, piece)])
 
     def _acknowledged(self, news: Acknowledge) -> None:
@@ -192,7 +196,7 @@ class SourceSession:
             raise FrameRejected(f"epoch {news.applied_epoch} was applied after {self.applied_epoch}")
         self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
         self.applied_epoch = news.applied_epoch
-        self._told(news.epoch, news.applied_epoch, news.onward)
+        self._on_acknowledge(news.epoch, news.applied_epoch, news.forwarded_epochs)
 
     def pump(self, now: float, wall_us: int) -> Step:
         """Return the next chunk of events, or a heartbeat if one is due. Call again until no frames are returned.
@@ -217,7 +221,7 @@ class SourceSession:
             frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
             self._has_news = False
         if frames:
-            self._spoke_at = now
+            self._sent_at = now
         return Step(frames)
 
     def farewell(self, error: PeerError | None = None) -> bytes:
@@ -243,12 +247,12 @@ class ReplicaSession:
         self._start = start
         self._next: Position | None = Position(start.file, start.position) if start.file else None
         self._taken_bytes = 0
-        self._told_bytes = 0
+        self._reported_bytes = 0
         self._epoch = 0 if start.origin else start.epoch
-        self._told_applied = 0
-        self._told_onward: tuple[tuple[int, int], ...] = ()
+        self._reported_applied = 0
+        self._reported_forwarded: tuple[tuple[int, int], ...] = ()
         self._heard_at = now
-        self._spoke_at = now
+        self._sent_at = now
         self._is_answered = False
 
     def begin(self) -> bytes:
@@ -258,7 +262,7 @@ class ReplicaSession:
     @property
     def due_at(self) -> float:
         """When `pump` must be called again even if nothing has happened."""
-        return self._spoke_at + self._start.heartbeat_ms / 1_000
+        return self._sent_at + self._start.heartbeat_ms / 1_000
 
     def heard(self, now: float) -> None:
         """Note that the source is alive: bytes from it wait to be read."""
@@ -267,14 +271,14 @@ class ReplicaSession:
     @property
     def must_acknowledge(self) -> bool:
         """Whether half of the window was taken: without an acknowledgement the source would soon wait."""
-        return self._taken_bytes - self._told_bytes >= self._start.window_bytes // 2
+        return self._taken_bytes - self._reported_bytes >= self._start.window_bytes // 2
 
     def receive(self, frame: Frame, now: float) -> Step:
         """Take a frame of the source. Raises: PeerError; then send `farewell` with it."""
         self._heard_at = now
         self._is_answered = True
         if frame.kind == FRAME_BYE:
-            return Step([], goes_on=False)
+            return Step([], continues=False)
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_HEARTBEAT:
@@ -290,7 +294,7 @@ class ReplicaSession:
 
     def _take(self, events: Events) -> None:
         at, wanted = events.at, self._next
-        if wanted is not None and at != wanted and not at.is_start_behind(wanted.file):
+        if wanted is not None and at != wanted and not at.is_start_after(wanted.file):
             raise EpochGap(
                 f"the source continued at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
                 " connect again from what was applied",
@@ -310,17 +314,21 @@ class ReplicaSession:
             patience_s = SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000
         if now - self._heard_at > patience_s:
             raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
-        applied = max(self._relay.applied_epoch, self._told_applied)
-        onward = self._relay.onward
-        has_news = self._taken_bytes > self._told_bytes or applied > self._told_applied or onward != self._told_onward
+        applied = max(self._relay.applied_epoch, self._reported_applied)
+        forwarded_epochs = self._relay.forwarded_epochs
+        has_news = (
+            self._taken_bytes > self._reported_bytes
+            or applied > self._reported_applied
+            or forwarded_epochs != self._reported_forwarded
+        )
         if not has_news and now < self.due_at:
             return Step([])
-        if self._taken_bytes > self._told_bytes:
+        if self._taken_bytes > self._reported_bytes:
             self._epoch = max(self._epoch, self._relay.sync())
-            self._told_bytes = self._taken_bytes
-        self._spoke_at = now
-        self._told_applied, self._told_onward = applied, onward
-        news = Acknowledge(self._taken_bytes, self._epoch, applied, onward)
+            self._reported_bytes = self._taken_bytes
+        self._sent_at = now
+        self._reported_applied, self._reported_forwarded = applied, forwarded_epochs
+        news = Acknowledge(self._taken_bytes, self._epoch, applied, forwarded_epochs)
         return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
     def farewell(self, error: PeerError | None = None) -> bytes:

@@ -280,7 +280,7 @@ def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float
     except PeerTimeout:
         raise
     except PeerError as error:
-        tell(wire, handshake.refusal(error))
+        send_last_frame(wire, handshake.refusal(error))
         raise
     finally:
         wire.connection.settimeout(SEND_SECONDS)
@@ -295,7 +295,7 @@ def _rest_s(clock: Clock, deadline: float) -> float:
     return rest_s
 
 
-def tell(wire: Wire, data: bytes) -> None:
+def send_last_frame(wire: Wire, data: bytes) -> None:
     """Send a last frame; ignore errors, because the peer may be gone."""
     try:
         wire.send(data)
@@ -308,7 +308,7 @@ def is_readable(wire: Wire) -> bool:
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
 
-class Met:
+class OpenLink:
     """A link after the handshake: the wire, the peer, and frames that have already arrived."""
 
     def __init__(self, wire: Wire, handshake: Handshake, early: list[Frame]) -> None:
@@ -334,7 +334,7 @@ def call(
     tls: TlsContext | None,
     clock: Clock,
     patience_s: float = HANDSHAKE_SECONDS,
-) -> Met:
+) -> OpenLink:
     """Connect to the process that listens at `address`, and run the handshake. The caller closes the wire. patience_s:
     limit for connection, TLS and handshake together, without the name lookup.
 
@@ -352,13 +352,13 @@ def call(
         if tls is not None:
             wire.connection = _shake_hands(wire.connection, tls, address, clock, deadline)
         handshake = CallerHandshake(own, secret, clock.random_bytes(32), wire.reader, wire.writer)
-        return Met(wire, handshake, _greet(wire, handshake, clock, deadline))
+        return OpenLink(wire, handshake, _greet(wire, handshake, clock, deadline))
     except BaseException:
         wire.close()
         raise
 
 
-def is_refusal_of_machine(error: PeerError) -> bool:
+def is_connection_refused(error: PeerError) -> bool:
     """Return whether a call failed because the machine answers, but no process listens at the address."""
     return isinstance(error.__cause__, ConnectionRefusedError)
 

@@ -175,7 +175,7 @@ def test_errors_leave_no_trace_and_the_transaction_open(db: tm.Database) -> None
     assert len(model) == 700
 
 
-def test_program_as_condition_of_changes_ends_behind_its_last_row(db: tm.Database) -> None:
+def test_program_as_condition_of_changes_ends_after_its_last_row(db: tm.Database) -> None:
     table, _ = make(db, 50)
     order = [row.id for row in table.scan(["id"])]
     asm = tm.Assembler(table.definition)

@@ -25,7 +25,7 @@ def test_progress_of_a_whole_scan_ends_with_every_row_of_the_total() -> None:
     db.close()
 
 
-def test_progress_counts_the_rows_found_where_nobody_knows_how_many_there_will_be() -> None:
+def test_progress_counts_the_rows_found_where_their_number_is_unknown() -> None:
     db, table = opened()
     db.create_index("t", "by_n", "n")
     for scan in (

@@ -325,7 +325,7 @@ def test_table_changed_between_epochs_is_read_anew() -> None:
     assert rows_in(db) == {1: (1, "a", 1, None), 2: (2, "b", 2, 3)}
 
 
-def test_statements_losses_and_transactions_are_told_apart_in_their_order() -> None:
+def test_statements_losses_and_transactions_are_distinguished_in_their_order() -> None:
     log = Log()
     log.epoch(1, (1, "a", 1))
     log.writer.statement("CREATE TABLE x (a INT PRIMARY KEY)", "d")

@@ -179,7 +179,7 @@ def test_option_of_the_store_counts_for_transactions_that_say_nothing() -> None:
     db.close()
 
 
-def test_rejected_change_behind_a_read_leaves_the_read_tracked_and_what_follows_untagged() -> None:
+def test_rejected_change_after_a_read_leaves_the_read_tracked_and_what_follows_untagged() -> None:
     db = site()
     with db.transaction(log_exclusive_reads=True) as txn:
         txn.get("d.t", 1, lock="exclusive")

@@ -33,7 +33,7 @@ ROOMS = (
         (
             *("engine/log/redo.py", "engine/log/reader.py", "engine/log/group.py", "engine/log/geometry.py"),
             *("engine/log/tail.py", "engine/log/follower.py", "engine/disk/undo.py", "engine/disk/undo_reader.py"),
-            *("engine/disk/undo_ring.py", "engine/log/leaders.py", "engine/files/firm.py"),
+            *("engine/disk/undo_ring.py", "engine/log/leaders.py", "engine/files/durable_files.py"),
         ),
         (
             *("tests/log", "tests/store", "tests/recovery", "tests/engine", "tests/node_group/test_partner.py"),

@@ -10,7 +10,7 @@ from tests.store.support import SMALL, open_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.backup.plan import Plan, make_plan
-from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore import Restore, RestoreSettings
 from tidemark.recovery.backup.segments import Until
 from tidemark.recovery.backup.writer import BackupWriter
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -77,7 +77,7 @@ def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
     log = log_of(source)
     plan = make_plan(place, Until(epoch=ends.get("until"), wall_us=ends.get("wall_us")), None, log)
     options = Options.from_keywords({**SMALL, **ROOM, **where})
-    restoring = Restore(place, plan, files, options, ManualClock(), How(later=log))
+    restoring = Restore(place, plan, files, options, ManualClock(), RestoreSettings(later=log))
     return restoring.run().to_dict()
 
 

@@ -10,7 +10,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore import Restore, RestoreSettings
 from tidemark.recovery.backup.segments import Until
 from tidemark.recovery.backup.writer import BackupWriter
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -37,13 +37,13 @@ def archived(db: Any, place: Any) -> Archiver:
 
 
 def restored(
-    place: Any, until: int | None = None, number: int | None = None, how: How | None = None, **options: Any
+    place: Any, until: int | None = None, number: int | None = None, how: RestoreSettings | None = None, **options: Any
 ) -> MemoryFiles:
     """Restore a store and return its files; no store is open on them."""
     files = MemoryFiles()
     merged = Options.from_keywords({**SMALL, **options})
     plan = make_plan(place, Until(epoch=until), number)
-    Restore(place, plan, files, merged, ManualClock(), how or How()).run()
+    Restore(place, plan, files, merged, ManualClock(), how or RestoreSettings()).run()
     return MemoryFiles.from_snapshot(files.snapshot())
 
 

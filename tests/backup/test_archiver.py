@@ -119,7 +119,7 @@ def test_place_that_fails_and_comes_back_costs_no_commit_and_no_epoch(
     db.sync()
     assert not archiver.step()
     status = archiver.status()
-    assert status["failures"] == 1 and status["last_error"] and status["behind_bytes"] > 0
+    assert status["failures"] == 1 and status["last_error"] and status["lag_bytes"] > 0
     assert status["is_attached"] != is_latched
     db["test.t"].insert((2, b"b"))
     db.sync()
@@ -207,7 +207,7 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
         monkeypatch.chdir(tmp_path / "there")
         archiver = db.parts.archiver
         assert archiver is not None and archiver.archive is not None
-        archiver.let_go(archiver.archive)  # as if it had failed
+        archiver.detach(archiver.archive)  # as if it had failed
         db.archive()
     assert (tmp_path / "here" / "place").exists() and not (tmp_path / "there" / "place").exists()
 

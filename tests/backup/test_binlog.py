@@ -260,7 +260,7 @@ def test_rows_that_exchange_unique_keys_within_an_epoch_are_applied() -> None:
     db.close()
 
 
-def test_restored_store_goes_on_behind_every_epoch_of_the_binlog() -> None:
+def test_restored_store_continues_after_every_epoch_of_the_binlog() -> None:
     """Numbers that the source has assigned are not assigned again: replicas have received them."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")

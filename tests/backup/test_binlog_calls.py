@@ -91,7 +91,7 @@ def test_tasks_are_carried_out_elsewhere_and_the_binlog_is_applied_here(
     db.close()
 
 
-def test_what_a_binlog_is_known_to_lack_is_told(tmp_path: Path) -> None:
+def test_what_a_binlog_is_known_to_lack_is_reported(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", **OPTIONS) as db:
         db.create_replication_table()
         db["mysql.ndb_replication"].insert(

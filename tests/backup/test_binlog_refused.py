@@ -26,7 +26,7 @@ from tests.backup.binlog_support import (
 from tests.store.support import open_memory
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.recovery import load
-from tidemark.recovery.backup.later_changes import Standing
+from tidemark.recovery.backup.later_changes import RestoredState
 from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
@@ -34,7 +34,7 @@ from tidemark.recovery.crash_harness.program import PowerOff, power_off
 from tidemark.recovery.load.directory import Directory
 from tidemark.replication.applier import replay
 from tidemark.replication.applier.transactions import LogFolder
-from tidemark.replication.binlog.beside import BinlogBeside
+from tidemark.replication.binlog.concurrent_reader import ConcurrentReader
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_images import ImageCheck
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
@@ -66,7 +66,7 @@ def reopened(db: Any, **options: Any) -> Any:
 
 
 # --- gaps -----------------------------------------------------------------------------------------
-def test_binlog_that_begins_behind_the_backup_is_refused() -> None:
+def test_binlog_that_begins_after_the_backup_is_refused() -> None:
     place = MemoryFiles()
     db = filled(place)
     worked(db)
@@ -143,7 +143,7 @@ def test_binlog_of_another_server_is_refused() -> None:
     stranger.close()
 
 
-def test_binlog_of_another_store_with_the_same_server_id_is_told_by_the_places_of_epochs() -> None:
+def test_binlog_of_another_store_with_the_same_server_id_is_recognized_by_the_places_of_epochs() -> None:
     place = MemoryFiles()
     db = filled(place)
     stranger = new_site()
@@ -169,14 +169,14 @@ def test_rows_of_tables_that_differ_are_refused(name: str) -> None:
     stranger.sync()
     files = files_of(stranger)
     stranger.close()
-    *_, last = BinlogBeside(files, "binlog", "binlog").boundaries(Position("binlog.000001", 4))
+    *_, last = ConcurrentReader(files, "binlog", "binlog").boundaries(Position("binlog.000001", 4))
     manifest = find_backups(place).manifests[0]
-    check = ImageCheck(LogFolder(files), Standing(manifest, place, manifest.epoch, True))
+    check = ImageCheck(LogFolder(files), RestoredState(manifest, place, manifest.epoch, True))
     with pytest.raises(tm.NoSuchTable if name == "test.u" else tm.SchemaInvalid, match="another store's"):
         check.run(Position(last.file, last.boundary.start), Position(last.file, last.boundary.end))
 
 
-def test_table_in_a_tablespace_made_behind_the_backup_is_refused() -> None:
+def test_table_in_a_tablespace_made_after_the_backup_is_refused() -> None:
     place = MemoryFiles()
     db = filled(place)
     db.create_tablespace("later", size="2 MiB", page_size="8 KiB", extent="64 KiB")

@@ -23,7 +23,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore import Restore, RestoreSettings
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
 from tidemark.recovery.backup.rows_file import Level
 from tidemark.recovery.backup.tasks import run_task
@@ -118,7 +118,7 @@ class Captured:
         source, self._files = MemoryFiles.from_snapshot(contents), MemoryFiles()
         self._source = source
         options = Options.from_keywords({**SMALL, **ROOM})
-        how = How(runner=self._run, parallel=4)
+        how = RestoreSettings(runner=self._run, parallel=4)
         Restore(source, make_plan(source, number=number), self._files, options, ManualClock(), how).run()
 
     def _run(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:

@@ -127,7 +127,7 @@ def test_authors_and_epochs_of_applied_rows_come_back_and_go_on() -> None:
     copy.close()
 
 
-def test_snapshot_given_up_in_the_middle_goes_on_from_the_next_one() -> None:
+def test_snapshot_dropped_in_the_middle_goes_on_from_the_next_one() -> None:
     db = open_memory(None, snapshot_memory="64 KiB", data_memory="64 MiB", redo_log="16 MiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("pad", tm.Binary(200))]
     for name in ("a", "b", "c"):

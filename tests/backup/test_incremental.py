@@ -51,7 +51,7 @@ def small(**options: object) -> tm.Database:
     return db
 
 
-def test_fragment_nobody_changed_gets_no_file() -> None:
+def test_unchanged_fragment_gets_no_file() -> None:
     db, place = small(), MemoryFiles()
     take(db, place)
     report = take(db, place, incremental=True)

@@ -50,7 +50,7 @@ def test_any_epoch_of_a_random_history_is_restored(seed: int, on_disk: bool) -> 
     store.db.close()
 
 
-def test_tables_made_changed_and_dropped_behind_the_backup_are_there_at_their_time() -> None:
+def test_tables_made_changed_and_dropped_after_the_backup_are_there_at_their_time() -> None:
     db, place = open_memory(None, **ROOM), MemoryFiles()
     db.create_table("test.a", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     db["test.a"].insert_many([(key, key) for key in range(50)])
@@ -81,7 +81,7 @@ def test_tables_made_changed_and_dropped_behind_the_backup_are_there_at_their_ti
     db.close()
 
 
-def test_log_is_cut_only_behind_what_is_archived() -> None:
+def test_log_is_cut_only_after_what_is_archived() -> None:
     db, place = open_memory(None, redo_log="1 MiB", data_memory="64 MiB"), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(200))], "id")
     archive = archived(db, place)

@@ -120,7 +120,7 @@ def test_task_that_takes_its_file_back_does_not_stop_the_clearing_of_a_restore_t
     assert files_below(tmp_path / "copy") == []
 
 
-def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_way_of_the_next(
+def test_file_of_a_task_that_was_killed_after_the_end_of_its_restore_does_not_disturb_the_next(
     place: Path, tmp_path: Path
 ) -> None:
     """Story: a task outlived its executor, made its file after the restore had been aborted, and was killed before it
@@ -146,7 +146,7 @@ def test_file_of_a_task_that_was_killed_behind_the_end_of_its_restore_is_in_no_w
     restored(place, tmp_path / "copy", Runner())
 
 
-def test_task_that_ends_behind_the_sweep_leaves_no_file_in_the_store(
+def test_task_that_ends_after_the_sweep_leaves_no_file_in_the_store(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Story: an attempt ended between the sweep of attempts and the end of the restore. It saw that the restore was

@@ -19,7 +19,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.backup import split as split_room
 from tidemark.recovery.backup.plan import make_plan
-from tidemark.recovery.backup.restore import How, Restore
+from tidemark.recovery.backup.restore import Restore, RestoreSettings
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT, RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import restore_fragment, run_task
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
@@ -83,7 +83,7 @@ def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
     archive.copy()
     for epoch in {last, *rng.sample(sorted(history), 2)}:
         by_tasks = restored(place, until=epoch, **ROOM)
-        by_hand = restored(place, until=epoch, how=How(native=frozenset(store.db.tables())), **ROOM)
+        by_hand = restored(place, until=epoch, how=RestoreSettings(native=frozenset(store.db.tables())), **ROOM)
         assert content_of(by_tasks, **ROOM) == content_of(by_hand, **ROOM) == history[epoch], f"epoch {epoch}"
         assert indexed(by_tasks) == indexed(by_hand)
     store.db.close()
@@ -118,7 +118,7 @@ def backed_up() -> tuple[dict[str, bytes], Tables]:
 def prepared(contents: dict[str, bytes], runner: Any, files: MemoryFiles) -> Restore:
     place = MemoryFiles.from_snapshot(contents)
     merged = Options.from_keywords({**SMALL, **ROOM})
-    how = How(runner=lambda tasks: runner(tasks, place, files), parallel=4)
+    how = RestoreSettings(runner=lambda tasks: runner(tasks, place, files), parallel=4)
     return Restore(place, make_plan(place), files, merged, ManualClock(), how)
 
 
@@ -126,7 +126,7 @@ def leaves(files: MemoryFiles) -> list[str]:
     return [name for name in files.snapshot() if name.startswith("lcp/") and not name.endswith("/")]
 
 
-def test_tasks_done_twice_and_given_up_leave_one_file_of_each_fragment(
+def test_tasks_done_twice_and_aborted_leave_one_file_of_each_fragment(
     backed_up: tuple[dict[str, bytes], Tables],
 ) -> None:
     files = MemoryFiles()
@@ -321,7 +321,7 @@ def test_tasks_are_carried_out_with_nothing_but_themselves(
         assert content(copy) == backed_up[1]
 
 
-def test_place_behind_a_filesystem_is_restored_by_threads_and_refused_to_processes(tmp_path: Path) -> None:
+def test_place_of_another_filesystem_is_restored_by_threads_and_refused_to_processes(tmp_path: Path) -> None:
     from pyarrow import fs
 
     with tm.open(tmp_path / "store", background=False, **ROOM) as db:
@@ -413,7 +413,7 @@ def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Pat
         assert len(copy["test.m"]) == 299 and len(copy["test.d"]) == 300
 
 
-def test_attempt_that_ends_behind_its_restore_takes_its_files_back(backed_up: tuple[dict[str, bytes], Tables]) -> None:
+def test_attempt_that_ends_after_its_restore_takes_its_files_back(backed_up: tuple[dict[str, bytes], Tables]) -> None:
     """It was under way when the restore was aborted, so only the attempt itself knows of its file."""
     files = MemoryFiles()
     ended: list[str] = []
@@ -458,7 +458,7 @@ def test_restore_on_a_disk_that_is_full_or_broken_leaves_nothing_or_the_mark(
             break
         except (tm.StorageFull, tm.IoFailed):
             full += 1
-        restoring.give_up()
+        restoring.abandon()
         names = [name for name in inner.snapshot() if not name.endswith("/") and name != "LOCK"]
         if code == errno.ENOSPC:
             assert names == [], nth
@@ -488,7 +488,7 @@ def test_restore_that_ends_as_it_takes_its_mark_away_leaves_nothing_or_the_whole
         with pytest.raises(MemoryError):
             restoring.run()
         patch.setattr(files, "unlink", unlink)
-        restoring.give_up()
+        restoring.abandon()
     left = [name for name in files.snapshot() if not name.endswith("/") and name != "LOCK"]
     if is_gone:
         assert content_of(MemoryFiles.from_snapshot(files.snapshot()), **ROOM) == backed_up[1]

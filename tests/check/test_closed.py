@@ -152,7 +152,7 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
     assert told.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
 
 
-def test_torn_control_file_behind_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
+def test_torn_control_file_older_than_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
     """Story: a power loss tore a control file. The next local checkpoint was made, and power was lost again before the
     torn one it replaces was removed. `check` called the store damaged.
     """

@@ -104,7 +104,7 @@ def test_something_else_in_its_place_is_reported_and_the_store_opens(
     assert (store / NAME).is_dir()
 
 
-def test_file_removed_by_somebody_does_not_disturb_close(store: Path) -> None:
+def test_file_removed_by_another_process_does_not_disturb_close(store: Path) -> None:
     with tm.open(store, **OPEN):
         (store / NAME).unlink()
     assert document("tables", store)[0]["rows"] == 9
@@ -168,7 +168,7 @@ def test_silent_client_is_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) 
         assert silent.recv(1) == b""
 
 
-def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_hangs_or_leaves_disturbs_no_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_port, "SILENCE_SECONDS", 10_000.0)
     db = tm.open(store, **OPEN)
     with connect(store) as silent, connect(store) as half:
@@ -516,7 +516,7 @@ def test_owner_that_forgets_to_close_ends_all_the_same(store: Path) -> None:
     assert done.stdout == "9\n"
 
 
-def test_owner_that_is_stopped_is_given_up(store: Path) -> None:
+def test_wait_for_a_stopped_owner_ends(store: Path) -> None:
     with held_open(store) as process:
         os.kill(process.pid, signal.SIGSTOP)
         try:

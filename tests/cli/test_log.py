@@ -101,7 +101,7 @@ def test_log_of_a_dropped_table_is_still_decoded(store: Path) -> None:
     assert [each["name"] for each in document("info", store)["tables"]] == ["test.account"]
 
 
-def test_operations_of_a_table_nobody_knows_are_listed_by_number(tmp_path: Path) -> None:
+def test_operations_of_an_unknown_table_are_listed_by_number(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", **SMALL) as db:
         handle = db.create_table("t", [tm.Column("id", tm.Int64)], "id")
         handle.insert_many([(key,) for key in range(3)])
@@ -140,7 +140,7 @@ def test_damaged_group_ends_the_listing_with_an_error(store: Path) -> None:
     assert result.stdout.count('"kind": "group"') == 2
 
 
-def test_damaged_block_is_told_and_the_other_files_are_listed(store: Path) -> None:
+def test_damaged_block_is_reported_and_the_other_files_are_listed(store: Path) -> None:
     name = store / "lcp" / "1-1-0.data"
     content = bytearray(name.read_bytes())
     content[-1] ^= 1
@@ -204,7 +204,7 @@ def write_a_lap(db: tm.Database) -> None:
         db.checkpoint()
 
 
-def test_log_overwritten_while_it_is_listed_goes_on_behind_the_gap(tmp_path: Path) -> None:
+def test_log_overwritten_while_it_is_listed_continues_after_the_gap(tmp_path: Path) -> None:
     make_store(tmp_path / "store", redo_log="1 MiB")
     with tm.open(tmp_path / "store", **SMALL) as db:
         entries = StoreListing(PosixFiles(tmp_path / "store")).redo()

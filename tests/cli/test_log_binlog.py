@@ -93,7 +93,7 @@ def test_lines_for_people_name_what_they_show(logged: Path) -> None:
         ([], 2, "--binlog"),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_one_line(logged: Path, arguments: list[str], code: int, word: str) -> None:
+def test_what_cannot_be_shown_is_reported_in_one_line(logged: Path, arguments: list[str], code: int, word: str) -> None:
     result = run("log", logged, *arguments)
     assert result.exit_code == code and word in result.stderr, result.output
 

@@ -54,7 +54,7 @@ def test_tables_of_an_open_store_whose_owner_does_not_answer(store: Path) -> Non
         assert '"name": "account", "rows": 10' in result.stdout
 
 
-def test_read_only_option_reads_a_store_nobody_has_and_changes_no_byte(store: Path) -> None:
+def test_read_only_option_reads_a_closed_store_and_changes_no_byte(store: Path) -> None:
     before = contents(store)
     rows = json_lines("scan", store, "test.account", "--read-only")
     assert sorted(row["id"] for row in rows) == KEYS

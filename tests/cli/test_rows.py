@@ -144,7 +144,7 @@ def test_dump_on_a_full_disk_leaves_no_part(store: Path, tmp_path: Path, monkeyp
     assert [each.name for each in tmp_path.iterdir()] == ["store"]
 
 
-def test_suffix_nobody_knows_is_wrong_usage(store: Path, tmp_path: Path) -> None:
+def test_unknown_suffix_is_wrong_usage(store: Path, tmp_path: Path) -> None:
     result = run("dump", store, "test.account", tmp_path / "rows.xls")
     assert (result.exit_code, (tmp_path / "rows.xls").exists()) == (2, False)
     assert run("dump", store, "test.account", "--json").exit_code == 2

@@ -77,7 +77,7 @@ def test_file_that_other_code_reads_is_missing_only_if_it_does_not_exist(tmp_pat
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o620, 0o660, 0o644, 0o604, 0o602, 0o606, 0o666, 0o711, 0o777])
-def test_secret_any_user_may_read_or_write_is_refused_and_one_of_the_group_is_told(
+def test_secret_any_user_may_read_or_write_is_refused_and_one_of_the_group_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
     """Story: no code checked modes, but any user can read the file that `head … > secret` makes."""
@@ -95,7 +95,7 @@ def test_secret_any_user_may_read_or_write_is_refused_and_one_of_the_group_is_to
 
 
 @needs_root
-def test_secret_of_another_user_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_of_another_user_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_secret(tmp_path / "secret", SECRET)
     os.chown(path, STRANGER, STRANGER)
     assert tm.read_secret(path) == SECRET

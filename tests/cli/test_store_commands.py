@@ -197,7 +197,7 @@ def test_directory_without_store_and_backup_says_so(command: tuple[str, ...], fi
     assert [each.name for each in place.iterdir()] == files
 
 
-def test_mistyped_path_is_told_as_one_and_advises_no_restore(tmp_path: Path) -> None:
+def test_mistyped_path_is_reported_as_one_and_advises_no_restore(tmp_path: Path) -> None:
     """Story: "ENOENT …; restore it from a backup" was the answer to a mistyped path."""
     none, place = tmp_path / "none", (arrow_fs.LocalFileSystem(), str(tmp_path / "none"))
     calls: list[tuple[Callable[[], object], str]] = [

@@ -17,7 +17,7 @@ from tests.conformance.scenario import SiteCase
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.conflict.epochs import starting_epoch
-from tidemark.replication.settings.conflict_function import goes_by_epochs
+from tidemark.replication.settings.conflict_function import compares_epochs
 from tidemark.replication.settings.match import ReplicationRow, find_row
 from tidemark.replication.settings.setup import SiteSettings, TableSetup, set_up
 
@@ -70,7 +70,7 @@ class ModelSite:
         self.settings = SiteSettings(case.server_id, case.role)
         rows = {name: self._row_of(name) for name in case.tables}
         self.setups = {name: self._set_up(name, row) for name, row in rows.items()}
-        self.by_epochs = {name for name, row in rows.items() if row is not None and goes_by_epochs(row.conflict_fn)}
+        self.by_epochs = {name for name, row in rows.items() if row is not None and compares_epochs(row.conflict_fn)}
         self.tables: dict[str, dict[Key, ModelRow]] = {name: {} for name in case.tables}
         self.exception_rows: list[tuple[str, dict[str, Any]]] = []
         self.epochs: list[Epoch] = []

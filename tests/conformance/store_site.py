@@ -22,7 +22,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.applier import Applier, ApplierOptions
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.options import split_keywords
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tidemark.session import Transaction
@@ -162,7 +162,7 @@ def open_site(files: MemoryFiles, case: SiteCase) -> Database:
         "conflict_role": case.role,
         "sync_binlog": 0,
     }
-    parsed, replication = divided(given)
+    parsed, replication = split_keywords(given)
     return Database(files, parsed, ManualClock(), None, None, None, replication)
 
 

@@ -37,7 +37,7 @@ def test_random_scenario_is_a_case_that_runs_anywhere(seed: int) -> None:
         assert play(parse_scenario(case), adapter) == [], f"seed {seed}"
 
 
-def test_scenario_that_comes_out_otherwise_is_told() -> None:
+def test_scenario_with_another_outcome_is_reported() -> None:
     case = json.loads(json.dumps(make(SEED)))
     bad = copy.deepcopy(case)
     table = next(iter(bad["final"]["A"]["rows"]))

@@ -54,7 +54,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "statements-a-crash-cut-off-forgotten",
         _ATTACHED,
-        "            self._injector.passed_over = deque(tail.statements)",
+        "            self._injector.already_written_statements = deque(tail.statements)",
         "            pass",
         "binlog-power",
     ),
@@ -96,7 +96,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "index-row-forgotten",
-        "tidemark.replication.injector.owed_rows",
+        "tidemark.replication.injector.pending_system_rows",
         "                self._pending.append(written)",
         "                pass",
         "binlog-openings",
@@ -142,7 +142,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "old-peer-confirms-for-the-new-one",
         "tidemark.replication.channel.channel",
-        "        if met not in (0, left):",
+        "        if new_id not in (0, left):",
         "        if False:",
         "binlog-moves",
     ),

@@ -146,7 +146,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "name-of-control-file-not-synced",
-        "tidemark.engine.files.firm",
+        "tidemark.engine.files.durable_files",
         '    files.rename(unnamed, name)\n    files.sync_directory(name.rpartition("/")[0])\n',
         "    files.rename(unnamed, name)\n",
         "states",
@@ -250,9 +250,9 @@ DEFECTS: tuple[Defect, ...] = (
         "tidemark.engine.store.index_build",
         "            store.log_schema(\n"
         '                {"alter": json.loads(after.to_json())},'
-        " lambda: table.take_definition(after, {index.name: index})\n"
+        " lambda: table.publish_definition(after, {index.name: index})\n"
         "            )",
-        "            table.take_definition(after, {index.name: index})",
+        "            table.publish_definition(after, {index.name: index})",
         "index-states",
     ),
     Defect(
@@ -279,8 +279,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-index-comes-back",
         "tidemark.engine.store.index_build",
-        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
-        "table.lose_index(after, index)",
+        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, index))',
+        "table.remove_index(after, index)",
         "index-states",
     ),
     Defect(
@@ -375,21 +375,21 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "unique-entry-of-the-old-key-stays",
         "tidemark.engine.txn.commit_kernels",
-        "        leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
+        "        remove_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
         "        pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-a-deleted-row-stays",
         "tidemark.engine.txn.commit_kernels",
-        "        leave_deleted(mem, txn, fragment, rowid)\n",
+        "        remove_deleted(mem, txn, fragment, rowid)\n",
         "        pass\n",
         "unique",
     ),
     Defect(
         "unique-entry-of-an-undone-update-stays",
         "tidemark.engine.txn.abort_kernels",
-        "        give_updated(mem, txn, buf, operation, fragment, row)\n",
+        "        remove_updated(mem, txn, buf, operation, fragment, row)\n",
         "        pass\n",
         "unique",
     ),

@@ -59,7 +59,7 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "replay-counts-twice",
         "tidemark.recovery.system_restart.disk",
-        "            self.columns.undo.made_again()",
+        "            self.columns.undo.count_replayed_once()",
         "            pass",
         "disk-undo-full",
     ),
@@ -91,7 +91,7 @@ DISK_KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "torn-pages-not-mended",
         "tidemark.recovery.system_restart.disk",
-        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
+        "self.columns.pages_repaired = rewrite_last_batch(self._files, self.columns.space, self.sysfile.store)",
         "pass",
         "disk-states",
     ),

@@ -40,7 +40,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "floor-of-a-cut-before-its-end-is-firm",
         "tidemark.recovery.system_restart.restart",
-        "            reader.firm_up()\n",
+        "            reader.make_durable()\n",
         "",
         "second-loss",
     ),
@@ -62,14 +62,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "newest-segment-believed",
         "tidemark.recovery.backup.archive",
-        "last = firm_up(self._place, segment)",
+        "last = make_durable(self._place, segment)",
         "last = self._log.group_at(*tail)",
         "archive",
     ),
     # --- and so is all else that a killed process or a failed sync leaves in the cache --------------------
     Defect(
         "folder-that-is-there-believed",
-        "tidemark.engine.files.firm",
+        "tidemark.engine.files.durable_files",
         "        files.make_directory(path)\n    files.sync_directory",
         "        files.make_directory(path)\n        files.sync_directory",
         "shown-names",
@@ -84,14 +84,14 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "rows-file-of-a-broken-backup-believed",
         "tidemark.recovery.backup.writer",
-        "                firm_up_file(self._files, level.place.name)\n",
+        "                make_file_durable(self._files, level.place.name)\n",
         "",
         "shown-backups",
     ),
     Defect(
         "manifest-that-stays-believed",
         "tidemark.recovery.backup.retention",
-        "        _firm_up(files, kept)\n",
+        "        _make_durable(files, kept)\n",
         "        pass\n",
         "shown-backups",
     ),

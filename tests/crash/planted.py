@@ -99,7 +99,7 @@ def part(name: str) -> Callable[[], object]:
     if name == "unique":
         return unique_entries
     if name == "unique-build":
-        return test_life.test_transactions_from_before_the_build_leave_no_entry_behind
+        return test_life.test_transactions_from_before_the_build_leave_no_entry
     if name == "disk-states":
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
@@ -157,7 +157,7 @@ def binlog(name: str) -> None:
     elif name == "binlog-power-lazy":
         test_attached_crash.test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(0)
     elif name == "binlog-back":
-        test_attached_back.test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(0, 0, True)
+        test_attached_back.test_old_copy_beside_a_newer_binlog_begins_anew_after_an_incident(0, 0, True)
     elif name == "binlog-gap":
         test_attached.test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells()
     elif name == "binlog-shown-relay":
@@ -191,13 +191,13 @@ def sites(name: str) -> None:
         for which in ("primary", "secondary"):
             test_channel_reset.test_reset_lets_no_change_through_a_second_time(Pair, function, which)
     elif name == "site-clash":
-        test_unique_clashes.test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_told_of(
+        test_unique_clashes.test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_reported(
             Pair, function, 7
         )
         test_unique_clashes.test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(Pair, function)
         test_unique_clashes.test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(Pair, function)
     else:
-        test_updates_of_nothing.test_change_of_the_other_site_behind_an_update_of_nothing_is_taken(Pair, function, 7)
+        test_updates_of_nothing.test_change_of_the_other_site_after_an_update_of_nothing_is_taken(Pair, function, 7)
 
 
 def simulate(functions: Sequence[str]) -> None:
@@ -288,7 +288,7 @@ def floor() -> None:
     from tests.store import test_durable_floor as tests
 
     for end in ("sync", "close", "checkpoint", "advance_gci"):
-        tests.test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(end, 1)
+        tests.test_bit_flipped_in_the_last_group_is_damage_once_it_was_reported_durable(end, 1)
     tests.test_floor_never_goes_back()
 
 
@@ -328,12 +328,12 @@ def follower_drops() -> None:
     """Changes the log reports for rows whose partition was dropped before they were committed."""
     from tests.log import test_follower_drops as drops
 
-    drops.test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_told("1 MiB")
+    drops.test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_reported("1 MiB")
 
 
 def shown_names() -> None:
     """Folders and files whose names are in the page cache and not on the disk."""
-    from tests.files import test_firm as tests
+    from tests.files import test_durable_files as tests
 
     tests.test_folder_that_is_there_already_is_durable_all_the_same()
     tests.test_copies_of_a_view_keep_their_names()

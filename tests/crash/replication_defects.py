@@ -115,14 +115,14 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "site-on-the-way-speaks-for-those-behind-it",
         "tidemark.replication.channel.reach",
-        "brought.through(handled if epoch >= newest else epoch)",
-        "brought.through(handled)",
+        "applied_here.through(handled if epoch >= newest else epoch)",
+        "applied_here.through(handled)",
         "simulation NONE NDB$OLD NDB$MAX",
     ),
     Defect(
         "sites-further-on-are-not-told-of",
         "tidemark.replication.channel.reach",
-        "for each in ((server_id, applied), *onward)]",
+        "for each in ((server_id, applied), *forwarded_epochs)]",
         "for each in ((server_id, applied),)]",
         "simulation NONE NDB$OLD NDB$MAX",
     ),

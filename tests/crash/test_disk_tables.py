@@ -38,13 +38,13 @@ LARGE = {"redo_log": "4 MiB", "data_memory": "8 MiB"}
 def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
     report = crash_states(disk_history.tiny_work, whole_state, seed=3, per_point=1, share=share(0.2))
     assert report.points > 100
-    assert report.broken_off > 1
+    assert report.interrupted > 1
     assert report.checks > 8
     assert report.figures["undo_filtered"] > 0
     assert report.figures["local_checkpoints"] == 2
 
 
-def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
+def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row() -> None:
     """One life after another on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk that
     belongs to no disk part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """

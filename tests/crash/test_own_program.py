@@ -53,7 +53,7 @@ def test_right_program_passes_and_figures_are_printed(capsys: pytest.CaptureFixt
     assert "points" in capsys.readouterr().out
 
 
-def test_wrong_program_is_told_with_seed_and_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_program_is_reported_with_seed_and_place(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["states", "--work", f"{HERE}:hasty_work", "--verify", f"{HERE}:verify", "--seed", "3"]
     assert main(asked) == 1
     told = capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_write_is_called_by_the_sectors_that_were_kept() -> None:
         assert cuts(pieces, frozenset(pieces[number] for number in kept)) == {name, whole, *torn}
 
 
-def test_growth_and_data_are_told_apart() -> None:
+def test_growth_and_data_are_distinguished() -> None:
     files = MemoryFiles()
     file = files.create("sysfile.0")
     files.sync_directory("")

@@ -81,7 +81,7 @@ def test_actors_and_storage_can_be_chosen_and_turns_are_printed() -> None:
     assert scheduled("--seeds", "3", "--actors", "nothing").returncode == 2
 
 
-def test_threads_that_wait_for_each_other_are_told_with_their_places() -> None:
+def test_threads_that_wait_for_each_other_are_reported_with_their_places() -> None:
     done = program("""
 def work(first, second):
     while True:
@@ -101,7 +101,7 @@ with taking_turns(Turns(1, end)):
     assert done.stdout.count("waits for a lock") == 2 and done.stdout.count(" work: ") == 2
 
 
-def test_life_without_an_end_is_told() -> None:
+def test_life_without_an_end_is_reported() -> None:
     done = program("""
 scheduler.POINTS_MAX = 2_000
 with taking_turns(Turns(1, end)):

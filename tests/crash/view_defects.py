@@ -77,7 +77,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "view-opened-with-unequal-logs",
         "tidemark.replication.node_group.views",
         "or not primacy.is_equal(self.log):",
-        "or not primacy.told.issuperset(primacy.others):",
+        "or not primacy.reported.issuperset(primacy.others):",
         "views 20",
     ),
     Defect(
@@ -111,8 +111,8 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "joiner-cut-at-the-wrong-epoch",
         "tidemark.replication.node_group.views",
-        "self.log.cut_behind(self.journal.record.epoch, ",
-        "self.log.cut_behind(self.journal.record.epoch + 1, ",
+        "self.log.roll_back_to(self.journal.record.epoch, ",
+        "self.log.roll_back_to(self.journal.record.epoch + 1, ",
         "views 600",
     ),
     Defect(
@@ -146,7 +146,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "arbitrator-votes-for-successors-of-old-views",
         "tidemark.replication.node_group.arbitrator",
-        "        if base.number < view.number:\n            return voter.journal.behind(Send(sender, ViewIs(view)))\n",
+        "        if base.number < view.number:\n            return voter.journal.defer(Send(sender, ViewIs(view)))\n",
         "",
         "views 500",
     ),

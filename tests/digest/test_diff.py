@@ -199,7 +199,7 @@ def test_disk_columns_are_compared_with_those_of_backups_and_of_memory():
     in_memory.close()
 
 
-def test_columns_added_behind_a_backup_read_as_their_default_in_older_levels():
+def test_columns_added_after_a_backup_read_as_their_default_in_older_levels():
     columns = [tm.Column("id", tm.Int64), tm.Column("number", tm.Int32)]
     a = store([(key, key) for key in range(500)], columns=columns)
     place = MemoryFiles()
@@ -352,7 +352,7 @@ def test_comparison_beside_writers_shows_each_side_at_one_epoch():
     b.close()
 
 
-def test_sites_are_equal_after_replication_and_a_change_behind_its_back_is_found_and_repaired():
+def test_sites_are_equal_after_replication_and_a_change_outside_it_is_found_and_repaired():
     a, b = open_site(server_id=1, redo_log="16 MiB"), open_site(server_id=2, redo_log="16 MiB")
     a.create_table("d.t", COLUMNS, "id")
     rng = random.Random(5)

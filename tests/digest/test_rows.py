@@ -153,7 +153,7 @@ def test_sums_of_ranges_and_what_differs_equal_twin(rows, seed):
         assert not any(held.values())
 
 
-def test_places_behind_the_last_page_that_was_thought_of_are_noticed():
+def test_places_past_the_last_expected_page_are_noticed():
     ranges = first_by_rowid([0, 1], 4, 1_000)
     assert (ranges.count, ranges.shift) == (8, 16)
     lanes = digests([pa.array([1, 2])], 2)

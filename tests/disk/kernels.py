@@ -8,7 +8,7 @@ from tidemark.engine.disk.disk_layout import DP_FREE
 from tidemark.engine.disk.page_kernels import (
     page_check,
     page_format,
-    page_give,
+    page_free,
     page_piece,
     page_piece_words,
     page_take,
@@ -37,7 +37,7 @@ def take_given(mem, frame, page_words, slot, words):
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def give(mem, frame, page_words, slot):
-    return page_give(mem, frame, page_words, slot)
+    return page_free(mem, frame, page_words, slot)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")

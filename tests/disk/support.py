@@ -12,7 +12,7 @@ from tidemark.engine.base.errors import FileMissing
 from tidemark.engine.disk import cache_layout as c
 from tidemark.engine.disk.cache import PageCache
 from tidemark.engine.disk.disk_layout import PAGE_HEADER_WORDS
-from tidemark.engine.disk.double_write import DoubleWrite, create_double_write, mend
+from tidemark.engine.disk.double_write import DoubleWrite, create_double_write, rewrite_last_batch
 from tidemark.engine.disk.frames_kernels import cache_region_words
 from tidemark.engine.disk.page_writer import PageWriter
 from tidemark.engine.memory import arena_layout as a
@@ -154,7 +154,7 @@ class Stage:
 def restart(files: Any) -> tuple[Stage, int]:
     """The double-write file put to use, then a cache over what the disk has; also how many pages were repaired."""
     files.read_errors_latch = False
-    repaired = mend(files, Places(files), STORE)
+    repaired = rewrite_last_batch(files, Places(files), STORE)
     files.read_errors_latch = True
     stage = Stage(files)
     for number in FILES:  # no page is cached: the disk is read

@@ -182,7 +182,7 @@ def test_evicted_page_is_found_on_its_way_to_the_disk_unread_and_the_newest_copy
     assert stage.counter("pages_read") == reads
     stage.put(page(cold[0]), 77)
     stage.cache.flush()
-    assert (stage.counter("waiting"), stage.cache.behind.find(page(cold[0]))) == (0, None)
+    assert (stage.counter("waiting"), stage.cache.write_behind.find(page(cold[0]))) == (0, None)
     again, _ = restart(stage.files.image(lambda piece: False))
     assert again.get(page(cold[0])) == 77
 
@@ -394,9 +394,9 @@ def test_holder_waits_for_pages_promised_to_others_and_goes_on_when_they_are_rel
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(stage.cache.hold, second)
         assert not held.done()
-        assert stage.cache.promised == 20
+        assert stage.cache.reserved == 20
         stage.cache.release(first)
         held.result(100)
     assert stage.counter("pinned") == 20
     stage.cache.release(second)
-    assert stage.cache.promised == stage.counter("pinned") == 0
+    assert stage.cache.reserved == stage.counter("pinned") == 0

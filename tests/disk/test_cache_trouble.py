@@ -102,7 +102,7 @@ def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation
     assert stage.counter("pinned") == 0
 
 
-def test_damaged_page_is_an_error_for_who_asks_and_for_nobody_else() -> None:
+def test_damaged_page_is_an_error_for_its_reader_and_for_no_other() -> None:
     stage = Stage()
     for number in range(1, 9):
         stage.put(page(number), number)
@@ -147,7 +147,7 @@ def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: 
     seal(words, int(words[1] >> 32))
     spoil(stage.files, "space/1.data", 4 * PAGE_BYTES, words.tobytes())
     again = Stage(stage.files.kill())
-    for ask in (again.cache.hold, again.cache.ensure, lambda pages: again.cache.bring(pages[0])):
+    for ask in (again.cache.hold, again.cache.ensure, lambda pages: again.cache.load(pages[0])):
         with pytest.raises(error):
             ask([page(4)])
         assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
@@ -216,7 +216,7 @@ def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> 
     with pytest.raises(PageDamaged) as caught:
         stage.cache.hold([page(number) for number in range(1, 6)])
     assert (caught.value.page, caught.value.offset) == (page(3), bad)
-    assert (stage.counter("pinned"), stage.cache.promised) == (0, 0)
+    assert (stage.counter("pinned"), stage.cache.reserved) == (0, 0)
     assert [stage.get(page(number)) for number in (1, 2, 4, 5)] == [-2] * 4
 
 
@@ -240,7 +240,7 @@ def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(cal
             point = interrupt_at(nth, lambda stage=stage: stage.cache.hold(pages))
         if not point.where:
             break
-        assert (stage.counter("pinned"), stage.cache.promised) == (0, 0), point.where
+        assert (stage.counter("pinned"), stage.cache.reserved) == (0, 0), point.where
         stage.cache.hold(pages)
         assert stage.counter("pinned") == 4
     assert nth > 4
@@ -333,10 +333,10 @@ def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loadi
         stage.cache.hold([page(1), page(2), page(1, 2), page(5, 2)])
     assert stage.counter("pinned") == 0
     assert stage.get(page(1, 2)) == stage.get(page(5, 2)) == -2
-    assert stage.cache.promised == 0
+    assert stage.cache.reserved == 0
 
 
-def test_page_brought_in_alone_is_refused_like_any_other_and_a_signal_leaves_nothing_behind() -> None:
+def test_page_loaded_alone_is_refused_like_any_other_and_a_signal_leaves_nothing() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -350,15 +350,15 @@ def test_page_brought_in_alone_is_refused_like_any_other_and_a_signal_leaves_not
     again = Stage(FaultFiles(inner, rules))
     again.places.handles[2].read_errors_latch = False
     with pytest.raises(KeyboardInterrupt):
-        again.cache.bring(page(1, 2))
+        again.cache.load(page(1, 2))
     assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
-    again.cache.bring(page(1, 2))  # the failed read is made again
+    again.cache.load(page(1, 2))  # the failed read is made again
     assert (again.counter("pinned"), again.counter("misses"), again.get(page(1, 2))) == (0, 2, 1)
     with pytest.raises(PageDamaged):
-        again.cache.bring(page(2, 2))
+        again.cache.load(page(2, 2))
     with pytest.raises(FileMissing):
-        again.cache.bring(page(1, 9))
-    again.cache.bring(page(50, 2))  # never written: all zero
+        again.cache.load(page(1, 9))
+    again.cache.load(page(50, 2))  # never written: all zero
     assert (again.counter("pinned"), again.get(page(50, 2)), again.get(page(3, 2))) == (0, -2, 3)
 
 
@@ -408,8 +408,8 @@ def test_copy_that_is_no_page_ends_the_read() -> None:
     for number in range(1, 41):
         stage.put(page(number), number)
     stage.get(page(60))  # evicts
-    waiting = next(number for number in range(1, 41) if stage.cache.behind.find(page(number)) is not None)
-    found = stage.cache.behind.find(page(waiting))
+    waiting = next(number for number in range(1, 41) if stage.cache.write_behind.find(page(number)) is not None)
+    found = stage.cache.write_behind.find(page(waiting))
     assert found is not None and stage.frame(page(waiting)) == 0
     words, start = found
     words[start + 6] = page(59)  # the number of the page

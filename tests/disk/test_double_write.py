@@ -11,7 +11,7 @@ import pytest
 
 from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart, spoil
 from tidemark.engine.base.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
-from tidemark.engine.disk.double_write import FILE_NAME, HEADER_BYTES, mend
+from tidemark.engine.disk.double_write import FILE_NAME, HEADER_BYTES, rewrite_last_batch
 from tidemark.engine.sealed.sealed_layout import seal
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.trace import TraceFiles
@@ -64,7 +64,7 @@ def test_power_loss_at_any_call_leaves_every_page_whole_in_its_old_or_new_state(
                 assert all(value in (-2, each) for each, value in enumerate(found))
             else:
                 assert old_or_new(found, (rounds - 1) * 100)
-            assert mend(crashed, Places(crashed), STORE) == 0, "a second time there is nothing to do"
+            assert rewrite_last_batch(crashed, Places(crashed), STORE) == 0, "a second time there is nothing to do"
     if policy in ("sectors", "torn"):
         assert repaired > 10, "pages were torn, or this test shows nothing"
 
@@ -179,7 +179,7 @@ def test_header_of_another_store_or_version_is_refused() -> None:
         seal(words, words.size)
         spoil(files, FILE_NAME, 0, words.tobytes())
         with pytest.raises(error):
-            mend(files, Places(files), STORE)
+            rewrite_last_batch(files, Places(files), STORE)
 
 
 def test_header_with_impossible_numbers_writes_nothing() -> None:
@@ -190,27 +190,27 @@ def test_header_with_impossible_numbers_writes_nothing() -> None:
         words[word] = value
         seal(words, words.size)
         spoil(files, FILE_NAME, 0, words.tobytes())
-        assert mend(files, Places(files), STORE) == 0
+        assert rewrite_last_batch(files, Places(files), STORE) == 0
 
 
 def test_file_that_is_missing_short_or_unreadable_repairs_nothing() -> None:
     files = new_disk()
-    assert mend(files, Places(files), STORE) == 0, "never written"
+    assert rewrite_last_batch(files, Places(files), STORE) == 0, "never written"
     file = files.open(FILE_NAME, writable=True)
     files.truncate(file, 100)
-    assert mend(files, Places(files), STORE) == 0
+    assert rewrite_last_batch(files, Places(files), STORE) == 0
     files.unlink(FILE_NAME)
-    assert mend(files, Places(files), STORE) == 0
+    assert rewrite_last_batch(files, Places(files), STORE) == 0
     trace = two_rounds()
     for nth in range(1, 2 + 2 * COUNT):  # the header, then each page in its place and its copy
         disk = trace.replay(len(trace.events), new_disk())
         faulty = FaultFiles(disk, [Rule("pread", "*", nth=nth, error=errno.EIO)])
         faulty.read_errors_latch = False
-        repaired = mend(faulty, Places(faulty), STORE)
+        repaired = rewrite_last_batch(faulty, Places(faulty), STORE)
         assert repaired == (1 if nth % 2 == 0 else 0), "a page that cannot be read is written again from its copy"
     faulty = FaultFiles(trace.replay(len(trace.events), new_disk()), [Rule("pread", error=errno.EIO)])
     with pytest.raises(IoFailed):
-        mend(faulty, Places(faulty), STORE)
+        rewrite_last_batch(faulty, Places(faulty), STORE)
 
 
 def test_data_file_too_short_for_its_page_is_lengthened_by_the_repair() -> None:

@@ -90,7 +90,7 @@ class Pair:
         return copied, pages
 
     def written(self, copied: Any, pages: list[int], is_durable: bool) -> None:
-        clean = f.written_pages(self.mem, ADDRESS, copied, len(pages), int(is_durable))
+        clean = f.finish_copies(self.mem, ADDRESS, copied, len(pages), int(is_durable))
         assert clean == (len(set(pages) - self.twin.dirty) if is_durable else 0)
         self.twin.written(pages, is_durable)
 
@@ -243,7 +243,7 @@ def test_copying_all_takes_what_was_dirty_before_and_restores_its_first_change_i
     assert copy(40, 3) == [[1, 100, 8], [2, 16, 16], [3, 24, 24]]
     assert cursor[0] > 0
     assert k.dirty(pair.mem, ADDRESS, 2, 200) == 0
-    assert f.written_pages(pair.mem, ADDRESS, copied, 3, 0) == 0
+    assert f.finish_copies(pair.mem, ADDRESS, copied, 3, 0) == 0
     assert copy(40, 3) == [[4, 32, 32]]
     assert cursor[0] == -1
     cursor[0] = 0
@@ -251,7 +251,7 @@ def test_copying_all_takes_what_was_dirty_before_and_restores_its_first_change_i
     assert buffer[5] == 100, "the copy has the page's LSN"
 
 
-def test_numbers_nobody_claimed_and_wrong_sizes_are_refused() -> None:
+def test_unclaimed_numbers_and_wrong_sizes_are_refused() -> None:
     pair = Pair(4)
     page = np.zeros(WORDS, np.int64)
     assert f.loaded_page(pair.mem, ADDRESS, 9, page, 0, 0) == ST_INVARIANT

@@ -153,7 +153,7 @@ def test_fixed_pieces_on_pages_of_8_kib_walk_through_the_positions_of_the_exampl
     assert stage.matrix()[13] == 1
 
 
-def test_request_searches_fullest_free_row_first_and_leaves_it_behind_its_column() -> None:
+def test_request_searches_fullest_free_row_first_and_leaves_it_after_its_column() -> None:
     """A whole page is found in row 3 column 0 although row 0 has an extent without a wholly free page."""
     stage = Stage(116, 5, 4, any_words=40)
     for _ in range(5 * 2):  # two extents, fully reserved page by page
@@ -218,7 +218,7 @@ def test_page_that_is_none_is_refused_everywhere(page: int) -> None:
     [d.EX_FREE, d.EX_CLASSES + 1, d.EX_POSITION, d.EX_PAGES + 3, d.EX_FRAGMENT, d.EX_FIRST],
     ids=["sum", "classes", "position", "page word", "owner", "first page"],
 )
-def test_recount_finds_what_is_changed_behind_its_back(place: int) -> None:
+def test_recount_finds_what_is_changed_without_its_knowledge(place: int) -> None:
     stage = Stage()
     for _ in range(9):
         page = stage.reserve(stage.payload // 2)
@@ -236,7 +236,7 @@ def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
     stage.mem[cell + d.OP_NEXT] = cell
     assert stage.check() == m.SPACE_OPEN_LINKS
     stage.mem[cell + d.OP_NEXT] = 0
-    stage.mem[cell + d.OP_PROMISED] = 0
+    stage.mem[cell + d.OP_RESERVED] = 0
     assert stage.check() == m.SPACE_OPEN
 
 
@@ -260,7 +260,7 @@ def test_extents_copied_and_restored_are_the_same_with_promises_forgotten() -> N
     assert other.check() == a.OK
     assert other.copies() == copies
     numbers = other.numbers()
-    assert numbers[m.MX_DIRTY] == numbers[m.MX_PROMISED] == numbers[m.MX_CURRENT] == 0
+    assert numbers[m.MX_DIRTY] == numbers[m.MX_RESERVED] == numbers[m.MX_CURRENT] == 0
     for number in range(6 * 5):
         at = stage.call(6, FIRST + number)
         word = int(stage.mem[at])
@@ -273,7 +273,7 @@ def test_dropped_tables_extents_wait_and_come_back_wholly_free() -> None:
         page = stage.reserve(stage.payload - 1)
         assert page > 0
     assert stage.settle(page, stage.payload - 1, 0) == a.OK
-    cells = stage.numbers()[m.MX_PROMISED]
+    cells = stage.numbers()[m.MX_RESERVED]
     assert cells == 11
     while disk_extents.drop_fragment_extents(stage.mem, stage.fragment, 1) == a.ST_MORE:
         pass

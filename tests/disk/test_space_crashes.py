@@ -176,7 +176,7 @@ DAMAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", DAMAGES)
-def test_damaged_extents_file_is_told_as_such(way: str) -> None:
+def test_damaged_extents_file_is_reported_as_such(way: str) -> None:
     headers = np.zeros(8_000 * 5, dtype=np.int64)
     headers[2::5] = 4
     files = MemoryFiles()

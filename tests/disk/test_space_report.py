@@ -53,7 +53,7 @@ def test_report_counts_extents_by_matrix_and_pages_by_fill() -> None:
     assert table["matrix_free_share"][3][1] == round(396 / 1984, 4)
     assert table["current"] == 1
     assert table["current_free_share"] == round((3 * PAYLOAD + 495) / 1984, 4)
-    assert table["open_pages"] == {"dirty": 5, "promised": 0, "promised_bytes": 0}
+    assert table["open_pages"] == {"dirty": 5, "reserved": 0, "reserved_bytes": 0}
     assert table["pages_by_fill"] == [4, 0, 0, 0, 0, 0, 0, 0, 4, 0]
     assert table["map"] == [
         {"file": 1, "page": 1, "percent_used": [80] * 4},

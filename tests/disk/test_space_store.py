@@ -282,7 +282,7 @@ def test_dropped_tablespace_keeps_its_files_until_no_kept_checkpoint_names_it() 
     assert list(state_of(db)["a"]["files"]) == ["space/3.data"], "numbers are never given again"
 
 
-def test_tablespace_made_and_dropped_behind_the_checkpoint_is_gone_with_its_files() -> None:
+def test_tablespace_made_and_dropped_after_the_checkpoint_is_gone_with_its_files() -> None:
     files = MemoryFiles()
     db = open_memory(files)
     db.create_tablespace("a", 1, **SIZES)

@@ -368,7 +368,7 @@ def store_closed(path: Path) -> object:
 
 def commit_unanswered(_path: Path) -> None:
     links = _stub(until=lambda _: "unknown")
-    RemoteTransaction._find_out(_stub(_links=links, txid=4_711), tm.PeerTimeout("no answer"))
+    RemoteTransaction._ask_outcome(_stub(_links=links, txid=4_711), tm.PeerTimeout("no answer"))
 
 
 def commit_on_failed_store(_path: Path) -> None:
@@ -520,7 +520,7 @@ def peer_unproved(_path: Path) -> object:
 
 
 def peer_version(_path: Path) -> object:
-    own = _stub(_heard=lambda *_: {"newest": 0, "oldest": 0}, own=_stub(caller="replica"))
+    own = _stub(_peer_fields=lambda *_: {"newest": 0, "oldest": 0}, own=_stub(caller="replica"))
     return handshake.CalledHandshake._challenge(own, b"")
 
 

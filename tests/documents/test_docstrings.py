@@ -21,7 +21,7 @@ from tests.store.support import SMALL
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.options import split_keywords
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "docs" / "site" / "hooks.py"
@@ -39,7 +39,7 @@ def create_item(db: Database) -> None:
 
 def with_store(names: dict[str, Any], at_end: ExitStack) -> None:
     """`db`: an open store in memory, with a binlog, and a table `item` of three rows."""
-    options, replication = divided({**SMALL, "server_id": 1, "log_bin": "binlog"})
+    options, replication = split_keywords({**SMALL, "server_id": 1, "log_bin": "binlog"})
     db = at_end.enter_context(Database(MemoryFiles(), options, ManualClock(), None, None, None, replication))
     create_item(db)
     names["db"] = db
@@ -64,7 +64,7 @@ def with_replica(names: dict[str, Any], at_end: ExitStack) -> None:
     """`replica`: an empty store with server id 2. `db` is its source, and leaves bulk loads out of its binlog."""
     with_store(names, at_end)
     names["db"].binlog.set_option("log_load_rows", False)
-    options, replication = divided({**SMALL, "server_id": 2})
+    options, replication = split_keywords({**SMALL, "server_id": 2})
     opened = Database(MemoryFiles(), options, ManualClock(2), None, None, None, replication)
     names["replica"] = at_end.enter_context(opened)
     names["secret"] = SECRET

@@ -48,7 +48,7 @@ class DiskArenaCheck:
         self.tablespaces()
         assert self.seen == set(self.extents.values()), "an extent is in no list"
         self.plans()
-        cells = {page: self.word(cell + d.OP_PROMISED) for page, cell in self.open_pages.items()}
+        cells = {page: self.word(cell + d.OP_RESERVED) for page, cell in self.open_pages.items()}
         assert +self.promised == +Counter(cells), "pages are not promised what the plans of open transactions say"
 
     # --- after data_memory -----------------------------------------------------------------------
@@ -74,7 +74,7 @@ class DiskArenaCheck:
                 self.check.claim(self.word(undo + each), size, "UNDO buffer")
             assert 0 <= self.word(undo + d.U_USED) <= size
             promised = sum(self.word(txn.desc + a.X_UNDO_WORDS) for txn in self.check.store.locks.by_slot.values())
-            assert self.word(undo + d.U_PROMISED) == promised, "UNDO log is promised to nobody"
+            assert self.word(undo + d.U_RESERVED) == promised, "UNDO log is promised to nobody"
         self.versions()
         log = self.word(a.S_DELETE_LOG)
         if log:
@@ -207,7 +207,7 @@ class DiskArenaCheck:
                 self.check.claim(-word, a.CELL_WORDS, "open page")
                 assert (self.word(d.OP_PAGE - word), self.word(d.OP_EXTENT - word)) == (page, extent)
                 self.open_pages[page] = -word
-                word = self.word(d.OP_FREE - word) - self.word(d.OP_PROMISED - word)
+                word = self.word(d.OP_FREE - word) - self.word(d.OP_RESERVED - word)
             assert 0 <= word <= self.word(tablespace + d.TS_PAYLOAD)
             classes[self.class_of(f, word)] += 1
             total += word
@@ -238,9 +238,9 @@ class DiskArenaCheck:
             while cell:
                 assert cell not in listed and self.word(cell + d.OP_PREVIOUS) == before
                 assert self.word(cell + d.OP_LIST) == place
-                free = self.word(cell + d.OP_FREE) - self.word(cell + d.OP_PROMISED)
+                free = self.word(cell + d.OP_FREE) - self.word(cell + d.OP_RESERVED)
                 assert self.class_of(f, free) == place % d.OP_DIRTY_LIST, "an open page is in a wrong list"
-                assert place >= d.OP_DIRTY_LIST or self.word(cell + d.OP_PROMISED), "an open page serves nothing"
+                assert place >= d.OP_DIRTY_LIST or self.word(cell + d.OP_RESERVED), "an open page serves nothing"
                 listed.add(cell)
                 before, cell = cell, self.word(cell + d.OP_NEXT)
         mine = {cell for cell in self.open_pages.values() if self.word(cell + d.OP_EXTENT) in owned}

@@ -255,7 +255,7 @@ def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
         extent + d.EX_FREE: "EX_FREE",
         extent + d.EX_CLASSES + 3: "by class",
         tablespace + d.TS_FREE_COUNT: "",
-        undo + d.U_PROMISED: "promised to nobody",
+        undo + d.U_RESERVED: "promised to nobody",
         cache + d.C_DIRTY: "counts its pages wrong",
         cache + d.C_FREE_FRAMES: "neither free",
         mem.size - 1: "used untaken",

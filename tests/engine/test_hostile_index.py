@@ -46,12 +46,12 @@ def made(primary: bool) -> Any:
 
 def insert_all(db: Any, keys: Words) -> int:
     """Insert rows with these keys; return how often memory was requested."""
-    before = db.parts.store.arena.takes
+    before = db.parts.store.arena.requests
     for first in range(0, len(keys), 20_000):
         some = keys[first : first + 20_000]
         arrays = [*some.T.copy(), np.arange(first, first + len(some))]
         db[NAME].insert_many(pa.table([pa.array(each) for each in arrays], names=[*names_of(db)]))
-    return int(db.parts.store.arena.takes - before)
+    return int(db.parts.store.arena.requests - before)
 
 
 def names_of(db: Any) -> list[str]:

@@ -12,9 +12,9 @@ from tests.seeds import fresh_seeds
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.pool_kernels import (
-    give_block,
-    give_cell,
-    give_page,
+    free_block,
+    free_cell,
+    free_page,
     setup_memory,
     take_block,
     take_cell,
@@ -36,11 +36,11 @@ def take(mem, unit):  # type: ignore[no-untyped-def]
 @kernel("int64(int64[::1], int64, int64)")
 def give(mem, unit, at):  # type: ignore[no-untyped-def]
     if unit == 0:
-        give_page(mem, a.S_POOL, at >> a.PAGE_SHIFT)
+        free_page(mem, a.S_POOL, at >> a.PAGE_SHIFT)
     elif unit == 1:
-        give_block(mem, a.S_POOL, at)
+        free_block(mem, a.S_POOL, at)
     else:
-        give_cell(mem, at)
+        free_cell(mem, at)
     return 0
 
 

@@ -305,7 +305,7 @@ def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
     assert unique_counters(mem, tree.handle, np.zeros(4, dtype=np.int64)) == a.ST_DROPPED
 
 
-def test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given(db: tm.Database) -> None:
+def test_transaction_ids_of_threads_are_never_past_what_is_said_to_be_given(db: tm.Database) -> None:
     """Story: the newest id was noted after it was taken: of two threads the slower one let it go back, and a group of
     the log said of an id in it that no group up to here had it.
     """

@@ -127,7 +127,7 @@ def test_unaligned_write_is_cut_where_the_disk_cuts() -> None:
     assert [(piece.offset, piece.length) for piece in files.pieces()] == [(500, 12), (512, 512), (1024, 76)]
 
 
-def test_data_behind_a_growth_that_was_lost_is_gone() -> None:
+def test_data_past_a_growth_that_was_lost_is_gone() -> None:
     files, file = durable(b"")
     files.pwrite(file, 600, b"x" * 1000)
     assert files.image(lambda piece: piece.kind == "write").snapshot() == {"a": b""}

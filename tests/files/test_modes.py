@@ -159,7 +159,7 @@ def test_rights_of_the_group_are_handed_on_only_where_others_have_none(tmp_path:
         assert (place / name).stat().st_mode & 0o7777 == 0o600 | group & 0o060
 
 
-def test_file_system_that_keeps_no_modes_is_told_once_and_used(
+def test_file_system_that_keeps_no_modes_is_reported_once_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: object) -> None:
@@ -217,7 +217,7 @@ def test_rights_that_were_taken_from_a_file_stay_so(tmp_path: Path) -> None:
     assert (tmp_path / "LOCK").stat().st_mode & 0o777 == 0o640
 
 
-def test_directory_any_user_may_write_is_told_once_it_is_taken(
+def test_directory_any_user_may_write_is_reported_once_it_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for mode, is_told in ((0o700, False), (0o755, False), (0o770, False), (0o777, True), (0o703, True)):

@@ -331,7 +331,7 @@ def test_file_moved_between_directories_needs_both_syncs(run: Run) -> None:
     run.files.open("redo/x")
 
 
-def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_made_by_another_thread_during_a_sync_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: writers and a local checkpoint shared one disk. The monitor walked its files for a synced log while the
     local checkpoint made another file, and a commit ended with "dictionary changed size during iteration".
     """

@@ -121,7 +121,7 @@ def test_store_directories_of_closed_handles_are_not_leaked(tmp_path: Path) -> N
     assert descriptors_below(tmp_path) == []
 
 
-def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
+def test_fork_child_releases_the_lock_and_is_refused(tmp_path: Path) -> None:
     files = PosixFiles(tmp_path)
     files.lock()
     file = files.create("a", 4)

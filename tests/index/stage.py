@@ -108,10 +108,10 @@ class Stage:
     # --- index and twin -------------------------------------------------------------------------
     def add(self, ids: Iterable[int], places: dict[int, int]) -> None:
         ids = list(ids)
-        self.index.promise(len(ids))
+        self.index.reserve(len(ids))
         new = [places[each] for each in ids]
         assert self.index.insert(new) == len(set(new) - self.indexed.keys())
-        self.index.unpromise(len(ids))
+        self.index.release(len(ids))
         for each in ids:
             self.indexed[places[each]] = self.sort_key(self.model[each])
 

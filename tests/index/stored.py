@@ -192,6 +192,6 @@ class Indexed:
         assert self.db.check()["problems"] == []
         for each in self.db.indexes(NAME):
             counters = self.db.status()["tables"][NAME]["indexes"][each["name"]]
-            assert counters["promised"] == 0 and counters["entries"] == len(self.rows), counters
+            assert counters["reserved"] == 0 and counters["entries"] == len(self.rows), counters
         if isinstance(self.table.definition.partition, tm.HashPartition):
             check_arena(self.db)

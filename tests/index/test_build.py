@@ -73,9 +73,9 @@ def test_online_build_with_commits_between_its_slices_equals_twin(shape: str) ->
         chosen = [places[every[i]] for i in random.permutation(len(every))[:40]]
         present = [place for place in chosen if has_entry(stage, place)]
         assert stage.index.delete(present) == len(present)
-        stage.index.promise(len(chosen))
+        stage.index.reserve(len(chosen))
         stage.index.insert(chosen)
-        stage.index.unpromise(len(chosen))
+        stage.index.release(len(chosen))
     stage.verify()
     stage.close()
 
@@ -84,9 +84,9 @@ def has_entry(stage: Stage, place: int) -> bool:
     """By delete and insert, which have tests of their own."""
     if not stage.index.delete([place]):
         return False
-    stage.index.promise(1)
+    stage.index.reserve(1)
     stage.index.insert([place])
-    stage.index.unpromise(1)
+    stage.index.release(1)
     return True
 
 

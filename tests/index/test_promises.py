@@ -41,9 +41,9 @@ class Adversary:
 
     def prepare(self, count: int) -> None:
         for key in self.random.permutation(ROWS)[:count]:
-            self.stage.index.promise(1)
+            self.stage.index.reserve(1)
             self.add(int(key))
-            self.stage.index.unpromise(1)
+            self.stage.index.release(1)
 
     def leaves(self) -> list[tuple[int, int, int]]:
         """(entries, least key, largest key) of every leaf."""
@@ -109,7 +109,7 @@ def test_promised_entries_find_room_with_the_pool_empty(strategy: str, capacitie
     index = adversary.stage.index
     adversary.prepare(int(random.integers(0, 400)) if random.random() < 0.5 else 0)
     entries = int(random.integers(1, 900))
-    index.promise(entries)
+    index.reserve(entries)
     while take_transaction_block(adversary.mem):
         pass
     assert adversary.mem[a.S_POOL + a.P_FREE_BLOCKS] == 0
@@ -123,8 +123,8 @@ def test_promised_entries_find_room_with_the_pool_empty(strategy: str, capacitie
             meanwhile(adversary)
     adversary.stage.indexed = {adversary.places[key]: ((1, key),) for key in adversary.held}
     adversary.stage.verify()
-    index.unpromise(entries)
-    assert index.counters()["promised"] == 0
+    index.release(entries)
+    assert index.counters()["reserved"] == 0
     adversary.stage.close()
 
 
@@ -134,12 +134,12 @@ def test_promise_that_memory_cannot_keep_is_refused_and_changes_nothing() -> Non
     adversary.prepare(100)
     before = index.counters()
     with pytest.raises(MemoryExhausted):
-        index.promise(10_000_000)
+        index.reserve(10_000_000)
     after = index.counters()
     assert after.pop("free_blocks") <= before.pop("free_blocks") + 16
     assert before == after
-    index.promise(ROWS)
-    index.unpromise(ROWS)
+    index.reserve(ROWS)
+    index.release(ROWS)
     stage.close()
 
 
@@ -149,12 +149,12 @@ def test_promises_of_many_transactions_add_up_and_come_back() -> None:
     stage, index = adversary.stage, adversary.stage.index
     start = stage.store.arena.free_blocks() + stage.owned_blocks()
     for entries in (1, 300, 7):
-        index.promise(entries)
-    assert index.counters()["promised"] == 308
+        index.reserve(entries)
+    assert index.counters()["reserved"] == 308
     for key in range(300):
         adversary.add(key)
     for entries in (7, 1, 300):
-        index.unpromise(entries)
+        index.release(entries)
     counters = index.counters()
     assert counters["free_blocks"] <= 16
     for key in range(300):

@@ -70,7 +70,7 @@ def test_open_transactions_are_waited_for_and_a_timeout_leaves_nothing() -> None
     store.db.close()
 
 
-def test_transaction_of_before_an_index_that_was_given_up_and_one_after_agree() -> None:
+def test_transaction_of_before_an_index_that_was_aborted_and_one_after_agree() -> None:
     store = filled()
     store.index("by_owner")
     with store.db.transaction() as old:
@@ -214,7 +214,7 @@ def test_memory_exhausted_by_promises_leaves_no_trace() -> None:
     assert done > 3 and len(db[NAME]) == keys
     assert [row.id for row in db[NAME].scan(index="by_text")] == [row.id for row in db[NAME].scan()]
     assert db.check()["problems"] == []
-    assert all(each["promised"] == 0 for each in db.status()["tables"][NAME]["indexes"].values())
+    assert all(each["reserved"] == 0 for each in db.status()["tables"][NAME]["indexes"].values())
     check_arena(db)
     with pytest.raises(tm.MemoryExhausted):
         while True:

@@ -205,7 +205,7 @@ def test_the_same_entry_twice_is_passed_over_and_a_missing_one_is_not_removed() 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_scan_goes_on_behind_its_last_entry_whatever_became_of_the_tree(shape: str, reverse: bool) -> None:
+def test_scan_continues_after_its_last_entry_whatever_became_of_the_tree(shape: str, reverse: bool) -> None:
     """Its entry, its leaf, or everything is removed between two batches; other entries come and go."""
     stage, random = make(shape, 300, 9, TINY)
     places = stage.places()

@@ -137,10 +137,10 @@ class WholeIndex(OrderedIndex):
             state = np.zeros(3, dtype=np.int64)
             status = a.ST_MORE
             while status == a.ST_MORE:
-                self.promise(SLICE_ENTRIES)
+                self.reserve(SLICE_ENTRIES)
                 state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
                 status = tree_add_rows(self.mem, self.handle, fragment, state)
-                self.unpromise(SLICE_ENTRIES)
+                self.release(SLICE_ENTRIES)
                 if status not in (a.OK, a.ST_MORE):
                     raise InvariantBroken(f"the build of an index ended with status {status}; report this")
                 yield SLICE_ENTRIES - int(state[2])

@@ -15,7 +15,7 @@ from tidemark.replication.binlog import events as e
 from tidemark.replication.ingest import applier as applier_module
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.applier import Applier
-from tidemark.replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
+from tidemark.replication.ingest.source_position import INGEST, INGEST_TABLE, SourcePosition, read_source_position
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         assert isinstance(opened, tm.Database)
         opened.create_table("d.t", DEFINITION.columns, DEFINITION.primary_key)
         opened.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
-        Standing("main", SERVER_ID, FILE, 4).save(opened.parts.store)
+        SourcePosition("main", SERVER_ID, FILE, 4).save(opened.parts.store)
         yield opened
 
 
 def applier_of(db: tm.Database, **given: Any) -> Applier:
-    standing = read_standing(db.parts.store, "main")
-    assert standing is not None
+    source_position = read_source_position(db.parts.store, "main")
+    assert source_position is not None
     given.setdefault("wanted", Filter())
-    return Applier(db.parts.store, db, standing, **given)
+    return Applier(db.parts.store, db, source_position, **given)
 
 
 def apply(db: tm.Database, stream: Stream, flushes: bool = True, **given: Any) -> Applier:
@@ -48,8 +48,8 @@ def rows(db: tm.Database, table: str = "d.t") -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in db[table])
 
 
-def standing_of(db: tm.Database) -> Standing:
-    found = read_standing(db.parts.store, "main")
+def source_position_of(db: tm.Database) -> SourcePosition:
+    found = read_source_position(db.parts.store, "main")
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def test_inserts_updates_and_deletes_arrive_with_position_and_counts(db: tm.Data
     stream.begin().update(((1, "a", 1), (1, "ä", 2))).delete((3, None, 3)).commit()
     apply(db, stream)
     assert rows(db) == [(1, "ä", 2), (2, "b", None)]
-    at = standing_of(db)
+    at = source_position_of(db)
     assert (at.file, at.position, at.transactions, at.changed_rows) == (FILE, stream.position, 2, 5)
     assert at.gtid.endswith(":2") and at.committed is not None and at.committed.year == 2023
 
@@ -69,7 +69,7 @@ def test_nothing_is_seen_of_a_transaction_before_its_end(db: tm.Database) -> Non
     end = stream.position
     apply(db, stream.begin().insert((2, "b", 2)))
     assert rows(db) == [(1, "a", 1)]
-    assert standing_of(db).position == end
+    assert source_position_of(db).position == end
 
 
 def test_order_of_a_key_is_kept_within_and_between_events(db: tm.Database) -> None:
@@ -110,8 +110,8 @@ def test_value_of_a_unique_key_passes_from_row_to_row(db: tm.Database) -> None:
 def test_undone_transaction_leaves_nothing_but_its_position(db: tm.Database) -> None:
     stream = Stream().begin().insert((1, "a", 1)).commit()
     apply(db, stream.begin().insert((2, "b", 2)).add(e.Query("ROLLBACK", "d")))
-    assert rows(db) == [(1, "a", 1)] and standing_of(db).position == stream.position
-    assert standing_of(db).transactions == 1
+    assert rows(db) == [(1, "a", 1)] and source_position_of(db).position == stream.position
+    assert source_position_of(db).transactions == 1
 
 
 def test_large_transaction_is_applied_as_it_comes_and_seen_whole(
@@ -124,14 +124,14 @@ def test_large_transaction_is_applied_as_it_comes_and_seen_whole(
     for number in range(10, 60):
         stream.insert((number, "x" * 20, number))
     applier = apply(db, stream)
-    assert rows(db) == [(1, "a", 1)] and standing_of(db).position == before
-    applier.give_up()
+    assert rows(db) == [(1, "a", 1)] and source_position_of(db).position == before
+    applier.roll_back()
     assert rows(db) == [(1, "a", 1)]
     again = Stream(position=before).begin()
     for number in range(10, 60):
         again.insert((number, "x" * 20, number))
     apply(db, again.commit())
-    assert len(rows(db)) == 51 and standing_of(db).transactions == 2
+    assert len(rows(db)) == 51 and source_position_of(db).transactions == 2
 
 
 def test_large_transaction_undone_at_its_end_leaves_nothing(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_large_transaction_undone_at_its_end_leaves_nothing(db: tm.Database, mon
     for number in range(50):
         stream.insert((number, "x" * 20, number))
     apply(db, stream.add(e.Query("ROLLBACK", "d")).begin().insert((99, "z", 9)).commit())
-    assert rows(db) == [(99, "z", 9)] and standing_of(db).position == stream.position
+    assert rows(db) == [(99, "z", 9)] and source_position_of(db).position == stream.position
 
 
 @pytest.mark.parametrize("kind", ["insert", "update", "delete"])
@@ -156,9 +156,9 @@ def test_difference_between_the_sides_stops_with_its_place_and_leaves_nothing(db
     with pytest.raises(tm.DuplicateKey if kind == "insert" else tm.RowNotFound) as caught:
         apply(db, stream.commit())
     assert caught.value.file == FILE and 4 < caught.value.position < stream.position
-    assert rows(db) == [(1, "here", 0)] and standing_of(db).position == 4
+    assert rows(db) == [(1, "here", 0)] and source_position_of(db).position == 4
     apply(db, stream, tolerates=True)
-    assert (5, "e", 5) in rows(db) and standing_of(db).position == stream.position
+    assert (5, "e", 5) in rows(db) and source_position_of(db).position == stream.position
 
 
 def test_tables_that_are_not_wanted_are_passed_over_whatever_they_hold(db: tm.Database) -> None:
@@ -166,7 +166,7 @@ def test_tables_that_are_not_wanted_are_passed_over_whatever_they_hold(db: tm.Da
     definition = type(DEFINITION)(4, 1, "other.x", (tm.Column("id", tm.Int32), other), ("id",))
     stream = Stream().begin().insert((1, b"x"), definition=definition).insert((1, "a", 1)).commit()
     apply(db, stream, wanted=Filter(("d.%",)))
-    assert rows(db) == [(1, "a", 1)] and standing_of(db).position == stream.position
+    assert rows(db) == [(1, "a", 1)] and source_position_of(db).position == stream.position
     with pytest.raises(tm.NoSuchTable, match="other.x"):
         apply(db, Stream(position=stream.position).begin().insert((2, b"x"), definition=definition).commit())
 
@@ -187,6 +187,6 @@ def test_number_that_is_no_truth_value_is_refused_in_a_bool_column(db: tm.Databa
     served = type(DEFINITION)(5, 1, "d.b", (tm.Column("id", tm.Int32), tm.Column("f", tm.Int8)), ("id",))
     apply(db, Stream().begin().insert((1, 1), (2, 0), definition=served).commit())
     assert rows(db, "d.b") == [(1, True), (2, False)]
-    at = standing_of(db).position
+    at = source_position_of(db).position
     with pytest.raises(tm.ValueOutOfRange, match="Int8"):
         apply(db, Stream(position=at).begin().insert((3, 5), definition=served).commit())

@@ -9,7 +9,7 @@ import pytest
 import tidemark as tm
 from tests.ingest import test_applier
 from tests.ingest.recorded import Stream
-from tests.ingest.test_applier import applier_of, apply, rows, standing_of
+from tests.ingest.test_applier import applier_of, apply, rows, source_position_of
 from tidemark.engine.schema.types import Int8
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
@@ -66,7 +66,7 @@ def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Datab
     assert sorted(index.name for index in t.indexes) == ["q", "w"]
     assert u.columns[2].default == 7
     assert list(r.partition.names) == ["p1"]
-    assert standing_of(db).position == stream.position and standing_of(db).step == 0
+    assert source_position_of(db).position == stream.position and source_position_of(db).step == 0
 
 
 class Crash(BaseException):
@@ -87,8 +87,8 @@ def test_schema_change_broken_off_at_any_step_is_made_once(
 
     def make(step: s.Statement, *others: Any) -> None:
         nonlocal crashes
-        is_new = (step, standing_of(db).position, standing_of(db).step) not in seen
-        seen.append((step, standing_of(db).position, standing_of(db).step))
+        is_new = (step, source_position_of(db).position, source_position_of(db).step) not in seen
+        seen.append((step, source_position_of(db).position, source_position_of(db).step))
         if is_new and point == "before":
             crashes += 1
             raise Crash
@@ -99,8 +99,8 @@ def test_schema_change_broken_off_at_any_step_is_made_once(
 
     seen: list[Any] = []
     monkeypatch.setattr(schema, "make", make)
-    while standing_of(db).position < stream.position:
-        at = standing_of(db).position
+    while source_position_of(db).position < stream.position:
+        at = source_position_of(db).position
         applier = applier_of(db)
         try:
             for step in whole[1:]:
@@ -114,7 +114,7 @@ def test_schema_change_broken_off_at_any_step_is_made_once(
     monkeypatch.undo()
     for name in db.tables():
         db.drop_table(name)
-    test_applier.Standing("main", 77, "master.000001", 4).save(db.parts.store)
+    test_applier.SourcePosition("main", 77, "master.000001", 4).save(db.parts.store)
     db.create_table("d.t", test_applier.DEFINITION.columns, "id")
     apply(db, stream)
     assert broken == described(db)
@@ -127,15 +127,15 @@ def test_refused_step_is_no_step_that_was_begun(db: tm.Database) -> None:
         with pytest.raises(tm.Unsupported, match="exists") as caught:
             apply(db, stream)
         assert caught.value.file == "master.000001" and "--skip" in str(caught.value)
-    assert standing_of(db).step == 0
+    assert source_position_of(db).step == 0
     apply(db, stream, skipped=frozenset({(caught.value.file, caught.value.position)}))
-    assert standing_of(db).position == stream.position
+    assert source_position_of(db).position == stream.position
 
 
 def test_truncate_empties_a_table_with_its_position(db: tm.Database) -> None:
     stream = Stream().begin().insert((1, "a", 1), (2, "b", 2)).commit().statement("TRUNCATE TABLE `t`")
     apply(db, stream.begin().insert((3, "c", 3)).commit())
-    assert rows(db) == [(3, "c", 3)] and standing_of(db).changed_rows == 5
+    assert rows(db) == [(3, "c", 3)] and source_position_of(db).changed_rows == 5
 
 
 def test_dropped_database_takes_its_tables_along(db: tm.Database) -> None:
@@ -152,8 +152,8 @@ def test_table_made_and_filled_by_one_statement_comes_whole(db: tm.Database) -> 
     stream = Stream().mariadb().add(Query("CREATE TABLE n (id INT PRIMARY KEY)", "d"))
     stream.insert((1,), (2,), definition=made).commit()
     apply(db, stream)
-    assert rows(db, "d.n") == [(1,), (2,)] and standing_of(db).position == stream.position
-    assert standing_of(db).step == 0
+    assert rows(db, "d.n") == [(1,), (2,)] and source_position_of(db).position == stream.position
+    assert source_position_of(db).step == 0
 
 
 def test_tinyint_of_one_digit_is_a_number() -> None:
@@ -197,7 +197,7 @@ def test_statement_that_is_not_understood_stops_with_place_and_text(text: str) -
     assert (caught.value.file, caught.value.position, caught.value.statement) == (*ORIGIN, text)
 
 
-def test_statement_that_is_not_understood_stops_nobody_who_does_not_want_its_tables() -> None:
+def test_statement_that_is_not_understood_stops_no_replica_that_does_not_want_its_tables() -> None:
     wanted = Filter(("shop.%",))
     assert steps("CREATE TABLE t SELECT 1", wanted, "other") == []
     assert steps("ALTER TABLE `log` PARTITION BY nonsense", Filter((), ("shop.log",)), "shop") == []

@@ -26,7 +26,7 @@ from tests.ingest.rig import (
 from tests.waiting import wait_until
 from tidemark.replication.ingest.address import Tls
 from tidemark.replication.ingest.applier import Applier
-from tidemark.replication.ingest.standing import read_standing
+from tidemark.replication.ingest.source_position import read_source_position
 
 
 def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: Source) -> None:
@@ -44,7 +44,7 @@ def test_binlog_that_was_reset_is_another_one_whatever_its_length(db: tm.Databas
     """Both have files of the same name, and the position is between transactions in both."""
     make_tables(source, 10)
     take_in(db, source)
-    found = read_standing(db.parts.store, "main")
+    found = read_source_position(db.parts.store, "main")
     assert found is not None and found.file_created_s
     source.sql("DO SLEEP(1); DROP TABLE d.a, d.b, e.c; RESET MASTER;")
     make_tables(source, 10)
@@ -155,7 +155,7 @@ def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
     )
     with pytest.raises(ZeroDivisionError):
         take_in(db, source)
-    found = read_standing(db.parts.store, "main")
+    found = read_source_position(db.parts.store, "main")
     assert found is not None and found.state == "copying" and "d.a" in db
     monkeypatch.undo()
     # A table that was made in the store meanwhile does not belong to the copy.

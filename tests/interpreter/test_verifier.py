@@ -269,7 +269,7 @@ def test_header_that_does_not_tell_the_truth_is_refused(word: int, value: int) -
         Program(TABLE, good.columns, words)
 
 
-def test_constant_that_ends_behind_the_program_is_refused() -> None:
+def test_constant_that_ends_past_the_program_is_refused() -> None:
     good = words_of_a_filter()
     words = good.words.copy()
     words[words.size - int(words[p.H_CONSTANTS])] = 9

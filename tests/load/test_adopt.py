@@ -74,7 +74,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
         sound(db)
 
 
-def test_load_files_stay_until_the_log_is_cut_behind_them() -> None:
+def test_load_files_stay_until_the_log_is_cut_after_them() -> None:
     db = new_store()
     db.adopt(published(db, rows(0, 500)))
     named = leaves(db)
@@ -147,7 +147,7 @@ def test_adopted_twice_it_is_there_once() -> None:
     assert len(found(db)) == first.rows == 100
 
 
-def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
+def test_adoption_whose_caller_never_knew_is_reported_again(tmp_path: Any) -> None:
     with tm.open(tmp_path / "store", background=False, data_memory="32 MiB") as db:
         db.create_table("t", [tm.Column("id", tm.Int64)], "id")
         import pyarrow as pa

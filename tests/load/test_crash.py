@@ -35,7 +35,7 @@ def test_crash_states_of_loads_show_what_was_promised() -> None:
 
 
 @pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])
-def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.LoadHistory]) -> None:
+def test_program_loads_and_aborts_and_is_refused(history: type[load_history.LoadHistory]) -> None:
     """Otherwise the enumeration covers less than it claims."""
     ledger, disk = Ledger(), MemoryFiles()
     run = history(lambda **options: open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options), 4, ledger)

@@ -75,7 +75,7 @@ def test_whatever_a_crash_leaves_of_a_batch_its_beginning_is_read_and_the_rest_n
 
 
 @pytest.mark.parametrize("seed", fresh_seeds(1))
-def test_damage_of_a_batch_behind_which_another_was_written_is_told(seed: int) -> None:
+def test_damage_of_a_batch_before_another_one_is_reported(seed: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     log = Log(file_bytes=1 << 15)

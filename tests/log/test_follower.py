@@ -347,7 +347,7 @@ def test_schema_changes_stand_alone_in_their_epochs_and_lead_to_the_right_format
     db.close()
 
 
-def test_following_goes_on_behind_an_epoch_and_gives_one_again_that_was_not_taken_whole() -> None:
+def test_following_continues_after_an_epoch_and_gives_one_again_that_was_not_taken_whole() -> None:
     files = MemoryFiles()
     db = followed(files)
     db.create_table("fixed", FIXED, "id")

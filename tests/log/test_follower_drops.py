@@ -72,7 +72,7 @@ def by_key(rows: list[Net]) -> dict[int, tuple[Any, Any]]:
 
 
 @MEMORY
-def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_told(memory: str) -> None:
+def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_reported(memory: str) -> None:
     files = MemoryFiles()
     db = made(files, memory)
     with db.transaction() as txn:
@@ -119,7 +119,7 @@ def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_tells_noth
     db.close()
 
 
-def test_absent_row_of_a_dropped_partition_is_not_told_to_be_absent_after_the_range_above_has_it() -> None:
+def test_absent_row_of_a_dropped_partition_is_not_reported_absent_after_the_range_above_has_it() -> None:
     """Story: an absence was reported under the first partition, whichever that was. It outlived its own partition, and
     removed the new row.
     """

@@ -104,7 +104,7 @@ def test_random_changes_of_several_servers_are_read_back_one_by_one(seed: int) -
 
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
-def test_row_of_one_server_that_another_took_away_is_told_with_both(memory: str) -> None:
+def test_row_of_one_server_that_another_took_away_is_reported_with_both(memory: str) -> None:
     """Story: joined to one change they cancelled out. In a circle the row's own site never learned that the row had
     been deleted, and kept it, without a conflict anywhere. (Simulation, seed 11459.)
     """

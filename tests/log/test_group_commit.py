@@ -74,7 +74,7 @@ def test_followers_are_written_with_one_group_while_the_leader_is_at_the_disk() 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("operation", FILE_CALLS)
-def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, nth: int) -> None:
+def test_leader_interrupted_at_a_file_call_leaves_no_follower_waiting(operation: str, nth: int) -> None:
     followers: list[threading.Thread] = []
 
     def stall() -> None:
@@ -120,7 +120,7 @@ def test_leader_interrupted_anywhere_leaves_a_log_that_others_lead() -> None:
         assert on_disk(log) == {1, 2, 3}, point.where
 
 
-def test_signal_behind_the_publishing_of_a_group_does_not_write_its_buffer_again() -> None:
+def test_signal_after_the_publishing_of_a_group_does_not_write_its_buffer_again() -> None:
     """Story: an interrupted leader wrote its group again, though the group had been published and its buffer reused for
     the next records: a durable group was overwritten by bytes of another.
     """

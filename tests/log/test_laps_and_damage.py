@@ -63,7 +63,7 @@ def test_laps_are_read_from_the_tail_and_groups_of_earlier_laps_are_left_alone()
             assert (found.end_lsn, found.next_sequence) == (log.redo.head_lsn, log.redo.sequence)
 
 
-def test_group_of_an_earlier_lap_behind_the_end_is_neither_replayed_nor_taken_for_damage() -> None:
+def test_group_of_an_earlier_lap_past_the_end_is_neither_replayed_nor_taken_for_damage() -> None:
     log = Log(file_bytes=1 << 13)  # 24 KiB: six groups a lap
     for value in range(1, 7):
         log.write(value)
@@ -246,7 +246,7 @@ def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed
     assert min(seen.values()) > 3
 
 
-def test_store_with_garbage_behind_its_end_or_before_its_checkpoints_opens_whole(store: Any) -> None:
+def test_store_with_garbage_past_its_end_or_before_its_checkpoints_opens_whole(store: Any) -> None:
     contents, rows, end = store
     name = "redo/0000.redo"
     for content in (

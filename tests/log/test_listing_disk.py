@@ -61,7 +61,7 @@ def image_of(row):
     return image, row_format.fixed_words, row_format.image_parts(image)[0]
 
 
-def test_inserted_rows_are_listed_whole_one_behind_the_other():
+def test_inserted_rows_are_listed_whole_and_in_order():
     other = ROW | {"id": 6, "cold": "", "number": -3}
     entries, _ = listed(KIND_INSERT, 0, [image_of(ROW)[0], image_of(other)[0]])
     assert [entry["values"] for entry in entries] == [ROW, other]

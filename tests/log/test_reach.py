@@ -53,7 +53,7 @@ def durable(db: Any) -> MemoryFiles:
     return image
 
 
-def test_log_never_ends_behind_the_durable_reach_over_laps_restarts_and_checkpoints() -> None:
+def test_log_never_ends_past_the_durable_reach_over_laps_restarts_and_checkpoints() -> None:
     seed = 31
     rng = random.Random(seed)
     db = new_store()
@@ -118,7 +118,7 @@ def bytes_read_at_opening(contents: dict[str, bytes]) -> int:
     return files.redo_bytes
 
 
-def test_opening_reads_a_step_behind_the_end_and_the_whole_ring_when_a_sysfile_copy_is_doubtful() -> None:
+def test_opening_reads_a_step_past_the_end_and_the_whole_ring_when_a_sysfile_copy_is_doubtful() -> None:
     db = new_store()
     db.checkpoint()
     db.checkpoint()

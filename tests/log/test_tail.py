@@ -130,7 +130,7 @@ def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     assert (int(first_txid(INCARNATION_MAX)) >> TXID_COUNTER_BITS) == INCARNATION_MAX
 
 
-def test_last_thousand_openings_are_told_of_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_last_thousand_openings_are_reported_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
     """Story: a mutant that warned at every opening but those was seen by no test."""
     files = MemoryFiles()
     open_memory(files).close()

@@ -120,7 +120,7 @@ def test_torn_last_group_is_a_tail_and_is_written_over_for_good(kept: int) -> No
     assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
 
 
-def test_group_of_an_older_opening_behind_a_newer_one_is_no_successor() -> None:
+def test_group_of_an_older_opening_after_a_newer_one_is_no_successor() -> None:
     """A disk that lost data it had reported durable: two openings wrote groups of the same sequence and place."""
     undo, made, _ = of_groups(3)
     before = undo.after_power_loss().snapshot()

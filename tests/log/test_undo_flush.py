@@ -107,7 +107,7 @@ def test_records_made_while_the_flusher_is_at_the_disk_go_with_the_next_group_to
     assert on_disk(undo) == list(range(1, 10))
 
 
-def test_flush_through_an_lsn_nobody_made_returns() -> None:
+def test_flush_through_an_lsn_that_does_not_exist_returns() -> None:
     undo = Undo()
     undo.log.flush_through(1 << 50)
     made = undo.append(UNDO_ALLOC)
@@ -142,7 +142,7 @@ def test_flusher_interrupted_anywhere_leaves_a_log_that_others_flush() -> None:
 
 @pytest.mark.parametrize("personality", ["clean", "reverted", "late"])
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
-def test_failed_write_or_sync_stops_the_store_and_nobody_is_told_durable(
+def test_failed_write_or_sync_stops_the_store_and_no_commit_is_reported_durable(
     operation: str, personality: Personality
 ) -> None:
     numbers = [errno.EIO] if operation == "fdatasync" else [errno.EIO, errno.ENOSPC]

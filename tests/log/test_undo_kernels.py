@@ -58,7 +58,7 @@ def test_promises_and_records_of_any_sequence_equal_twin(seed: int) -> None:
         active = int(mem[AT + d.U_ACTIVE])
         assert mem[active : active + used].tolist() == twin.words
         assert (mem[AT + d.U_LSN], mem[AT + d.U_FREE]) == (twin.lsn, twin.free)
-        assert mem[AT + d.U_PROMISED] == sum(twin.promised.values())
+        assert mem[AT + d.U_RESERVED] == sum(twin.promised.values())
         assert mem[AT + d.U_RECORDS] == twin.records
     assert not mem[AT + d.UNDO_WORDS + SIZE : -8].any() and (mem[-8:] == -1).all(), "nothing behind the active buffer"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.engine.disk.cache_layout import U_FREE, U_PROMISED
+from tidemark.engine.disk.cache_layout import U_FREE, U_RESERVED
 from tidemark.engine.disk.disk_layout import (
     UNDO_KIND_MASK,
     UNDO_MARK_WORDS,
@@ -115,7 +115,7 @@ class Undo:
 
     @property
     def promised(self) -> int:
-        return int(self.mem[AT + U_PROMISED])
+        return int(self.mem[AT + U_RESERVED])
 
     def filterable(self, made: Made) -> bool:
         return made.kind == UNDO_UPDATE and made.epoch <= self.restorable

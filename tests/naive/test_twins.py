@@ -203,7 +203,7 @@ TWINS = {
     **dict.fromkeys([f"txn.spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["store.disk_replay.replay_disk_group", "store.disk_replay.undo_records"], WALK),
     **dict.fromkeys(["txn.begin.begin_transaction", "txn.begin.reserve_redo"], WALK),
-    "txn.begin.next_txid": f"{WITHDRAWN}:test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given",
+    "txn.begin.next_txid": f"{WITHDRAWN}:test_transaction_ids_of_threads_are_never_past_what_is_said_to_be_given",
     **dict.fromkeys(
         [f"memory.handles.{name}" for name in "descriptor_word descriptor_words set_descriptor_word sum_words".split()],
         f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
@@ -220,7 +220,7 @@ TWINS = {
     **dict.fromkeys(["txn.begin.tag_transaction", "txn.before_images.note_rows"], TAGGED),
     "txn.before_images.set_capture": FOLLOWED,
     "access.absent.lock_absent": (
-        "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing"
+        "tests.store.test_absent_keys:test_keys_reported_absent_among_all_other_work_leave_nothing"
     ),
     "tidemark.replication.ingest.result_rows.find_result_cells": (
         "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin"
@@ -307,14 +307,14 @@ TWINS = {
         [
             f"disk.frames.{name}"
             for name in (
-                "setup_cache claim_pages loaded_page drop_page unpin_pages forget_page copy_dirty_pages written_pages"
+                "setup_cache claim_pages loaded_page drop_page unpin_pages forget_page copy_dirty_pages finish_copies"
             ).split()
         ],
         TRACES,
     ),
     **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
     "index.tree_scans.tree_estimate": TREE_RANGES,
-    **dict.fromkeys(["index.tree_promises.tree_promise", "index.tree_promises.tree_unpromise"], TREE_PROMISES),
+    **dict.fromkeys(["index.tree_promises.tree_reserve", "index.tree_promises.tree_release"], TREE_PROMISES),
     **dict.fromkeys(
         [
             f"index.tree_build.{name}"

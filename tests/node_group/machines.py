@@ -65,7 +65,7 @@ class ListLog:
         self.entries += groups
         self._owner.tell(LogGrew())
 
-    def cut_behind(self, epoch: int, sequence: int) -> None:
+    def roll_back_to(self, epoch: int, sequence: int) -> None:
         """Cut the log back to the end of an epoch."""
         self.entries = [each for each in self.entries if each[0] <= epoch]
         self._owner.tell(LogCut())

@@ -41,7 +41,7 @@ def knowing(view: View) -> Arbitrator:
     return Arbitrator(STORE, Record(STORE, 0, view))
 
 
-def test_one_successor_whoever_asks_and_however_often():
+def test_one_successor_whichever_node_asks_and_however_often():
     machine = knowing(BOTH)
     assert told(machine, 1, Prepare(BOTH, Ballot(1, 1))) == ([Promise(4, Ballot(1, 1), 0, NO_BALLOT, None, "")], 1)
     assert told(machine, 1, Accept(BOTH, Ballot(1, 1), ONLY_A)) == ([Accepted(4, Ballot(1, 1))], 1)
@@ -52,7 +52,7 @@ def test_one_successor_whoever_asks_and_however_often():
     assert told(machine, 1, Accept(BOTH, Ballot(1, 1), ONLY_B)) == ([Outbid(4, Ballot(1, 2))], 0)
 
 
-def test_vote_outlives_a_crash_only_if_it_was_told():
+def test_vote_outlives_a_crash_only_if_it_was_sent():
     machine = knowing(BOTH)
     before = machine.record
     actions = machine.step(Received(1, STORE, Accept(BOTH, Ballot(1, 1), ONLY_A)), 0.0)

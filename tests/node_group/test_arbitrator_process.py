@@ -125,7 +125,7 @@ class Asker:
         self.end.carrier.close()
 
 
-def test_vote_is_on_disk_before_it_is_told_and_read_again(tmp_path: Path, group: GroupConfiguration) -> None:
+def test_vote_is_on_disk_before_it_is_sent_and_read_again(tmp_path: Path, group: GroupConfiguration) -> None:
     base = group.first_view()
     alone = View(1, (group.member(1),), 1, base.arbitrator)
     with tm.Arbitrator(tmp_path / "votes", group, SECRET, is_new=True) as arbitrator:
@@ -148,7 +148,7 @@ def test_vote_is_on_disk_before_it_is_told_and_read_again(tmp_path: Path, group:
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-def test_lost_disk_votes_for_nobody_though_its_start_says_new(
+def test_lost_disk_has_no_vote_though_its_start_says_new(
     tmp_path: Path, group: GroupConfiguration, is_new: bool
 ) -> None:
     """A script that always starts it with --new-group must not make an arbitrator vote that has lost its votes."""
@@ -180,7 +180,7 @@ def test_lost_disk_begins_with_the_view_of_the_side_an_operator_names(
         tm.Arbitrator(tmp_path / "other disk", group, SECRET, living=2)
 
 
-def test_disk_that_fails_ends_it_before_anything_is_told(group: GroupConfiguration) -> None:
+def test_disk_that_fails_ends_it_before_anything_is_reported(group: GroupConfiguration) -> None:
     files = MemoryFiles()
     kept = ViewFile(files, STORE)
     kept.write(Record(STORE, ARBITRATOR, group.first_view()))

@@ -23,7 +23,7 @@ from tidemark.engine.base.ids import make_epoch
 from tidemark.engine.base.limits import GCI_MAX
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.reader import BinlogReader
-from tidemark.replication.injector import owed_rows
+from tidemark.replication.injector import pending_system_rows
 from tidemark.replication.node_group.messages import Applied
 from tidemark.replication.settings.system_tables import NDB_SCHEMA
 from tidemark.replication.wire.messages import Start
@@ -145,7 +145,7 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
             wait_until(lambda: all(keys(said(site, number)) == [1, 2] for number in (1, 2)))
 
 
-def test_epochs_without_groups_are_told_by_no_binlog(tmp_path: Path) -> None:
+def test_epochs_without_groups_are_in_no_binlog(tmp_path: Path) -> None:
     """The next primary may reuse the number of such an epoch."""
     with site_of(tmp_path, 2, **{**LOGGED, "log_empty_epochs": True}) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -301,7 +301,7 @@ def test_only_the_primary_says_that_the_group_has_not_an_epoch(tmp_path: Path) -
             binlog.close()
 
 
-def test_binlogs_go_on_behind_a_restart_of_the_whole_site(tmp_path: Path) -> None:
+def test_binlogs_continue_after_a_restart_of_the_whole_site(tmp_path: Path) -> None:
     site = Site(tmp_path, 2, **LOGGED)
     try:
         site.start(1)
@@ -446,13 +446,13 @@ def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch:
     a commit that no other node had, in an epoch above all others. At the member's next local checkpoint the row's epoch
     was past the checkpoint's own, and the store stopped; its log had a group that the primary did not have.
     """
-    real, writers = owed_rows.write_schema_row, []
+    real, writers = pending_system_rows.write_schema_row, []
 
     def spy(store: Any, row: Any) -> None:
         writers.append(store)
         real(store, row)
 
-    monkeypatch.setattr(owed_rows, "write_schema_row", spy)
+    monkeypatch.setattr(pending_system_rows, "write_schema_row", spy)
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         leading = site.nodes[1].parts.life.node.store
         for number in range(3):
@@ -473,12 +473,12 @@ def test_rows_of_ndb_schema_wait_until_who_leads_has_made_it(monkeypatch: pytest
     table was missing, and the binlog's thread ended with NoSuchTable.
     """
     written: list[Any] = []
-    monkeypatch.setattr(owed_rows, "write_schema_row", lambda store, row: written.append(row))
+    monkeypatch.setattr(pending_system_rows, "write_schema_row", lambda store, row: written.append(row))
     store: Any = SimpleNamespace(refusal=None, tables={})
     files: Any = None
     writer: Any = SimpleNamespace(end=None)
     values = {"server_id": 1, "log_orig": True}
-    owed = owed_rows.OwedRows(store, None, files, "binlog", writer, values)
+    owed = pending_system_rows.PendingSystemRows(store, None, files, "binlog", writer, values)
     change: Any = SimpleNamespace(author=0, table="db.t", text="-", table_id=7, version=1, operation=1)
     epoch: Any = SimpleNamespace(schema=(change,), epoch=5, end=None)
     owed.note(epoch)

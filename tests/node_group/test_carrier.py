@@ -56,7 +56,7 @@ def sent_all(end: End, node: int, messages: list[object]) -> None:
 
 
 # --- messages -----------------------------------------------------------------------------------
-def test_messages_of_each_kind_come_in_their_order_whoever_sends_them(two: tuple[End, End]) -> None:
+def test_messages_of_each_kind_come_in_their_order_from_any_thread(two: tuple[End, End]) -> None:
     one, other = two
     groups = [Groups(1, first, (WORDS[: 1 + first * 997 % 90_000],)) for first in range(60)]
     threads = [
@@ -164,7 +164,7 @@ def test_descriptors_above_those_that_select_knows_are_waited_for() -> None:
 
 
 # --- links that break ---------------------------------------------------------------------------
-def test_node_that_ends_is_told_once_and_connected_again_when_it_is_back(
+def test_node_that_ends_is_reported_once_and_connected_again_when_it_is_back(
     site: Site, two: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = two
@@ -187,7 +187,7 @@ def test_node_that_ends_is_told_once_and_connected_again_when_it_is_back(
 
 def test_node_that_was_never_there_is_not_gone(site: Site) -> None:
     one = site.end(1)
-    wait_until(lambda: bool(one.carrier.senders[2].told))
+    wait_until(lambda: bool(one.carrier.senders[2].reported_error))
     other = site.end(2)
     one.wait_for(2)
     assert one.gone == []
@@ -229,7 +229,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, End, Proces
         site.close()
 
 
-def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tuple[Site, End, Process]) -> None:
+def test_process_that_is_killed_is_gone_and_no_other_is_held_up(process: tuple[Site, End, Process]) -> None:
     site, one, killed = process
     third = site.end(3)
     one.wait_for(2, 3)
@@ -422,7 +422,7 @@ def test_links_with_tls_carry_the_same_and_plain_ones_are_refused(tls: Secrets) 
     wait_until(lambda: len(other.came) == 31)
     assert all(np.array_equal(each.groups[0], WORDS) for each in other.messages(Groups))
     plain = site.end(3, secrets=Secrets(SECRET))
-    wait_until(lambda: bool(plain.carrier.senders[1].told))
+    wait_until(lambda: bool(plain.carrier.senders[1].reported_error))
     assert not plain.carrier.is_connected(1)
     other.carrier.close()
     wait_until(lambda: one.gone == [2])

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 from tidemark.cli.commands import commands
 from tidemark.engine.base.clock import SystemClock
 from tidemark.nodes.node_channel import NodeChannel
-from tidemark.replication.channel.first_copy import CopyTarget, is_broken_off
+from tidemark.replication.channel.first_copy import CopyTarget, is_interrupted
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(20), nullable=True)]
 SOURCE: dict[str, Any] = {**OPTIONS, "server_id": 7, "log_bin": "log", "epoch_interval_ms": 20}
@@ -124,7 +124,7 @@ def values(db: Any) -> dict[int, Any]:
     return {row.id: row.note for row in db["t"].scan()}
 
 
-def test_two_groups_that_replicate_to_each_other_agree_behind_a_takeover_and_a_conflict(tmp_path: Path) -> None:
+def test_two_groups_that_replicate_to_each_other_agree_after_a_takeover_and_a_conflict(tmp_path: Path) -> None:
     """NDB$EPOCH at group 1: group 2 changes a row without knowing the change of group 1. A primary that took no part in
     that change refuses it, and group 2 gets the row of group 1, from the binlog of another node than before.
     """
@@ -166,7 +166,7 @@ def test_two_groups_that_replicate_to_each_other_agree_behind_a_takeover_and_a_c
         one.end()
 
 
-def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: Path) -> None:
+def test_error_of_the_channel_is_reported_and_ends_neither_node_nor_group(tmp_path: Path) -> None:
     """The group has no such table any more, so its rows cannot be applied; when it exists again the channel
     continues.
     """
@@ -239,14 +239,14 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
             with site.nodes[2].connect(PATIENCE_MS) as db:
                 db.create_table("own", COLUMNS, "id")
                 db["own"].insert((7, 7, None))
-            assert has_t(site, 2) and is_broken_off(site.db(2).parts.store) and applied(site.db(2), 7) == 0
+            assert has_t(site, 2) and is_interrupted(site.db(2).parts.store) and applied(site.db(2), 7) == 0
             site.drop(1)
             site.wait_view(2)
             source["t"].insert((100, 100, None))
             wait_equal(source, site, 2)
             wait_until(lambda: channel_at(site, 2)["is_here"])
             assert channel_at(site, 2)["error"] is None and applied(site.db(2), 7) > 0
-            assert not is_broken_off(site.db(2).parts.store)
+            assert not is_interrupted(site.db(2).parts.store)
             assert list(map(tuple, site.db(2)["own"].scan())) == [(7, 7, None)]
             site.start(1)
             wait_equal(source, site, 1, 2)
@@ -298,7 +298,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tup
     return seen, result.output
 
 
-def test_command_gives_the_channel_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_passes_its_options_to_the_channel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sources = ["--source", "far:1", "--other-source", "far:2", "--failover-after-ms", "500", "--heartbeat-from", "7"]
     more = ["--source-secret-file", str(tmp_path / "other"), "--channel", "west", "--copy", "--ignore-table", "shop.%"]
     given = ["-o", "server_id=1", "-o", "gcp_interval_ms=300", "-o", "replica_batch_size=1 MiB"]

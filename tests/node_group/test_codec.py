@@ -288,7 +288,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("more", [b"x", bytes(8), bytes(16), b"x" * 8])
-def test_bytes_behind_a_message_are_refused(more: bytes) -> None:
+def test_bytes_after_a_message_are_refused(more: bytes) -> None:
     for good in GOOD:
         with pytest.raises(FrameRejected):
             decode(good + more)

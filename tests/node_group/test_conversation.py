@@ -170,7 +170,7 @@ def test_side_that_takes_nothing_makes_the_other_wait_and_memory_stays(site: Sit
 
 
 @pytest.mark.parametrize("who", ["caller", "called", "carrier of the caller", "carrier of the called"])
-def test_whoever_ends_it_the_other_side_hears_of_it(site: Site, who: str) -> None:
+def test_the_other_side_hears_of_an_end_by_either_side(site: Site, who: str) -> None:
     one, other = site.end(1), site.end(2)
     errors: list[str] = []
 
@@ -214,7 +214,7 @@ def test_notify_ends_a_wait(site: Site) -> None:
         timer.join()
 
 
-def test_nobody_to_converse_with_is_told(site: Site) -> None:
+def test_conversation_without_a_peer_is_reported(site: Site) -> None:
     one = site.end(1)
     with pytest.raises(PeerError, match="no link"):
         one.carrier.converse(2)

@@ -138,7 +138,7 @@ def test_full_log_loses_its_oldest_and_says_from_which_epoch_on(seed: int) -> No
             twin.note(row)
         assert noted(log) == twin.rows() and log.cut_epoch == twin.cut_epoch, f"seed {seed}"
         behind = int(rng.integers(log.cut_epoch, epoch + 1))
-        assert noted(log, log.behind(behind)) == [row for row in twin.rows() if row[3] > behind]
+        assert noted(log, log.position_after(behind)) == [row for row in twin.rows() if row[3] > behind]
     assert log.cut_epoch > 3
     before = mem.copy()
     assert note_deletes_of(mem, np.array([4 | 9 << 16, 5, 1, 0], dtype=np.int64), 0, 4, epoch) == a.ST_INVARIANT
@@ -175,7 +175,7 @@ def test_restart_begins_it_again_with_what_the_redo_log_has() -> None:
     db.sync()
     again = open_node(files.kill())
     log = again.parts.store.deletes
-    assert log.cut_epoch == lcp_epoch and noted(log, log.behind(lcp_epoch)) == expected
+    assert log.cut_epoch == lcp_epoch and noted(log, log.position_after(lcp_epoch)) == expected
     again["test.t"].delete(4)
     assert [row[2] for row in noted(log)][-3:] == [2, 3, 4] and noted(log)[-1][3] > expected[-1][3]
     assert again.status()["delete_log"]["cut_epoch"] == lcp_epoch

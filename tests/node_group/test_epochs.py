@@ -145,7 +145,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     pair.close()
 
 
-def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fails() -> None:
+def test_waiter_for_a_boundary_is_woken_when_the_stream_ends_or_the_store_fails() -> None:
     for end in ("stream", "failure", "lead"):
         pair = Pair()
         bank(pair.primary)
@@ -175,7 +175,7 @@ def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fa
         assert said == [{"stream": tm.NotPrimary, "failure": tm.IoFailed, "lead": ACCOUNTS}[end]]
 
 
-def test_closing_told_before_its_groups_have_come_is_a_gap() -> None:
+def test_closing_reported_before_its_groups_have_come_is_a_gap() -> None:
     pair = Pair()
     bank(pair.primary)
     pair.pump()

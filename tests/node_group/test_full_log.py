@@ -195,7 +195,7 @@ def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
 
 
 @pytest.mark.parametrize("why", ["no room", "an epoch's end"])
-def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
+def test_groups_before_a_wait_are_synced_and_reported_first(why: str) -> None:
     """Story: a local checkpoint waited for its epoch in the binlog, and so for an acknowledgement of every member.
     Groups that this member had applied waited for the local checkpoint, and the member had not acknowledged them.
     """
@@ -212,7 +212,7 @@ def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
     node: Any = SimpleNamespace(store=store, applier=applier)
     sent: Any = SimpleNamespace(add=lambda *given: None)
     thread.node, thread.stream.sent = node, sent
-    thread.stream.tell = lambda event: said.append(f"told {thread.stream.synced}")
+    thread.stream.post = lambda event: said.append(f"told {thread.stream.synced}")
     if why == "an epoch's end":
         thread.epochs.append((2 << 32, 3))
     thread.apply(1, tuple(np.full(8, number, dtype=np.int64) for number in (1, 2, 3)))

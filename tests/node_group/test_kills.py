@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kills.nodes.judged import Binlogs, Told, different
+from tests.kills.nodes.judged import BinlogEpoch, Binlogs, different
 from tests.kills.nodes.loop import Loop
 from tests.kills.nodes.points import POINTS, points_of
 from tests.kills.nodes.site import Mode
@@ -55,16 +55,19 @@ def test_rows_and_binlogs_that_differ_are_seen() -> None:
     assert "definition of t" in different(one, {"t": ("t(b)", one["t"][1])})
     assert "(0, 1, 6, 0, 'x')" in different(one, {"t": ("t(a)", [(0, 1, 6, 0, "x")])})
     assert "tables" in different(one, {})
-    a, b, gap = Told(1, "a", False), Told(2, "b", False), Told(2, "", True)
+    a, b, gap = BinlogEpoch(1, "a", False), BinlogEpoch(2, "b", False), BinlogEpoch(2, "", True)
     binlogs = Binlogs()
     binlogs.take({1: ([a, b], None), 2: ([gap], None)})
-    binlogs.take({1: ([Told(3, "c", False)], None), 2: ([Told(3, "c", False)], None)})
+    binlogs.take({1: ([BinlogEpoch(3, "c", False)], None), 2: ([BinlogEpoch(3, "c", False)], None)})
     for said, text in [
-        ({1: ([Told(4, "d", False)], None), 2: ([], None)}, "node 2 lacks epoch 4"),
-        ({1: ([Told(3, "c", False)], None)}, "says epoch 3 behind 3"),
-        ({1: ([Told(6, "e", False)], None), 2: ([Told(6, "f", False)], None)}, "something else of epoch 6"),
+        ({1: ([BinlogEpoch(4, "d", False)], None), 2: ([], None)}, "node 2 lacks epoch 4"),
+        ({1: ([BinlogEpoch(3, "c", False)], None)}, "says epoch 3 behind 3"),
+        (
+            {1: ([BinlogEpoch(6, "e", False)], None), 2: ([BinlogEpoch(6, "f", False)], None)},
+            "something else of epoch 6",
+        ),
     ]:
         fresh = Binlogs()
-        fresh.take({1: ([a, b, Told(3, "c", False)], None), 2: ([gap, Told(3, "c", False)], None)})
+        fresh.take({1: ([a, b, BinlogEpoch(3, "c", False)], None), 2: ([gap, BinlogEpoch(3, "c", False)], None)})
         with pytest.raises(Violation, match=text):
             fresh.take(said)

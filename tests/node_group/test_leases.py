@@ -95,7 +95,7 @@ class NoLog:
     def take(self, first, groups):
         raise AssertionError
 
-    def cut_behind(self, epoch, sequence):
+    def roll_back_to(self, epoch, sequence):
         raise AssertionError
 
 
@@ -133,11 +133,11 @@ def test_view_without_two_members_waits_from_its_decision_for_they_may_have_agre
     assert 0.5 <= seconds_to_open(True, {3, 4}, 10.0) < 0.52
 
 
-def test_view_behind_one_that_never_opened_here_waits_from_its_decision():
+def test_view_after_one_that_never_opened_here_waits_from_its_decision():
     assert 0.5 <= seconds_to_open(False, {4}, 10.0) < 0.52
 
 
-def test_nobody_left_out_opens_at_once():
+def test_view_without_a_node_left_out_opens_at_once():
     assert seconds_to_open(True, set(), 10.0) == 0
 
 

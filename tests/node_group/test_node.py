@@ -310,7 +310,7 @@ def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Pat
         equal(site)
 
 
-def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_path: Path) -> None:
+def test_new_primary_leads_after_every_epoch_that_any_member_has_heard_of(tmp_path: Path) -> None:
     """Story: two closings of empty epochs had reached one member and not the other. The other one led in an epoch that
     was closed at the first, and the first's copy was taken for damaged.
     """
@@ -387,7 +387,11 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             stream = site.nodes[1].parts.life.stream
-            groups, has_caught_up, come_back = stream.groups, Machine.has_caught_up, StoreThread.come_back
+            groups, has_caught_up, copy_from_primary = (
+                stream.groups,
+                Machine.has_caught_up,
+                StoreThread.copy_from_primary,
+            )
             ready: list[Machine] = []
             copied: list[StoreThread] = []
 
@@ -399,13 +403,13 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
                 return is_so
 
             def come_back_and_count(thread: StoreThread, epoch: int, sequence: int) -> None:
-                come_back(thread, epoch, sequence)
+                copy_from_primary(thread, epoch, sequence)
                 copied.append(thread)
                 if len(copied) == 2:
                     monkeypatch.setattr("tidemark.replication.node_group.life.JOIN_SECONDS", 60.0)
 
             monkeypatch.setattr(Machine, "has_caught_up", ready_and_behind)
-            monkeypatch.setattr(StoreThread, "come_back", come_back_and_count)
+            monkeypatch.setattr(StoreThread, "copy_from_primary", come_back_and_count)
             monkeypatch.setattr(stream, "groups", lambda first, last: () if len(copied) < 2 else groups(first, last))
             site.start(2)
             assert len(set(copied)) >= 2, "no second life has copied anything"

@@ -27,9 +27,9 @@ def told(party: NodeParty, **other: Any) -> dict[str, Any]:
 
 
 def test_nodes_with_the_same_options_meet_and_an_arbitrator_has_none() -> None:
-    assert ONE.meet(told(TWO)).options == OPTIONS
-    assert ONE.meet(told(replace(TWO, node=0, options={}))).node == 0
-    assert replace(ONE, node=0, options={}).meet(told(TWO)).node == 2
+    assert ONE.peer_from(told(TWO)).options == OPTIONS
+    assert ONE.peer_from(told(replace(TWO, node=0, options={}))).node == 0
+    assert replace(ONE, node=0, options={}).peer_from(told(TWO)).node == 2
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_nodes_with_the_same_options_meet_and_an_arbitrator_has_none() -> None:
 )
 def test_option_that_differs_is_named_with_both_values(options: dict[str, Any], text: str) -> None:
     with pytest.raises(tm.PeerRefused, match=text):
-        ONE.meet(told(TWO, options=options))
+        ONE.peer_from(told(TWO, options=options))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_option_that_differs_is_named_with_both_values(options: dict[str, Any], 
 )
 def test_options_that_no_node_tells_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(tm.FrameRejected, match="the node in the handshake is invalid"):
-        ONE.meet(told(TWO, options=options))
+        ONE.peer_from(told(TWO, options=options))
 
 
 def test_options_of_a_site_are_those_that_make_its_events() -> None:

@@ -87,7 +87,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int, variant: str) -
     db.close()
 
 
-def test_node_that_dies_with_groups_behind_the_seam_is_where_it_was_before_it_joined() -> None:
+def test_node_that_dies_with_groups_past_the_seam_is_where_it_was_before_it_joined() -> None:
     db, files, writers, node, through, rng = away(8)
     before = open_node(MemoryFiles.from_snapshot(node.snapshot()), through)
     expected = rows_of(before, "test.wide")
@@ -209,7 +209,7 @@ def test_slices_that_overtake_groups_are_found(monkeypatch: Any) -> None:
 @pytest.mark.parametrize(
     "name, defect",
     [
-        ("find_in_the_way", lambda real: lambda mem, fragment, words, stop, out, state: 0),
+        ("find_conflicting_rows", lambda real: lambda mem, fragment, words, stop, out, state: 0),
         ("find_stale", lambda real: lambda mem, tables, words, start, stop, out, state: 0),
         ("stamp_slice", lambda real: lambda mem, fragment, words, stop: 0),
         ("set_uncopied", lambda real: lambda mem, fragment, position: real(mem, fragment, position and ROWID_END)),

@@ -158,7 +158,7 @@ def test_live_node_that_keeps_no_delete_log_copies_everything() -> None:
     db.close()
 
 
-def test_log_that_was_cut_behind_the_joiner_means_a_full_copy_and_one_that_was_not_does_not() -> None:
+def test_log_that_was_cut_past_the_joiner_means_a_full_copy_and_one_that_was_not_does_not() -> None:
     db, files, node, through = few(1_000, delete_log="4 KiB")
     log = db.parts.store.deletes
     for key in range(0, 1_000, 3):
@@ -221,8 +221,8 @@ def test_node_that_has_joined_does_not_claim_to_know_what_the_copy_deleted(seed:
     assert opened.store.deletes is not None and opened.store.deletes.cut_epoch >= end
     finish(node, opened)
     log = opened.store.deletes
-    assert tail_module.why_not(log, through).startswith("the delete log reaches back to epoch")
-    assert not tail_module.why_not(log, log.cut_epoch)
+    assert tail_module.why_incomplete(log, through).startswith("the delete log reaches back to epoch")
+    assert not tail_module.why_incomplete(log, log.cut_epoch)
     db.close()
 
 
@@ -256,8 +256,8 @@ def test_deletes_that_are_not_executed_are_found(monkeypatch: Any) -> None:
 
 
 def test_reading_that_begins_an_epoch_too_late_is_found(monkeypatch: Any) -> None:
-    real = DeleteLog.behind
-    monkeypatch.setattr(DeleteLog, "behind", lambda self, epoch: real(self, epoch + 1))
+    real = DeleteLog.position_after
+    monkeypatch.setattr(DeleteLog, "defer", lambda self, epoch: real(self, epoch + 1))
     assert is_found()
 
 

@@ -32,7 +32,7 @@ class Checked:
             (
                 joined,
                 [
-                    "find_in_the_way",
+                    "find_conflicting_rows",
                     "records_of_slice",
                     "stamp_slice",
                     "find_stale",
@@ -73,7 +73,9 @@ class Checked:
         assert all((words == -1 - first).any() for first in firsts)
         return status
 
-    def find_in_the_way(self, real: Any, mem: Any, fragment: int, words: Any, stop: int, out: Any, state: Any) -> int:
+    def find_conflicting_rows(
+        self, real: Any, mem: Any, fragment: int, words: Any, stop: int, out: Any, state: Any
+    ) -> int:
         status = int(real(mem, fragment, words, stop, out, state))
         if (
             mem[address_of(fragment) + a.F_KEY_WORDS]
@@ -209,7 +211,7 @@ def test_kernels_of_random_joins_equal_twins_at_every_call(seed: int, variant: s
     wire = Wire(db, files, rng, writers.step, slice_slots=rng.choice([4, 40]), slice_words=200, work_max=40)
     restarted(node, wire, through, variant)
     assert (checked.calls.get("find_deleted", 0) > 0) == (variant == "delete_log")
-    assert min(checked.calls.get(name, 0) for name in ("scan_changed", "find_in_the_way", "find_stale")) > 5
+    assert min(checked.calls.get(name, 0) for name in ("scan_changed", "find_conflicting_rows", "find_stale")) > 5
     assert seed != 2 or checked.calls["list_items"] > 5
     db.close()
 
@@ -230,7 +232,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         )
         state = np.zeros(n.NODE_COPY_STATE_WORDS, dtype=np.int64)
         out = np.zeros(64, dtype=np.int64)
-        statuses.add(int(node_join.find_in_the_way(store.mem, fragment, words, words.size, out, state)))
+        statuses.add(int(node_join.find_conflicting_rows(store.mem, fragment, words, words.size, out, state)))
         state[:] = 0
         node_join.records_of_slice(store.mem, fragment, words, words.size, 1, np.zeros(99, dtype=np.int64), state)
         tables = np.array([0, store.tables["test.t"].handle], dtype=np.int64)

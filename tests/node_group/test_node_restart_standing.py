@@ -32,7 +32,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.local_checkpoint.control import read_controls
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
-from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.node_restart.restart import rejoin
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
@@ -103,7 +103,7 @@ class Rest:
         """Bring the node back by whatever its files allow."""
         node = self.node if files is None else files
         place = (wire.source.welcome(), wire, self.through, variant)
-        opened, caught_up = bring_back(node, settings(), ManualClock(), *place)
+        opened, caught_up = rejoin(node, settings(), ManualClock(), *place)
         assert caught_up.epoch < caught_up.next_epoch and caught_up.sequence == opened.store.log.sequence
         return opened
 
@@ -142,7 +142,7 @@ def test_nothing_is_sent_if_nothing_has_changed(variant: str) -> None:
 
 @pytest.mark.parametrize("has_disk", [False, True])
 @pytest.mark.parametrize("seed", [3, *fresh_seeds(1)])
-def test_groups_behind_x_are_cut_though_local_checkpoints_before_them_are_of_later_epochs(
+def test_groups_after_x_are_cut_though_local_checkpoints_before_them_are_of_later_epochs(
     seed: int, has_disk: bool
 ) -> None:
     it = Rest(seed, has_disk, strays=3)
@@ -155,7 +155,7 @@ def test_groups_behind_x_are_cut_though_local_checkpoints_before_them_are_of_lat
 
 
 @pytest.mark.parametrize("late", [1, 2])
-def test_local_checkpoints_with_a_group_behind_x_lead_nowhere(late: int) -> None:
+def test_local_checkpoints_with_a_group_after_x_are_not_used(late: int) -> None:
     """If one has such a group, the one before it serves; if two have, the node is copied whole."""
     it = Rest(4, late=late)
     wire = it.wire()
@@ -258,7 +258,7 @@ def test_seam_is_seen_where_the_log_ends_at_the_local_checkpoint() -> None:
     it.db.close()
 
 
-def test_local_checkpoint_of_a_lower_number_behind_the_seam_is_missed_if_it_is_damaged() -> None:
+def test_local_checkpoint_of_a_lower_number_past_the_seam_is_missed_if_it_is_damaged() -> None:
     """Of the two that exist after a crash, the older one has the higher epoch, and both have the same place in the
     log.
     """

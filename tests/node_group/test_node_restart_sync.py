@@ -17,7 +17,7 @@ from tidemark.engine.base.options import Options
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import Begin, End, Slice
-from tidemark.recovery.node_restart.restart import bring_back
+from tidemark.recovery.node_restart.restart import rejoin
 from tidemark.recovery.node_restart.verify import rows_by_rowid
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.through import Through
@@ -79,7 +79,7 @@ def test_log_replayed_from_the_live_nodes_own_files(seed: int) -> None:
     db.close()
 
 
-def test_log_that_was_cut_behind_the_joiner_gives_way_to_synchronisation() -> None:
+def test_log_that_was_cut_past_the_joiner_gives_way_to_synchronisation() -> None:
     db, files, writers, node, through, rng = away(43)
     for _ in range(2):
         writers.step()
@@ -91,7 +91,7 @@ def test_log_that_was_cut_behind_the_joiner_gives_way_to_synchronisation() -> No
     db.close()
 
 
-def test_log_is_given_up_for_transactions_that_need_its_room_and_rows_go_on_from_there() -> None:
+def test_log_is_released_for_transactions_that_need_its_room_and_rows_go_on_from_there() -> None:
     db, files, writers, node, through, rng = away(44, steps=5)
 
     def much() -> None:
@@ -156,7 +156,7 @@ def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> 
 def node_brought_back(db: Any, files: Any, node: Any, through: int, rng: Any) -> Any:
     """Return the wire and the store of a node brought back by whatever its files allow."""
     wire = Wire(db, files, rng)
-    opened, caught_up = bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, Through(through))
+    opened, caught_up = rejoin(node, settings(), ManualClock(), wire.source.welcome(), wire, Through(through))
     assert caught_up.sequence == opened.store.log.sequence and caught_up.next_epoch > caught_up.epoch
     return wire, opened
 

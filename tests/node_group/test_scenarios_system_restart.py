@@ -130,7 +130,7 @@ def test_sr8_last_node_starts_while_the_others_restart(tmp_path: Path, monkeypat
         group.verify()
 
 
-def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind_it(tmp_path: Path) -> None:
+def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_after_it(tmp_path: Path) -> None:
     """SR9: ten inserts and ten updates are done, all nodes make local checkpoints, then the transaction commits; crash
     of all.
     """

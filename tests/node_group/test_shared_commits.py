@@ -69,7 +69,7 @@ def test_sync_makes_them_durable_at_every_member(tmp_path: Path) -> None:
     site.end()
 
 
-def test_members_disk_that_stands_still_keeps_nobody_waiting_but_who_syncs(
+def test_members_disk_that_stalls_delays_only_commits_that_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LAZY) as site, site.nodes[1].connect(PATIENCE_MS) as db:
@@ -120,7 +120,7 @@ def test_member_writes_what_has_come_meanwhile_by_one_sync(tmp_path: Path, monke
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_log_that_fails_behind_shared_commits_ends_the_life_of_its_node(
+def test_log_that_fails_after_shared_commits_ends_the_life_of_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No thread waits for the thread that syncs: if it failed in silence, the node would stay a member that keeps

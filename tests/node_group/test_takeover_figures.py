@@ -20,7 +20,7 @@ def test_a_commit_under_way_at_the_kill_is_not_the_next_one() -> None:
         first_behind(BEFORE, 1.0)
 
 
-def test_reads_go_on_behind_the_last_refusal() -> None:
+def test_reads_continue_after_the_last_refusal() -> None:
     """A lease lets a survivor answer for a while after the kill: that is not the end of the pause."""
     answered = [*BEFORE, (1.2, 1.21), (1.6, 1.61), (1.8, 1.81)]
     assert resumed(answered, [0.5, 1.3, 1.5], 1.0) == 1.61

@@ -18,7 +18,7 @@ from tidemark.replication.node_group.primacy import Primacy
 
 
 @pytest.mark.parametrize("stands_still", [False, True])
-def test_group_whose_file_dies_with_its_primary_stops_nobody(
+def test_group_whose_file_dies_with_its_primary_stops_no_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_still: bool
 ) -> None:
     """Story: members took the group of a large transaction, reported its sequence as the end of their logs, and asked

@@ -101,12 +101,12 @@ def test_flapping_link_costs_views_but_no_commit_and_ends_when_it_ends():
     assert acknowledged_in(world, 4.0) > 5 and world.promises.newest.numbers == {1, 2, 3}
 
 
-def test_nodes_told_to_make_the_group_at_once_make_one():
+def test_nodes_that_make_the_group_at_once_make_one():
     world = whole(3, firsts=3)
     assert world.promises.newest.numbers == {1, 2, 3} and len(world.promises.views[1].members) == 1
 
 
-def test_nodes_told_to_make_the_group_without_an_arbitrator_refuse_each_other():
+def test_nodes_that_make_the_group_without_an_arbitrator_refuse_each_other():
     with pytest.raises(AssertionError, match="two views have number 1|N2: two views 1"):
         whole(2, has_arbitrator=False, firsts=2)
 

@@ -57,7 +57,7 @@ def test_damage_of_one_copy_forgets_no_vote_and_is_mended(name, damage):
     assert mended[NAMES[0]] == mended[NAMES[1]]
 
 
-def test_damage_of_both_copies_is_told_and_changes_nothing():
+def test_damage_of_both_copies_is_reported_and_changes_nothing():
     content = {name: b"\xa5" + each[1:] for name, each in kept().snapshot().items()}
     files = MemoryFiles.from_snapshot(content)
     with pytest.raises(ViewDamaged, match="neither view.0 nor view.1"):
@@ -82,7 +82,7 @@ def test_record_of_another_store_is_refused():
         read_record(MemoryFiles.from_snapshot(content))
 
 
-def test_power_loss_leaves_the_record_before_or_this_one_and_behind_the_write_only_this():
+def test_power_loss_leaves_the_record_before_or_this_one_and_after_the_write_only_this():
     newer = Record(STORE, 3, VIEW, True, Ballot(6, 3))
     for seed in range(60):
         files = kept()

@@ -112,6 +112,6 @@ def test_hash_of_few_keys_is_pruned_to_their_partitions() -> None:
 
 
 def test_dropped_partitions_are_in_no_answer() -> None:
-    definition = defined(TENS.minus("p1"))
+    definition = defined(TENS.without_partition("p1"))
     assert partitions_for(definition, {"a": Between(5, 25)}) == (0, 2)
     assert partitions_for(definition, {"a": [15]}) == (2,)

@@ -164,7 +164,7 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
     # Makes the messages of what it cannot cause: two machines, a full disk, a defect of the program.
     "tests.documents.mistakes": frozenset(
         (
-            "_ask _challenge _check_step _damage _damaged _find_out _gap _late _lost _pack _redo_overloaded "
+            "_ask _challenge _check_step _damage _damaged _ask_outcome _gap _late _lost _pack _redo_overloaded "
             "_refuse_in_child _too_large _unknown _unproved _wait_for_copies"
         ).split()
     ),
@@ -239,7 +239,7 @@ class Source:
         """All of its nodes."""
         return list(ast.walk(self.tree))
 
-    def let_go(self) -> None:
+    def drop_nodes(self) -> None:
         """Forget the nodes: millions of them slow every collection of garbage."""
         for name in ("tree", "nodes", "typing_only"):
             vars(self).pop(name, None)

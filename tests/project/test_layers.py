@@ -28,7 +28,7 @@ def broken(name: str) -> dict[str, list[str]]:
     for source in found:
         for rule in known:
             lines[rule.__name__] += rule(source)
-        source.let_go()
+        source.drop_nodes()
     return lines
 
 
@@ -52,7 +52,7 @@ def test_named_exceptions_exist() -> None:
     for module in {name.partition(":")[0] for name in named}:
         found = {f"{module}:{node.name}" for node in rules.functions(sources[module])}
         assert found >= {name for name in named if name.startswith(f"{module}:")}
-        sources[module].let_go()
+        sources[module].drop_nodes()
 
 
 def test_rooms_stand_on_the_map() -> None:

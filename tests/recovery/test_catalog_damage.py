@@ -189,7 +189,7 @@ def test_threads_that_make_tables_at_once_leave_a_catalog_with_all(directory: Pa
         assert catalog_of(directory, db) == expected(db)
 
 
-def test_opening_that_fails_behind_the_restart_gives_the_store_free(directory: Path) -> None:
+def test_opening_that_fails_after_the_restart_releases_the_store(directory: Path) -> None:
     with pytest.raises(tm.StoreFailed):
         faulty(directory, Rule("pwrite", SEAL_NAME, error=errno.EIO), Rule("pread", SEAL_NAME, flip=100))
     with tm.open(directory, **SMALL) as db:

@@ -24,7 +24,7 @@ from tidemark.engine.base.options import Options
 from tidemark.engine.files.directory import LOCK_LINE_BYTES, PosixFiles
 from tidemark.engine.log.geometry import Geometry
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.recovery.node_restart.restart import forget
+from tidemark.recovery.node_restart.restart import remove_store_files
 from tidemark.recovery.system_restart.place import FOLDERS, STORE_NAMES
 from tidemark.recovery.system_restart.restart import Restart
 
@@ -248,7 +248,7 @@ def test_forget_removes_files_of_a_store_only() -> None:
         "double-write": b"",
     }
     files = MemoryFiles.from_snapshot({**theirs, **ours})
-    forget(files)
+    remove_store_files(files)
     assert {name: content for name, content in files.snapshot().items() if not name.endswith("/")} == theirs
 
 

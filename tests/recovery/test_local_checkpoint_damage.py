@@ -69,7 +69,7 @@ def test_newest_data_file_damaged_its_fragment_comes_from_the_one_before(history
 
 
 @pytest.mark.parametrize("how", ["flip", "cut", "empty", "missing", "zeros"])
-def test_older_data_file_damaged_nobody_notices(history: History, how: str) -> None:
+def test_damage_of_an_older_data_file_has_no_effect(history: History, how: str) -> None:
     rng = random.Random(591)
     for name in data_files(history, history.lcp_ids[0]):
         contents = history.copy()

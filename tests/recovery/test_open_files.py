@@ -15,7 +15,7 @@ import tidemark as tm
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
-from tidemark.engine.files.firm import copy_file
+from tidemark.engine.files.durable_files import copy_file
 from tidemark.engine.log.geometry import Geometry, create_files, open_files
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 

@@ -27,7 +27,7 @@ from tidemark.replication.wire.frame_layout import FRAME_ANSWER, FRAME_CALL
 from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.pieces import Pieces, frames_of
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.wire import Met, Wake
+from tidemark.replication.wire.wire import OpenLink, Wake
 
 SECRET = b"a secret of clients"
 STORE = "ab" * 16
@@ -78,14 +78,14 @@ def other(server: CallServer) -> CallLink:
 
 def send(link: CallLink, data: bytes, pieces: int | None = None) -> None:
     """Send the first pieces of a message, all if None."""
-    wire = link.met.wire
+    wire = link.opened.wire
     for frame in islice(frames_of(wire.writer, FRAME_CALL, [data], PIECE_BYTES), pieces):
         wire.send(frame)
 
 
 def answer_of(link: CallLink) -> Any:
     """Return the answer to what was sent."""
-    wire, answer = link.met.wire, bytearray()
+    wire, answer = link.opened.wire, bytearray()
     while True:
         for frame in wire.reader.feed(wire.receive()):
             answer += frame.payload[1:]
@@ -182,7 +182,7 @@ def test_link_that_stops_in_the_middle_of_a_message_is_ended(
     wait_until(lambda: server.memory.held_bytes == 0)
     with pytest.raises(PeerError):
         while True:
-            stopped.met.wire.receive()
+            stopped.opened.wire.receive()
     assert silent.ask(2) == 2
     silent.close()
     stopped.close()
@@ -190,7 +190,7 @@ def test_link_that_stops_in_the_middle_of_a_message_is_ended(
 
 def test_frames_of_calls_are_short(server: CallServer, link: CallLink, echo: Echo) -> None:
     """The memory of an incomplete frame is not counted."""
-    wire = link.met.wire
+    wire = link.opened.wire
     wire.send(wire.writer.frame(FRAME_CALL, b"\x01", bytes(PIECE_BYTES + 1)))
     wait_until(lambda: echo.closed == 1)
 
@@ -207,7 +207,7 @@ def test_shares_add_up(seed: int) -> None:
                 if rng.random() < 0.6:
                     share.take(rng.randrange(4 * FREE_BYTES))
                 else:
-                    share.give(rng.randrange(4 * FREE_BYTES))
+                    share.free(rng.randrange(4 * FREE_BYTES))
             except CallMemoryExhausted:
                 assert share.held_bytes == 0
             assert 0 <= memory.held_bytes <= memory.most_bytes
@@ -255,7 +255,7 @@ def test_hostile_call_is_refused_and_the_link_goes_on(server: CallServer, link: 
 def test_hostile_answer_is_refused_and_the_link_is_ended(data: bytes) -> None:
     """A client is as safe from a server as a server is from clients."""
 
-    def serve(met: Met, wake: Wake) -> None:
+    def serve(met: OpenLink, wake: Wake) -> None:
         met.wire.wait_long()
         met.wire.receive()
         for frame in frames_of(met.wire.writer, FRAME_ANSWER, [data], PIECE_BYTES):

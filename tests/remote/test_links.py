@@ -66,7 +66,7 @@ def test_node_that_does_not_lead_yet_is_asked_again_when_the_others_are_dead() -
     assert said.count(["call"]) == 2
 
 
-def test_client_of_dead_nodes_gives_up_in_time() -> None:
+def test_client_of_dead_nodes_times_out() -> None:
     links = SaidLinks()
     with pytest.raises(PeerTimeout, match="no node answered within 1 s: no link"):
         links.ask_primary(["call"])

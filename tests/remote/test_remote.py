@@ -25,7 +25,7 @@ from tidemark.remote.executor import Executor
 from tidemark.remote.serving import Alone
 from tidemark.replication.calls import conversation
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.wire import Met, Wake
+from tidemark.replication.wire.wire import OpenLink, Wake
 
 SECRET = b"a secret of clients"
 
@@ -107,7 +107,7 @@ def test_scans_by_index_condition_and_sums(db: tm.Database, remote: tm.RemoteDat
     assert len(table.to_pandas()) == 1_000 and len(table.to_numpy()) == 1_000
 
 
-def test_scan_given_up_frees_its_link_and_many_are_read_at_once(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+def test_abandoned_scan_frees_its_link_and_many_are_read_at_once(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     db["test.account"].insert_many(accounts(1_000))
     scans = [iter(remote["test.account"].scan()) for _ in range(5)]
     assert [next(scan).id for scan in scans] == [0] * 5
@@ -171,7 +171,7 @@ def test_rows_that_another_process_has_locked_are_skipped(db: tm.Database, remot
 def test_link_that_breaks_rolls_its_transaction_back_and_says_so(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     txn = remote.transaction()
     txn.insert("test.account", (1, "ann", 1.0, None))
-    txn.link.met.wire.connection.shutdown(socket.SHUT_RDWR)
+    txn.link.opened.wire.connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(tm.PrimaryLost):
         txn.insert("test.account", (2, "bob", 1.0, None))
     wait_until(lambda: db.status()["transactions"]["open"] == 0)
@@ -189,7 +189,7 @@ def test_commit_whose_answer_is_lost_is_found_out(
     def broken(what: Any) -> Any:
         if is_carried_out:
             type(link).ask(link, what)
-        link.met.wire.close()
+        link.opened.wire.close()
         link.is_broken = True
         raise tm.PeerError("the link broke; connect again")
 
@@ -405,7 +405,7 @@ def test_call_that_is_none_is_refused_and_the_store_goes_on(remote: tm.RemoteDat
     link = remote.links.take(remote.links.primary())
     with pytest.raises(tm.FrameRejected, match=why):
         link.ask(call)
-    remote.links.give(remote.links.primary(), link)
+    remote.links.put_back(remote.links.primary(), link)
     assert remote.tables() == ["test.account"]
 
 
@@ -417,7 +417,7 @@ def test_call_with_wrong_arguments_is_refused_and_the_store_goes_on(remote: tm.R
     with pytest.raises(tm.Rejected, match=f"call {call[0]} has invalid arguments") as caught:
         link.ask(call)
     assert type(caught.value) is tm.Rejected
-    remote.links.give(remote.links.primary(), link)
+    remote.links.put_back(remote.links.primary(), link)
     assert remote.tables() == ["test.account"]
 
 
@@ -509,7 +509,7 @@ def test_more_links_than_replicas_may_have_are_served(remote: tm.RemoteDatabase)
 
 
 @pytest.mark.parametrize("is_silent_after_proof", [False, True])
-def test_connect_gives_up_in_time_whatever_takes_the_link(
+def test_connect_times_out_whatever_takes_the_link(
     is_silent_after_proof: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Story: `connect(timeout_ms=3000)` took ten seconds, and for ever if the store was stopped after the handshake.
@@ -518,7 +518,7 @@ def test_connect_gives_up_in_time_whatever_takes_the_link(
     monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
     stopped = threading.Event()
 
-    def serve(one: Met, wake: Wake) -> None:
+    def serve(one: OpenLink, wake: Wake) -> None:
         stopped.wait()
 
     server = Server(("127.0.0.1", 0), conversation.Client("ab" * 16), SECRET, None, SystemClock(), serve)

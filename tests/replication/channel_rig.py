@@ -130,7 +130,7 @@ def content_of(transaction: RelayTransaction) -> tuple[int, list[int]]:
     maps = StatementMaps()
     epoch, ids = 0, []
     for read in transaction.events():
-        maps.step(read.event)
+        maps.observe(read.event)
         if isinstance(read.event, e.Rows):
             origin = read.at
             for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin):

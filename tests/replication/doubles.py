@@ -73,7 +73,7 @@ class MemoryRelay:
         return sum(map(len, self.files.values())) // 100
 
     applied_epoch = 0
-    onward = ()
+    forwarded_epochs = ()
 
     def learn(self, settings: Settings) -> None:
         """Do nothing: nothing is applied here."""

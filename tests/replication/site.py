@@ -12,7 +12,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
-from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.options import split_keywords
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
@@ -22,7 +22,7 @@ KINDS = {e.WRITE: "WRITE_ROW", e.UPDATE: "UPDATE_ROW", e.DELETE: "DELETE_ROW"}
 def open_site(files: Any = None, through: int | None = None, clock: Any = None, **options: Any) -> Database:
     """Open a database on simulated files, driven by hand, with a binlog unless `log_bin` is None."""
     given = {**SMALL, "server_id": 1, "log_bin": "binlog", **options}
-    parsed, replication = divided(given)
+    parsed, replication = split_keywords(given)
     clock = clock or ManualClock(seed=given["server_id"])  # a new store gets its UUID from it
     return Database(files or MemoryFiles(), parsed, clock, None, through, None, replication)
 
@@ -67,7 +67,7 @@ def transactions_in(files: Any, start: Any = None, end: Any = None, base: str = 
     current = Epoch()
     for read in reader.events(end or end_of(files)):
         event = read.event
-        maps.step(event)
+        maps.observe(event)
         if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
             current.statement = event.statement
         if isinstance(event, e.Incident):

@@ -85,7 +85,7 @@ def epochs_in(files, end=None, start=None) -> list[tuple[int, list[int]]]:
     end = end or end_of(files)
     for read in reader.events(end):
         event = read.event
-        maps.step(event)
+        maps.observe(event)
         origin = read.at
         if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
             found.append((0, event.statement))

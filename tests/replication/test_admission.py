@@ -30,7 +30,7 @@ from tidemark.replication.wire.frame_layout import FRAME_HELLO
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site
 from tidemark.replication.wire.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
-from tidemark.replication.wire.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
+from tidemark.replication.wire.wire import OpenLink, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 
 HOST = "127.0.0.1"
 CLOCK = SystemClock()
@@ -52,7 +52,7 @@ def wait_counted(server: Server, **counts: int) -> None:
 def served(tls: TlsContext | None = None, callers_max: int = 64, clock: Clock = CLOCK) -> Iterator[Server]:
     """Run a server with callers that stay until they leave."""
 
-    def serve(one: Met, wake: Wake) -> None:
+    def serve(one: OpenLink, wake: Wake) -> None:
         while not server.is_closed:
             if wait_readable(one.wire, wake):
                 one.wire.receive()
@@ -134,7 +134,7 @@ def test_flood_of_one_address_makes_room_for_another_address() -> None:
         assert not any(map(is_shut, few))
 
 
-def test_peer_above_the_places_is_told_so_after_its_proof() -> None:
+def test_peer_above_the_limit_is_refused_after_its_proof() -> None:
     with served(callers_max=1) as server, closing(peer(server.address)):
         with pytest.raises(PeerError, match="1 replicas are served already") as told:
             peer(server.address)
@@ -157,10 +157,10 @@ def test_stranger_that_stops_in_the_middle_of_tls_keeps_no_other_waiting(tmp_pat
 
 
 def test_frames_that_come_with_the_proof_reach_the_session() -> None:
-    met: list[Met] = []
+    met: list[OpenLink] = []
     heard = threading.Event()
 
-    def serve(one: Met, _: Wake) -> None:
+    def serve(one: OpenLink, _: Wake) -> None:
         met.append(one)
         heard.set()
 
@@ -278,7 +278,7 @@ def refuse(handshake: CalledHandshake, wire: Wire, error: PeerError) -> None:
 
 @pytest.mark.parametrize("after_proof", [False, True], ids=["at once", "after the proof"])
 @pytest.mark.parametrize("error", [PositionLost("gone"), PeerRefused("no"), PeerError("later")], ids=repr)
-def test_refusal_that_nobody_has_sealed_ends_no_channel(error: PeerError, after_proof: bool) -> None:
+def test_unsealed_refusal_ends_no_channel(error: PeerError, after_proof: bool) -> None:
     """Story: an unsealed PositionLost was believed before any proof, and ended a channel for good."""
 
     def answer(wire: Wire) -> None:
@@ -317,7 +317,7 @@ def test_peer_with_the_secret_is_refused_in_a_sealed_frame() -> None:
 class _Lenient(Site):
     """A site that refuses no peer."""
 
-    def meet(self, content: dict[str, object]) -> Site:  # type: ignore[override]
+    def peer_from(self, content: dict[str, object]) -> Site:  # type: ignore[override]
         return self
 
 

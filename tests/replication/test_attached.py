@@ -198,7 +198,7 @@ def test_first_binlog_of_a_store_that_has_never_changed_has_no_incident():
     db.close()
 
 
-def test_store_that_went_back_is_told_of_by_an_incident():
+def test_store_that_went_back_is_reported_by_an_incident():
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
@@ -277,7 +277,7 @@ def test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them():
     db.close()
 
 
-def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_others_go_on(monkeypatch):
+def test_epoch_with_a_row_that_no_event_takes_becomes_an_incident_and_the_others_go_on(monkeypatch):
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()

@@ -65,7 +65,7 @@ def opened(files, **options):
 
 @pytest.mark.parametrize("log_binlog_index", [True, False])
 @pytest.mark.parametrize(("gcis", "checkpoints"), [(0, 0), (0, 2), (1, 0), (5, 1)])
-def test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(gcis, checkpoints, log_binlog_index):
+def test_old_copy_beside_a_newer_binlog_begins_anew_after_an_incident(gcis, checkpoints, log_binlog_index):
     """Story: epochs of such a store had numbers that its binlog had already, so they were skipped, lost to all
     replicas.
     """

@@ -201,7 +201,7 @@ def test_full_disk_at_any_call_of_the_binlog_folder_leaves_out_and_doubles_nothi
     assert 1 <= places < 99
 
 
-def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowledged_is_logged(tmp_path):
+def test_threads_wait_for_a_slow_binlog_and_it_is_reported_and_all_that_was_acknowledged_is_logged(tmp_path):
     """The binlog is held while four threads write: they are refused with BinlogOverloaded, and continue when it is
     released.
     """

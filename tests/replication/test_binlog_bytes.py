@@ -85,7 +85,7 @@ def prefix_until_damage(files):
     maps, last, places = StatementMaps(), None, []
     try:
         for read in reader.events(end_of(files)):
-            maps.step(read.event)
+            maps.observe(read.event)
             if hasattr(read.event, "body"):
                 for _ in maps.reader(read.event, read.at).chunks(read.event.body, read.at):
                     pass
@@ -181,7 +181,7 @@ def read_through(files):
     """Read every event and row of a binlog as a replica does. Raises: Damaged, Rejected."""
     reader, maps = BinlogReader(files), StatementMaps()
     for read in reader.events(end_of(files)):
-        maps.step(read.event)
+        maps.observe(read.event)
         if isinstance(read.event, e.Rows):
             origin = read.at
             for _ in maps.reader(read.event, origin).chunks(read.event.body, origin):

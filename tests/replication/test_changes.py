@@ -288,7 +288,7 @@ def test_epoch_that_was_purged_is_refused_and_what_is_read_is_not_purged():
     db.close()
 
 
-def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind():
+def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_after():
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     since = db.sync()
@@ -364,7 +364,7 @@ def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
     db.close()
 
 
-def test_reader_that_nobody_closed_holds_nothing_when_it_is_gone():
+def test_reader_that_was_not_closed_holds_nothing_when_it_is_gone():
     db, table = account_site()
     own = list(db.binlog.on_written)
     table.insert((1, "a", 1.0, None))

@@ -82,7 +82,7 @@ def test_restarted_replica_counts_what_its_relay_log_still_has():
     assert replica.store.epochs == [1, 2, 3, 4]
 
 
-def test_replica_without_relay_log_goes_on_behind_what_is_applied():
+def test_replica_without_relay_log_continues_after_what_is_applied():
     source, replica = Source(), Replica()
     source.write(*range(1, 9))
     run(source, replica)
@@ -92,7 +92,7 @@ def test_replica_without_relay_log_goes_on_behind_what_is_applied():
     assert replica.store.epochs == list(range(1, 11))
 
 
-def test_relay_log_behind_what_is_applied_is_fetched_anew():
+def test_relay_log_that_ends_before_what_is_applied_is_fetched_anew():
     """The store is durable, the relay log lost its end: the applied position is past everything in the relay log."""
     source, replica = Source(), Replica()
     source.write(*range(1, 4))
@@ -107,7 +107,7 @@ def test_relay_log_behind_what_is_applied_is_fetched_anew():
     assert replica.store.epochs == list(range(1, 10))
 
 
-def test_store_behind_its_relay_log_fetches_anew():
+def test_store_older_than_its_relay_log_fetches_anew():
     """The other way round: a store that went back needs what its relay log has purged."""
     source, replica = Source(), Replica()
     source.write(*range(1, 30))
@@ -292,13 +292,13 @@ def test_failed_source_of_the_new_one_tells_where_to_go_on():
     assert replica.store.epochs == [4, 5, 6, 7], "what came with epoch 40 comes again, for others stand in it"
 
 
-def test_failed_source_nobody_heard_of_is_refused():
+def test_unknown_failed_source_is_refused():
     replica = Replica(failed_source=3)
     with pytest.raises(PeerRefused, match="server 3"):
         replica.channel.begin(SOURCE)
 
 
-def test_source_that_purged_what_is_needed_is_told_apart():
+def test_source_that_purged_what_is_needed_is_distinguished():
     source, replica = Source(), Replica()
     source.write(*range(1, 9))
     run(source, replica)
@@ -361,7 +361,7 @@ def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
     assert replica.store.epochs == list(range(1, 12))
 
 
-def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_told_as_lost():
+def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_reported_lost():
     """F68. Story: only damage in the newest file was tested: it was cut, and fetched again from a source that had
     it.
     """
@@ -436,7 +436,7 @@ class Forgetting(Store):
         self.status = dict(self.kept)
 
 
-def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
+def test_relay_log_that_begins_anew_begins_after_what_is_durable():
     """Story: a replica with commits that are durable with their epoch had no relay log, fetched from the place after a
     row that was not durable, and lost power. Epochs between the row it came back with and the new relay log were
     missing.

@@ -19,7 +19,7 @@ from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 from tidemark.recovery.crash_harness.program import PowerOff, power_off
-from tidemark.replication.channel.first_copy import is_broken_off
+from tidemark.replication.channel.first_copy import is_interrupted
 
 SEED = 8_140_233
 SMALL = {"data_memory": "4 MiB", "redo_log": "1 MiB", "transaction_memory": "256 KiB", "transaction_limit": "256 KiB"}
@@ -207,14 +207,14 @@ def test_power_loss_at_every_write_of_a_first_copy_leaves_nothing_half():
             again = replica(image_of(disk, choice, rng), log_bin=None)
             whole = rows(again) == rows(source) and rows(again, "d.u") == rows(source, "d.u")
             assert whole or not position(again), "its position is there, and the copy is not"
-            assert not (is_broken_off(again.parts.store) and position(again)), "they change in one transaction"
-            if is_broken_off(again.parts.store):
+            assert not (is_interrupted(again.parts.store) and position(again)), "they change in one transaction"
+            if is_interrupted(again.parts.store):
                 halves += 1
                 with pytest.raises(tm.Rejected, match="copy=True"):
                     tm.Channel(source, again)
             with tm.Channel(source, again, copy=True, **CHANNEL) as channel:
                 channel.apply_all()
-            assert not is_broken_off(again.parts.store)
+            assert not is_interrupted(again.parts.store)
             assert rows(again) == rows(source) and rows(again, "d.u") == rows(source, "d.u")
             assert all(again["d.u"].get(each, index="by_stamp").id == each for each in (0, 150, 299))
             found += 1

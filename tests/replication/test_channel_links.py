@@ -145,7 +145,7 @@ def test_slow_replica_costs_the_source_its_window_and_no_more(monkeypatch):
 
 
 # --- threads --------------------------------------------------------------------------------------
-def test_threads_receive_and_apply_until_they_are_told_to_stop():
+def test_threads_receive_and_apply_until_they_are_stopped():
     source, replica = Source(), Replica()
     reached = threading.Event()
     apply = replica.store.apply

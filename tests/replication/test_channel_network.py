@@ -49,7 +49,7 @@ def ended(worker):
 
 # --- the way of a change --------------------------------------------------------------------------
 @pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
-def test_commits_reach_the_replica_and_who_waits_for_them_is_told(pair, with_tls, tmp_path: Path):
+def test_commits_reach_the_replica_and_waiters_for_them_return(pair, with_tls, tmp_path: Path):
     a, b = pair
     contexts = (None, None)
     if with_tls:
@@ -95,7 +95,7 @@ def test_circle_of_two_over_the_network_ends_equal_and_confirms_epochs():
     b.close()
 
 
-def test_nobody_to_wait_for_and_time_that_passes_are_told_apart(pair):
+def test_no_site_to_wait_for_and_time_that_passes_are_distinguished(pair):
     a, b = pair
     with pytest.raises(tm.Rejected, match="no replica"):
         a.wait_applied(a.sync())

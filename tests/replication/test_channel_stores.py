@@ -127,7 +127,7 @@ def test_transactions_come_one_by_one_in_the_order_of_the_source(pair):
     assert [each.statement is not None for each in met][:2] == [True, True]
 
 
-def test_channel_made_again_goes_on_behind_what_is_applied(pair):
+def test_channel_made_again_continues_after_what_is_applied(pair):
     a, b = pair
     make_table(a)
     put(a, 1)
@@ -256,7 +256,7 @@ def test_replica_before_a_gap_serves_its_last_epoch_and_takes_writes_of_its_own(
 
 
 # --- pairs of sites -------------------------------------------------------------------------------
-def test_sites_that_cannot_be_told_apart_are_refused():
+def test_sites_that_cannot_be_distinguished_are_refused():
     nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
     bare = site(4, log_bin=None)
     with pytest.raises(tm.Rejected, match="server_id 0"):
@@ -346,7 +346,7 @@ def test_closing_a_store_closes_its_channels(pair):
 
 
 # --- first copy -----------------------------------------------------------------------------------
-def test_first_copy_brings_all_tables_as_at_one_epoch_and_the_channel_goes_on_behind_it(pair):
+def test_first_copy_brings_all_tables_as_at_one_epoch_and_the_channel_continues_after_it(pair):
     a, b = pair
     make_table(a)
     put(a, *range(500))

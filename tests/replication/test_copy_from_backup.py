@@ -22,7 +22,7 @@ def put(db: tm.Database, first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("logs", [False, True], ids=["no binlog", "binlog of its own"])
-def test_replica_restored_from_a_backup_goes_on_behind_its_epoch(tmp_path: Path, logs: bool) -> None:
+def test_replica_restored_from_a_backup_continues_after_its_epoch(tmp_path: Path, logs: bool) -> None:
     """Story: a replica with its own binlog had the index rows for the source's files, which it does not have."""
     with tm.open(tmp_path / "a", server_id=1, log_bin="binlog", **SMALL) as source:
         source.create_table("shop.item", COLUMNS, primary_key="id")

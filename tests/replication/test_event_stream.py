@@ -44,7 +44,7 @@ def test_transactions_are_found_wherever_the_bytes_are_cut(cut):
     data, written = history()
     stream, found = boundaries_of(data, cut)
     assert [(each.start, each.end, each.epoch) for each in found] == written
-    assert not stream.is_within and stream.whole == len(data) and stream.newest_epoch == 9
+    assert not stream.is_incomplete and stream.whole == len(data) and stream.newest_epoch == 9
     assert found[3].statement.statement.startswith("CREATE TABLE d.u") and found[3].statement.database == "d"
     assert found[4].incident == "the log was full"
     assert [each.statement for each in found[:3]] == [None] * 3
@@ -61,7 +61,7 @@ def test_end_within_a_transaction_is_known():
     data, written = history()
     stream = EventStream("binlog.000001", b.FIRST_POSITION, 1)
     stream.feed(data[b.FIRST_POSITION : written[1][1] - 1])
-    assert stream.is_within and stream.whole == written[0][1]
+    assert stream.is_incomplete and stream.whole == written[0][1]
 
 
 def test_epoch_is_that_of_the_server_asked_for():
@@ -89,7 +89,7 @@ def test_no_damaged_byte_passes_a_boundary():
             assert stream.whole <= at
             continue
             # A length that grew swallows the bytes after it, and the stream waits for more.
-        if stream.is_within and stream.whole <= at:
+        if stream.is_incomplete and stream.whole <= at:
             continue
         passed.append(at)
     assert set(passed) <= {b.FIRST_POSITION + b.FLAGS_OFFSET}

@@ -111,7 +111,7 @@ def test_fault_is_found_and_names_its_column(columns: tuple[Column, ...], rule: 
     assert "t2$EX" in faults[0].text
 
 
-def test_fault_of_the_last_column_is_told_first() -> None:
+def test_fault_of_the_last_column_is_reported_first() -> None:
     _, faults, _ = plan_exceptions(T2, table(*first("NDB$"), Column("x", t.Int32), Column("d$NEW", t.Int32)))
     assert [fault.column for fault in faults] == ["d$NEW", "x"]
     assert faults[0].text == (

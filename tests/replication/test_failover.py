@@ -167,7 +167,7 @@ def test_move_that_a_crash_broke_off_is_made_again_from_where_the_origin_is_appl
     assert len(steps) < 6, "all of the source's binlog came again"
 
 
-def test_source_that_passes_no_positions_on_is_not_left_for_one_nobody_knows_the_place_at(net):
+def test_source_that_passes_no_positions_on_is_not_left_for_one_with_an_unknown_position(net):
     """Otherwise its whole binlog would come, over newer rows."""
     net.channel.close()
     quiet = site(5, log_replica_updates=True)
@@ -194,13 +194,13 @@ def test_patience_doubles_each_round_in_vain_and_comes_back_with_a_beat():
         now += 0.25
         if watch.is_due(now):
             moves.append(now)
-            watch.moved(now)
+            watch.note_moved(now)
     gaps = [later - before for before, later in zip([0.0, *moves], moves, strict=False)]
     assert gaps[:10] == [1, 1, 2, 2, 4, 4, 8, 8, 16, 16] and set(gaps[10:]) == {32}
-    watch.saw(7, now)
-    watch.saw(7, now + 0.9)
+    watch.observe_row(7, now)
+    watch.observe_row(7, now + 0.9)
     assert not watch.is_due(now + 0.9) and watch.is_due(now + 1.0)
-    watch.saw(None, now + 1.0)
+    watch.observe_row(None, now + 1.0)
     assert watch.is_due(now + 1.0), "a row that is gone is no beat"
 
 

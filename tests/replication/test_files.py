@@ -330,9 +330,9 @@ def test_rows_without_their_table_map_are_damage():
 def test_maps_of_a_statement_end_with_it():
     maps = StatementMaps()
     first = table_map(TABLE.definition, 5)
-    maps.step(first)
-    maps.step(e.Rows(e.WRITE, 5, 3, None, b"\7", b"", flags=b.ROWS_STATEMENT_END))
-    maps.step(table_map(TABLE.definition, 6))
+    maps.observe(first)
+    maps.observe(e.Rows(e.WRITE, 5, 3, None, b"\7", b"", flags=b.ROWS_STATEMENT_END))
+    maps.observe(table_map(TABLE.definition, 6))
     with pytest.raises(BinlogDamaged):
         maps.of(e.Rows(e.WRITE, 5, 3, None, b"\7", b""), Position("x", 4))
 
@@ -452,7 +452,7 @@ def test_cut_before_a_durable_place_is_damage():
         writer_on(MemoryFiles(), durable=end)
 
 
-def test_file_the_index_names_and_that_is_gone_is_told():
+def test_file_the_index_names_and_that_is_gone_is_reported():
     files = MemoryFiles()
     writer = writer_on(files)
     writer.rotate()
@@ -470,7 +470,7 @@ def test_index_that_does_not_list_consecutive_files_is_damage(text):
         BinlogIndex(MemoryFiles.from_snapshot({**files.snapshot(), "binlog/binlog.index": text}), "binlog", "binlog")
 
 
-def test_file_with_transactions_that_no_index_names_is_told_and_kept():
+def test_file_with_transactions_that_no_index_names_is_reported_and_kept():
     files = MemoryFiles()
     writer = writer_on(files)
     write_epoch(writer, 1, rows_of(1))

@@ -203,7 +203,7 @@ def test_frames_of_one_direction_do_not_pass_in_the_other() -> None:
         list(meeting.to_replica.feed(frame))
 
 
-def test_replica_without_the_secret_is_refused_and_told_so() -> None:
+def test_replica_without_the_secret_is_refused_with_that_reason() -> None:
     meeting = Meeting(secrets=(b"x" * 20, SECRET))
     with pytest.raises(PeerUnauthenticated) as caught:
         list(meeting.frames())
@@ -295,10 +295,10 @@ def test_server_id_0_and_a_short_secret_are_refused_before_anything_is_sent() ->
 
 def test_first_life_of_a_store_may_replicate() -> None:
     content = {"server_id": REPLICA.server_id, "store": REPLICA.store, "incarnation": 0, "binlog": ""}
-    assert SOURCE.meet(content) == replace(REPLICA, incarnation=0)
+    assert SOURCE.peer_from(content) == replace(REPLICA, incarnation=0)
 
 
-def test_version_nobody_speaks_is_refused() -> None:
+def test_unknown_version_is_refused() -> None:
     meeting = Meeting()
     hello = json.loads(meeting.replica.begin()[FRAME_HEADER_BYTES:])
     payload = json.dumps({**hello, "oldest": 9, "newest": 9}).encode()

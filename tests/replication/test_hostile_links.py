@@ -97,7 +97,7 @@ def test_replica_that_takes_nothing_costs_the_source_its_window_and_holds_up_no_
     source.close()
 
 
-def test_replica_that_is_half_there_is_shut_out_by_its_heartbeats_and_its_binlog_let_go() -> None:
+def test_replica_that_is_half_there_is_shut_out_by_its_heartbeats_and_its_binlog_released() -> None:
     """Its machine answers, but its process is silent, as with an unplugged cable except that the machine lives."""
     closed = []
 

@@ -142,7 +142,7 @@ def test_runs_of_many_rows_cover_each_once_in_order():
             assert run.after.positions == tuple(sorted((1, *changed)))
 
 
-def test_damaged_image_is_told_with_its_row():
+def test_damaged_image_is_reported_with_its_row():
     definition = TableDefinition(1, 1, "d.v", (Column("id", t.Int64), Column("v", t.VarChar(9))), "id")
     plans = TablePlans(RowFormat(definition))
     batch = batch_of(plans, UPDATE, [(1, "a"), (2, "b")], [(1, "c"), (2, "d")], 6)

@@ -255,7 +255,7 @@ def test_statements_cut_off_from_their_epoch_are_not_written_twice():
             stage.writer.statement(text)
         tail = last_epoch(stage.files, "binlog", "binlog", stage.writer.end, OWN)
         assert (tail.epoch, tail.statements) == (19, tuple(texts[:kept]))
-        stage.injector.passed_over.extend(tail.statements)
+        stage.injector.already_written_statements.extend(tail.statements)
         stage.write(20, change)
         assert [each.statement for each in transactions_in(stage.files)] == [None, *texts, None]
 

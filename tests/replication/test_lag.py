@@ -36,7 +36,7 @@ def test_circle_of_the_manual_has_its_epochs_where_the_figure_shows_them() -> No
     assert shown["stations"]["applied"] == {"passed_epoch": 27, "epochs_on_the_way": 9}
 
 
-def test_nothing_on_the_way_is_no_lag_and_what_is_told_again_counts_once() -> None:
+def test_nothing_on_the_way_is_no_lag_and_what_is_reported_again_counts_once() -> None:
     trail = EpochTrail(["applied"])
     assert trail.to_dict(5)["lag_epochs"] == 0 and trail.to_dict(5)["lag_seconds"] == 0.0
     for epoch in (7, 7, 5, 8):

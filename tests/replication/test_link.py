@@ -186,7 +186,7 @@ def test_silent_stranger_is_shut_out_by_the_deadline_of_the_handshake(
     listener.close()
 
 
-def test_source_with_a_certificate_nobody_vouches_for_is_refused(binlog: MemoryBinlog, tmp_path: Path) -> None:
+def test_source_with_an_untrusted_certificate_is_refused(binlog: MemoryBinlog, tmp_path: Path) -> None:
     one, other = trustme.CA(), trustme.CA()
     one.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "source.pem"))
     other.cert_pem.write_to_path(str(tmp_path / "other.pem"))

@@ -109,7 +109,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
     b.close()
 
 
-def test_incident_that_was_skipped_is_not_met_again_behind_a_crash():
+def test_incident_that_was_skipped_is_not_met_again_after_a_crash():
     a, b = site(1), site(2)
     adopted(a, range(10, 30))
     a.sync()
@@ -131,7 +131,7 @@ def test_incident_that_was_skipped_is_not_met_again_behind_a_crash():
     b.close()
 
 
-def test_changes_say_what_they_have_not_and_go_on_behind_it():
+def test_changes_say_what_they_lack_and_continue_after_it():
     db = site()
     since = db.sync()
     db[NAME].insert((7, "seven"))
@@ -180,7 +180,7 @@ def test_load_that_no_binlog_had_when_the_store_died_is_marked_by_the_next_openi
     db.close()
 
 
-def test_epoch_that_finds_no_room_behind_its_mark_has_one_mark_when_there_is_some():
+def test_epoch_that_finds_no_room_after_its_mark_has_one_mark_when_there_is_some():
     inner = MemoryFiles()
     site(files=inner).close()
     for nth in range(1, 8):
@@ -198,7 +198,7 @@ def test_epoch_that_finds_no_room_behind_its_mark_has_one_mark_when_there_is_som
         db.close()
 
 
-def test_load_behind_rows_of_its_epoch_is_logged_by_its_rows():
+def test_load_after_rows_of_its_epoch_is_logged_by_its_rows():
     """As in the log of a store without followers: a mark before these rows would claim that they came later."""
     db = site()
     db.parts.store.follows_log = False

@@ -285,7 +285,7 @@ def test_damage_in_the_newest_file_is_cut_and_fetched_again():
     assert epochs_of(files, relay) == [1, 2, 3, 4, 5]
 
 
-def test_damage_in_an_older_file_is_named_and_nothing_behind_it_is_read():
+def test_damage_in_an_older_file_is_named_and_nothing_after_it_is_read():
     source, files = Source(), MemoryFiles()
     source.write(*range(1, 15))
     receive(relay_on(files), source)

@@ -125,7 +125,7 @@ def test_row_for_another_server_is_about_a_table_there_is() -> None:
     assert report(row(None, server_id=9)).notes == []
 
 
-def test_exceptions_table_is_told_of_once_and_by_its_name() -> None:
+def test_exceptions_table_is_reported_once_and_by_its_name() -> None:
     narrow = replace(EXCEPTIONS, columns=(*EXCEPTIONS.columns[:3], Column("count", t.Int8), EXCEPTIONS.columns[4]))
     found = report(row("NDB$MAX(stamp)"), tables=[*SYSTEM_TABLES.values(), MAIN, narrow])
     assert found.problems == ["d.t$EX: exceptions table t$EX has wrong definition (initial 4 columns)"]

@@ -310,7 +310,7 @@ def test_author_of_a_schema_change_survives_a_restart_in_the_log() -> None:
         assert db.tables() == ["d.t"] and db.check()["is_sound"]
 
 
-def test_record_nobody_knows_a_statement_for_is_no_silent_gap() -> None:
+def test_record_without_a_known_statement_is_no_silent_gap() -> None:
     definition = TableDefinition(3, 1, "d.t", tuple(base_columns()), ("id",))
     with pytest.raises(InvariantBroken, match="report this"):
         statement_of(Logged({"alter": {}}, definition, replace(definition, version=2, primary_key=("part",))))
@@ -407,7 +407,7 @@ def test_table_for_a_tablespace_that_is_not_here_says_what_to_do() -> None:
 
 
 # --- mysql.ndb_schema -------------------------------------------------------------------------------
-def test_city_of_the_manual_is_the_row_of_a_change_everybody_has_heard_of() -> None:
+def test_city_of_the_manual_is_the_row_of_a_change_every_site_has_received() -> None:
     with open_memory(MemoryFiles()) as db:
         recorder = Recorder(db)
         db.create_table("ndbworld.City", base_columns(), "id")

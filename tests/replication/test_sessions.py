@@ -111,7 +111,7 @@ def test_idle_sides_send_heartbeats_and_stay() -> None:
     assert talk.relay.syncs == 1
 
 
-def test_replica_that_begins_at_the_end_is_told_at_once_that_there_is_no_more() -> None:
+def test_replica_that_begins_at_the_end_learns_at_once_that_there_is_no_more() -> None:
     """Story: no test noticed a change that left this out. The replica would have considered itself late until the next
     heartbeat.
     """
@@ -151,11 +151,11 @@ def test_gap_or_repetition_of_events_stops_the_replica_with_nothing_kept() -> No
 
 
 def test_seventh_digit_of_a_file_number_follows_the_sixth() -> None:
-    assert Position("log.1000000", 4).is_start_behind("log.999999")
-    assert not Position("other.000002", 4).is_start_behind("log.000001")
+    assert Position("log.1000000", 4).is_start_after("log.999999")
+    assert not Position("other.000002", 4).is_start_after("log.000001")
 
 
-def test_purged_position_is_told_to_the_replica_as_such() -> None:
+def test_purged_position_is_reported_to_the_replica_as_such() -> None:
     binlog = MemoryBinlog(b"x" * 10)
     with pytest.raises(PositionLost) as caught:
         Talk(binlog, Start(file="log.000009", position=4))
@@ -190,7 +190,7 @@ def test_replica_may_be_silent_for_long_while_it_takes_a_copy_and_no_longer() ->
         source.pump(source.due_at, 0)
 
 
-def test_replica_that_has_told_nothing_has_nothing() -> None:
+def test_replica_that_has_reported_nothing_has_nothing() -> None:
     talk = Talk(MemoryBinlog(b"x" * 10), Start())
     assert (talk.source.acknowledged_epoch, talk.source.applied_epoch) == (0, 0)
 
@@ -221,8 +221,8 @@ def test_applied_epochs_never_go_back() -> None:
 
 def test_goodbye_ends_both_sides() -> None:
     talk = Talk(MemoryBinlog(b"x"), Start())
-    assert not talk.source.receive(Frame(FRAME_BYE, b""), talk.now).goes_on
-    assert not talk.replica.receive(Frame(FRAME_BYE, b""), talk.now).goes_on
+    assert not talk.source.receive(Frame(FRAME_BYE, b""), talk.now).continues
+    assert not talk.replica.receive(Frame(FRAME_BYE, b""), talk.now).continues
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_binlog_type_without_number_follows_the_options() -> None:
         ("NDB$EPOCHS()", "NDB$EPOCHS(), missing '(' at 'S()'"),
     ],
 )
-def test_error_of_grammar_is_told_in_the_servers_words(spec: str, message: str) -> None:
+def test_error_of_grammar_is_reported_in_the_servers_words(spec: str, message: str) -> None:
     with pytest.raises(SchemaInvalid) as caught:
         parse(spec)
     assert caught.value.message == message

@@ -11,7 +11,7 @@ from tidemark.engine.base.errors import EpochGap, PeerError, PositionLost
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog.position import Position as Place
-from tidemark.replication.channel.receiver import is_passing
+from tidemark.replication.channel.receiver import is_transient
 from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
 from tidemark.replication.wire.messages import FIRST_POSITION, Position, Start
 
@@ -58,7 +58,7 @@ def test_file_is_closed_once_however_often_a_binlog_is_closed(monkeypatch):
     assert len(closes) == 1
 
 
-def test_nothing_behind_the_synced_end_is_served():
+def test_nothing_past_the_synced_end_is_served():
     source = Source(sync_binlog=0, file_bytes=1 << 20)
     source.write(1)
     source.writer.sync()
@@ -82,13 +82,13 @@ def test_epoch_is_found_by_its_row_or_in_the_files(keeps_rows):
     assert source.binlog().locate(Start()) == Position("binlog.000001", FIRST_POSITION)
 
 
-def test_epoch_without_a_transaction_is_found_behind_the_one_before():
+def test_epoch_without_a_transaction_is_found_after_the_one_before():
     source = Source()
     source.write(10, 20, 30)
     assert source.binlog().locate(Start(epoch=25)) == Position(*source.epochs[1][1])
 
 
-def test_schema_change_behind_the_last_epoch_is_not_left_out():
+def test_schema_change_after_the_last_epoch_is_not_left_out():
     source = Source()
     source.write(10)
     source.writer.statement("DROP TABLE d.t", "d")
@@ -113,7 +113,7 @@ def test_epoch_that_another_node_decided_may_come_yet():
     member = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 20, may_lag=lambda: True)
     with pytest.raises(PeerError, match="does not have epoch 21 yet.*try again") as told:
         member.locate(Start(epoch=21))
-    assert is_passing(told.value)
+    assert is_transient(told.value)
     assert member.locate(Start(epoch=20)) == Position(*source.epochs[1][1])
 
 
@@ -209,7 +209,7 @@ def test_own_rows_win_over_rows_of_origins():
     assert source.binlog().locate(Start(epoch=50)) == Position(*source.epochs[0][1])
 
 
-def test_damaged_binlog_is_told_and_fails_nothing():
+def test_damaged_binlog_is_reported_and_fails_nothing():
     source = Source(keeps_rows=False, file_bytes=1 << 20)
     source.write(1, 2)
     disk = source.files.snapshot()
@@ -224,7 +224,7 @@ def test_damaged_binlog_is_told_and_fails_nothing():
     assert files.failure.first is None
 
 
-def test_read_error_is_told_and_fails_nothing():
+def test_read_error_is_reported_and_fails_nothing():
     source = Source()
     source.write(1)
     files = FaultFiles(source.files, [Rule("pread", "binlog/binlog.0*", error=errno.EIO)])

@@ -176,7 +176,7 @@ def test_create_table_as_a_server_shows_it_is_read() -> None:
         ("RENAME TABLE a TO b.a, c TO d", [s.RenameTable("main.a", "b.a"), s.RenameTable("main.c", "main.d")]),
         ("create index i on t (a, b desc)", [s.CreateIndex("main.t", IndexDefinition("i", ("a", "b")))]),
         ("DROP INDEX `i` ON t;", [s.DropIndex("main.t", "i")]),
-        ("create database if not exists x", [s.Nothing("create database if not exists x")]),
+        ("create database if not exists x", [s.NoEffect("create database if not exists x")]),
         (
             "alter table t add x int unsigned not null default 3 after y, drop z, rename to u, alter v set default 'k'",
             [

@@ -245,7 +245,7 @@ def rows_events(files, name, table):
         event = e.parse(
             files.pread(file, position, header.event_bytes), origin, described.checksum == b.CHECKSUM_CRC32
         )[1]
-        maps.step(event)
+        maps.observe(event)
         if isinstance(event, e.Rows) and maps.of(event, origin).name == table:
             found.append((event, maps.of(event, origin), maps))
         position += header.event_bytes

@@ -60,7 +60,7 @@ def test_scanned_rows_go_through_the_binlog_into_another_store(storage):
     maps = StatementMaps()
     kinds = dict(enumerate([column.type for column in copy.definition.columns]))
     for read in BinlogReader(files).events(end):
-        maps.step(read.event)
+        maps.observe(read.event)
         origin = read.at
         if isinstance(read.event, e.Rows) and maps.of(read.event, origin).name == "d.every":
             types = [column.type for column in maps.of(read.event, origin).columns]

@@ -22,7 +22,7 @@ from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.types_text import VarChar
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.settings.conflict_function import Role
-from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validated
+from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validate
 from tidemark.replication.settings.system_tables import (
     MADE_WITH_STORE,
     NDB_REPLICATION_TABLE,
@@ -79,7 +79,7 @@ def changed(table: TableDefinition, **columns: Column | None) -> TableDefinition
     return replace(table, columns=tuple(column for column in [*kept, *columns.values()] if column is not None))
 
 
-def test_wrong_definitions_are_told_in_the_servers_words() -> None:
+def test_wrong_definitions_are_reported_in_the_servers_words() -> None:
     table = NDB_REPLICATION_TABLE
     texts = [fault.text for fault in verify(replace(table, primary_key=("db", "table_name")))]
     assert texts == [
@@ -126,7 +126,7 @@ def test_every_option_has_a_valid_default_and_a_name_of_its_own() -> None:
     ],
 )
 def test_values_are_kept_in_one_form(name: str, value: object, kept: object) -> None:
-    assert validated(name, value) == kept
+    assert validate(name, value) == kept
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_values_are_kept_in_one_form(name: str, value: object, kept: object) -> 
 )
 def test_bad_value_is_refused_naming_the_option(name: str, value: object) -> None:
     with pytest.raises(SchemaInvalid) as caught:
-        validated(name, value)
+        validate(name, value)
     assert name in caught.value.message and caught.value.evidence["option"] == name
 
 
 def test_unknown_option_names_the_nearest() -> None:
     with pytest.raises(SchemaInvalid, match="did you mean sync_binlog"):
-        validated("sync_binlogs", 1)
+        validate("sync_binlogs", 1)
 
 
 @pytest.mark.parametrize(

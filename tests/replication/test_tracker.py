@@ -82,7 +82,7 @@ def test_mark_goes_forward_and_leaves_the_innocent_before_it() -> None:
     assert tracker.is_marked(words([1, 2, 3, 4])).tolist() == [False, True, True, False]
 
 
-def test_write_behind_a_marked_transaction_is_marked_at_once() -> None:
+def test_write_after_a_marked_transaction_is_marked_at_once() -> None:
     tracker = DependencyTracker(SEED)
     track(tracker, [(1, 1, (b"a",))])
     tracker.mark(words([1]))

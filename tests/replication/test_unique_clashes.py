@@ -26,7 +26,7 @@ def pair_of() -> Any:
 
 @pytest.mark.parametrize("binlog_type", [6, 7])
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
-def test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_told_of(
+def test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_reported(
     pair_of: Any, function: str, binlog_type: int
 ) -> None:
     """Story: each site inserted another row with the value 'a'. At the primary's row the secondary met DuplicateKey

@@ -67,7 +67,7 @@ def check_no_false_conflict(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("function", "binlog_type"), CASES)
-def test_change_of_the_other_site_behind_an_update_of_nothing_is_taken(
+def test_change_of_the_other_site_after_an_update_of_nothing_is_taken(
     pair_of: Any,  # noqa: F811
     function: str,
     binlog_type: int,
@@ -82,7 +82,7 @@ def test_change_of_the_other_site_behind_an_update_of_nothing_is_taken(
 
 
 @pytest.mark.parametrize(("function", "binlog_type"), CASES[::2])
-def test_change_behind_an_update_of_nothing_is_taken_with_columns_on_disk(
+def test_change_after_an_update_of_nothing_is_taken_with_columns_on_disk(
     pair_of: Any,  # noqa: F811
     function: str,
     binlog_type: int,

@@ -10,7 +10,7 @@ import pytest
 import tidemark as tm
 from tests.replication.test_channel_stores import PASSES_ON, circle, make_table, put, site, turn
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.wire.messages import ONWARD_MAX, Acknowledge
+from tidemark.replication.wire.messages import FORWARDED_MAX, Acknowledge
 
 SECRET = b"a secret of sixteen"
 
@@ -74,7 +74,7 @@ def test_epoch_of_a_chain_is_waited_for_at_its_end(sites: Any, count: int) -> No
     chain[0].wait_applied(epoch, 0, [count])
 
 
-def test_sites_behind_one_that_passes_nothing_on_are_not_waited_for(sites: Any) -> None:
+def test_sites_after_one_that_passes_nothing_on_are_not_waited_for(sites: Any) -> None:
     """Story: if a site had applied the replica's own changes, it counted as having all that the replica had
     received.
     """
@@ -92,7 +92,7 @@ def test_sites_behind_one_that_passes_nothing_on_are_not_waited_for(sites: Any) 
     assert lacking(a, epoch, [3]) == ([3], {2: epoch})
 
 
-def test_epoch_that_a_site_on_the_way_does_not_log_needs_not_arrive_behind_it(sites: Any) -> None:
+def test_epoch_that_a_site_on_the_way_does_not_log_needs_not_arrive_past_it(sites: Any) -> None:
     a, b, c = sites(3)
     first = tm.Channel(a, b, replicate_ignore=["shop.secret"])
     second = tm.Channel(b, c)
@@ -108,7 +108,7 @@ def test_epoch_that_a_site_on_the_way_does_not_log_needs_not_arrive_behind_it(si
     a.wait_applied(epoch, 0)
 
 
-def test_site_nobody_heard_of_is_named_when_the_time_is_over(sites: Any) -> None:
+def test_unknown_site_is_named_when_the_time_is_over(sites: Any) -> None:
     """Story: a wait with `at=[3]` never ended with an error that gave the reason."""
     a, b = sites(2)
     make_table(a)
@@ -126,7 +126,7 @@ def test_site_nobody_heard_of_is_named_when_the_time_is_over(sites: Any) -> None
                 a.wait_applied(epoch, 0, wrong)
 
 
-def test_what_was_applied_before_the_sites_were_opened_is_told_again(sites: Any) -> None:
+def test_what_was_applied_before_the_sites_were_opened_is_reported_again(sites: Any) -> None:
     """Story: after a restart the middle site knew nothing of the epochs it had passed on."""
     files = MemoryFiles()
     a, c = sites(1)[0], site(3, **PASSES_ON)
@@ -206,14 +206,14 @@ def test_waiter_is_woken_by_what_a_site_far_away_tells(sites: Any) -> None:
 def test_acknowledgements_name_sites_further_on_and_lies_are_refused() -> None:
     told = Acknowledge(7, 6, 5, ((2, 4), (3, 0)))
     assert Acknowledge.unpack(told.pack()) == told
-    assert Acknowledge.unpack(Acknowledge(7, 6, 5).pack()).onward == ()
+    assert Acknowledge.unpack(Acknowledge(7, 6, 5).pack()).forwarded_epochs == ()
     wrong = [
         told.pack()[:-1],
         told.pack() + b"x",
         Acknowledge(7, 6, 5, ((0, 4),)).pack(),
         Acknowledge(7, 6, 5, ((1 << 40, 4),)).pack(),
         Acknowledge(7, 6, 5, ((2, (1 << 64) - 1),)).pack(),
-        Acknowledge(7, 6, 5, ((2, 4),) * (ONWARD_MAX + 1)).pack(),
+        Acknowledge(7, 6, 5, ((2, 4),) * (FORWARDED_MAX + 1)).pack(),
     ]
     for each in wrong:
         with pytest.raises(tm.FrameRejected):

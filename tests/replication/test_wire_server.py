@@ -23,16 +23,16 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def met() -> list[wire.Met]:
+def met() -> list[wire.OpenLink]:
     """Return the list of callers that were let in."""
     return []
 
 
 @pytest.fixture
-def server(met: list[wire.Met]) -> Iterator[called.Server]:
+def server(met: list[wire.OpenLink]) -> Iterator[called.Server]:
     """Run a server for two callers at a time, each until it leaves."""
 
-    def serve(one: wire.Met, wake: wire.Wake) -> None:
+    def serve(one: wire.OpenLink, wake: wire.Wake) -> None:
         met.append(one)
         while not made.is_closed:
             if wire.wait_readable(one.wire, wake):
@@ -65,7 +65,7 @@ def shut_out(connection: socket.socket) -> None:
             pass
 
 
-def test_handshake_that_was_recorded_is_refused(server: called.Server, met: list[wire.Met]) -> None:
+def test_handshake_that_was_recorded_is_refused(server: called.Server, met: list[wire.OpenLink]) -> None:
     said = said_in_a_handshake(server.address)
     wait_until(lambda: len(met) == 1)
     with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
@@ -106,7 +106,7 @@ def test_stranger_that_drips_bytes_is_shut_out_by_the_deadline_of_the_whole_hand
     assert "the handshake took more than" in caplog.text
 
 
-def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: called.Server, met: list[wire.Met]) -> None:
+def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: called.Server, met: list[wire.OpenLink]) -> None:
     clock = SystemClock()
 
     def is_let_in() -> bool:

@@ -337,7 +337,7 @@ def test_damaged_var_part_is_reported_or_read_but_never_followed(seed):
             decode()
 
 
-def test_extra_columns_stand_behind_the_named_ones():
+def test_extra_columns_stand_after_the_named_ones():
     row_format = RowFormat(ACCOUNT)
     encoded = encode_all(row_format, [{"id": 1}, {"id": 2}])
     batch = decode_rows(row_format, encoded.images, encoded.offsets, 2, ["id"], {"ROWID": np.array([7, 8])})

@@ -63,7 +63,7 @@ def expected(kind: Any, value: Any) -> Any:
 
 @SHAPES
 @pytest.mark.parametrize("kind", EVERY_KIND, ids=repr)
-def test_added_column_of_each_type_has_its_default_before_and_values_behind(columns: Any, kind: Any) -> None:
+def test_added_column_of_each_type_has_its_default_before_and_values_after(columns: Any, kind: Any) -> None:
     random = np.random.default_rng(5)
     draw: Callable[[], Any] = lambda: (  # noqa: E731
         {"Text": "é" * 9_000, "Blob": b"\0b" * 9}[repr(kind)] if kind.is_lob else value_of(kind, random)
@@ -128,7 +128,7 @@ def test_conditions_and_sums_over_an_added_number_see_defaults_and_values(kind: 
 
 
 @SHAPES
-def test_open_transaction_commits_what_it_did_before_and_behind_a_change(columns: Any) -> None:
+def test_open_transaction_commits_what_it_did_before_and_after_a_change(columns: Any) -> None:
     files = MemoryFiles()
     db = open_memory(files)
     made(db, columns)
@@ -233,7 +233,7 @@ def test_running_local_checkpoint_has_the_rows_of_its_epoch_across_changes(colum
     check_arena(db)
 
 
-def test_partition_added_behind_a_change_takes_rows_with_the_new_column() -> None:
+def test_partition_added_after_a_change_takes_rows_with_the_new_column() -> None:
     files = MemoryFiles()
     db = open_memory(files)
     made(db, PLAIN, 9, partition=tm.RangePartition("id", [("p", 10)]))

@@ -131,7 +131,7 @@ def test_renamed_column_is_followed_by_key_partition_and_indexes() -> None:
 
 
 @pytest.mark.parametrize("default", [float("nan"), 1.5])
-def test_every_change_is_told_from_one_that_rows_would_not_survive(default: float) -> None:
+def test_every_change_is_distinguished_from_one_that_rows_would_not_survive(default: float) -> None:
     """A restart accepts only steps that leave rows readable; NaN equals nothing, but its bytes equal themselves."""
     before = with_column(plain(), tm.Column("f", tm.Float64, default=default))
     before = TableDefinition.from_json(before.to_json())

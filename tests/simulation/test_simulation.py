@@ -68,7 +68,7 @@ def test_links_that_carry_nothing_are_seen_as_no_quiet(monkeypatch):
         world.run()
 
 
-def test_row_changed_behind_the_sites_back_is_seen():
+def test_row_changed_outside_the_simulation_is_seen():
     """The promises are checked on the stores, not on the simulation's own records."""
     world = World(plan_of(3, ["NDB$EPOCH2"], faults=Faults(), work_seconds=0.5))
     settle = world.settle

@@ -86,7 +86,7 @@ def run(shape: str, seed: int, steps: int) -> None:
         store.drop_one()
         store.verify_store()
     status = store.db.status()["snapshots"]
-    assert (status["open"], status["used_bytes"], status["given_up"]) == (0, 0, 0)
+    assert (status["open"], status["used_bytes"], status["dropped"]) == (0, 0, 0)
     assert status["versions_kept"] > 0
     rows = store.rows
     store.crash()

@@ -269,7 +269,7 @@ def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool
     db.close()
 
 
-def test_progress_is_told_and_what_it_raises_ends_the_scan() -> None:
+def test_progress_is_reported_and_what_it_raises_ends_the_scan() -> None:
     db, table = opened()
     db.create_index("test.t", "by_n", ["n"])
     with db.snapshot() as snapshot:

@@ -45,7 +45,7 @@ def calls(snapshot: Any) -> list[Callable[[], Any]]:
     ]
 
 
-def test_oldest_snapshot_is_given_up_and_every_call_of_it_says_so() -> None:
+def test_oldest_snapshot_is_dropped_and_every_call_of_it_says_so() -> None:
     db, table = opened()
     first = db.snapshot()
     before = calls(first)[:-2]
@@ -54,7 +54,7 @@ def test_oldest_snapshot_is_given_up_and_every_call_of_it_says_so() -> None:
     used = db.status()["snapshots"]["used_bytes"]
     assert used > 0
     turn = 0
-    while db.status()["snapshots"]["given_up"] == 0:
+    while db.status()["snapshots"]["dropped"] == 0:
         turn += 1
         table.update_many([{"id": i, "n": 1_000 * turn + i} for i in range(100, 150)])
         second.close()
@@ -63,7 +63,7 @@ def test_oldest_snapshot_is_given_up_and_every_call_of_it_says_so() -> None:
         with pytest.raises(tm.SnapshotTooOld, match="was dropped.*snapshot_memory"):
             call()
     status = db.status()["snapshots"]
-    assert (status["open"], status["oldest_epoch"], status["given_up"]) == (1, second.epoch, 1)
+    assert (status["open"], status["oldest_epoch"], status["dropped"]) == (1, second.epoch, 1)
     assert [row.n for row in second["test.t"].scan(index="by_n", limit=2)] == [-99, -98]
     assert second["test.t"].get(120).n == 1_000 * turn + 120
     first.close()
@@ -72,7 +72,7 @@ def test_oldest_snapshot_is_given_up_and_every_call_of_it_says_so() -> None:
     db.close()
 
 
-def test_scan_under_way_notices_that_its_snapshot_was_given_up(small_steps: None) -> None:
+def test_scan_under_way_notices_that_its_snapshot_was_dropped(small_steps: None) -> None:
     for by in ({}, {"index": "by_n"}, {"where": tm.col("n") >= 0}):
         db, table = opened()
         scan = iter(db.snapshot()["test.t"].scan(**by))
@@ -83,7 +83,7 @@ def test_scan_under_way_notices_that_its_snapshot_was_given_up(small_steps: None
         db.snapshot()
         with db.transaction() as txn:
             txn.delete_many("test.t", list(range(400)))
-        assert db.status()["snapshots"]["given_up"] >= 1
+        assert db.status()["snapshots"]["dropped"] >= 1
         rest = []
         with pytest.raises(tm.SnapshotTooOld):
             rest += list(scan)
@@ -91,12 +91,12 @@ def test_scan_under_way_notices_that_its_snapshot_was_given_up(small_steps: None
         db.close()
 
 
-def test_row_larger_than_the_ring_gives_up_every_snapshot_that_needs_it_and_is_changed() -> None:
+def test_row_larger_than_the_ring_drops_every_snapshot_that_needs_it_and_is_changed() -> None:
     db, table = opened()
     table.insert_many([(1_000 + i, i, "x" * 8_000) for i in range(10)])
     snapshots = [db.snapshot() for _ in range(3)]
     table.delete_many([1_000 + i for i in range(10)])
-    assert db.status()["snapshots"]["given_up"] == 3
+    assert db.status()["snapshots"]["dropped"] == 3
     assert db.status()["snapshots"]["used_bytes"] == 0
     for snapshot in snapshots:
         with pytest.raises(tm.SnapshotTooOld):
@@ -146,7 +146,7 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
             assert db.check()["problems"] == []
             assert sum(1 for _ in walk.versions(db.parts.store.mem)) > 0 or not open_now
     status = db.status()["snapshots"]
-    assert status["given_up"] > 3 and seen_whole > 100
+    assert status["dropped"] > 3 and seen_whole > 100
     ring = db.parts.store.mem
     assert status["versions_kept"] * 120 > 2 * status["size_bytes"], "the ring was gone round more than once"
     for snapshot, _ in taken:

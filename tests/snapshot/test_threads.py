@@ -137,7 +137,7 @@ def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
         for done in [pool.submit(bank.run, *work) for work in works]:
             done.result()
     status = bank.db.status()["snapshots"]
-    assert min(bank.looks) >= LOOKS and status["versions_kept"] > 0 and status["given_up"] == 0
+    assert min(bank.looks) >= LOOKS and status["versions_kept"] > 0 and status["dropped"] == 0
     assert (status["open"], status["used_bytes"]) == (0, 0)
     assert bank.table.scan().sum("balance") == TOTAL
     assert bank.db.check()["problems"] == []

@@ -62,7 +62,7 @@ def test_no_turn_begins_when_the_time_is_over_and_the_table_says_what_had_none()
     assert shown.endswith("No turn in this time: " + ", ".join(sorted({*"abc"} - {ran[0][0]})) + ".")
 
 
-def test_broken_turn_is_told_with_its_command_and_counted() -> None:
+def test_broken_turn_is_reported_with_its_command_and_counted() -> None:
     rows, _, said = run_all(3, broken="b")
     assert [row.broken for row in rows.values()] == [0, 1, 0]
     assert "BROKEN, exit code 1: python b 7\nkills 2" in said

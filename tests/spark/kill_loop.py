@@ -68,7 +68,7 @@ class KillReport:
     kills: int = 0
     held: int = 0  # Python tasks that outlived their executor
     whole: int = 0
-    given_up: int = 0  # and done again in peace
+    repeated: int = 0  # and done again in peace
     refused: int = 0  # loads with a bad row
     swept: int = 0  # files of tasks that ended between a decision and their look at it
     seconds: float = 0.0
@@ -127,7 +127,7 @@ class Loop:
             report.kills += killer.killed
             report.held += killer.held
         report.whole += failed is None
-        report.given_up += failed is not None
+        report.repeated += failed is not None
         return result, failed
 
     def _attempts(self) -> int:

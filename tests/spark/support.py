@@ -76,7 +76,12 @@ def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
     """The rows that the tasks of a read give, without Spark, sorted; of exactly the types that Spark receives."""
     plan = make_plan({"path": str(place), **{name: str(value) for name, value in options.items()}})
     schema = arrow_schema(plan.chosen(), plan.hidden)
-    batches = [made for task in plan.divided() for batch in read_task(task) for made in to_spark_batches(batch, schema)]
+    batches = [
+        made
+        for task in plan.split_into_tasks()
+        for batch in read_task(task)
+        for made in to_spark_batches(batch, schema)
+    ]
     table = pa.Table.from_batches(batches, schema)
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: row[0])
 

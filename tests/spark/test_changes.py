@@ -180,7 +180,7 @@ def test_every_damaged_byte_of_an_epoch_stops_the_reading(db: tm.Database, tmp_p
     path = copy / FOLDER / path_name
     data = path.read_bytes()
     files = files_of(copy, "numbers")
-    files.beside.clock = _Impatient()
+    files.concurrent.clock = _Impatient()
     whole = files.reach(since, None, None, PIECE)
     for place in range(begin, end):
         spoiled = bytearray(data)
@@ -270,7 +270,7 @@ def test_epoch_that_a_crash_took_from_the_file_comes_again_under_its_number(db: 
 
 
 # --- purged, and never logged -----------------------------------------------------------------------
-def test_what_is_kept_is_not_purged_and_what_was_purged_is_told(db: tm.Database) -> None:
+def test_what_is_kept_is_not_purged_and_what_was_purged_is_reported(db: tm.Database) -> None:
     db.create_table("numbers", NUMBERS, "id")
     epochs = []
     for key in range(4):
@@ -297,7 +297,7 @@ def test_what_is_kept_is_not_purged_and_what_was_purged_is_told(db: tm.Database)
     assert db.binlog.purge(to=newest) or epochs[3]
 
 
-def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind(tmp_path: Path) -> None:
+def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_after(tmp_path: Path) -> None:
     place = tmp_path / "store"
     with tm.open(place, **LOGGED) as db:
         db.create_table("numbers", NUMBERS, "id")
@@ -352,7 +352,7 @@ def test_store_without_binlog_or_options_that_mean_nothing_are_refused(tmp_path:
         wants_changes({"changes": "perhaps"})
 
 
-def test_epoch_that_comes_below_the_one_a_stream_begins_behind_is_not_given(db: tm.Database) -> None:
+def test_epoch_that_comes_below_the_one_a_stream_begins_after_is_not_given(db: tm.Database) -> None:
     db.create_table("numbers", NUMBERS, "id")
     db["numbers"].insert((1, "a"))
     since = logged(db)
@@ -362,7 +362,7 @@ def test_epoch_that_comes_below_the_one_a_stream_begins_behind_is_not_given(db: 
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
     known = files.known_places[next_epoch + 1]
     # As if the end had been looked up before the last epoch was written.
-    files.known_places[next_epoch + 1] = files.beside.behind(since)
+    files.known_places[next_epoch + 1] = files.concurrent.position_after(since)
     assert files.known_places[next_epoch + 1] != known
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
     files.close()
@@ -411,7 +411,7 @@ def test_values_of_another_column_that_had_the_name_are_no_values_of_this_one(db
 
 
 @pytest.mark.parametrize("what", ["drop", "rename", "column"])
-def test_what_row_changes_cannot_tell_ends_the_reading_behind_what_was_before(db: tm.Database, what: str) -> None:
+def test_what_row_changes_cannot_describe_ends_the_reading_after_what_was_before(db: tm.Database, what: str) -> None:
     db.create_table("numbers", NUMBERS, "id")
     db.create_table("other", NUMBERS, "id")
     db["numbers"].insert((1, "a"))

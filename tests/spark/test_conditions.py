@@ -104,7 +104,7 @@ def test_random_conditions_take_the_rows_a_scan_takes(db: tm.Database, tmp_path:
 
 def test_condition_on_the_key_reads_one_fragment_alone(db: tm.Database) -> None:
     place = Path(db.locator.directory).parent / "place"
-    (task,) = make_plan({"path": str(place), "where": to_text(tm.col("id") == 77), "tasks": "4"}).divided()
+    (task,) = make_plan({"path": str(place), "where": to_text(tm.col("id") == 77), "tasks": "4"}).split_into_tasks()
     assert len(task.parts) == 1
 
 

@@ -79,7 +79,7 @@ def test_no_java_that_will_do_is_one_error_with_both_remedies(tmp_path: Path, mo
         java.java_variables({"java": made(tmp_path / "new", "25.0.1")})
 
 
-def test_spark_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(tm.Unsupported, match=r"pip install 'tidemark\[spark\]'"):

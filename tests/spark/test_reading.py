@@ -112,7 +112,7 @@ def test_rows_changed_while_a_local_checkpoint_is_made_are_those_of_its_epoch(db
     assert rows_in(tmp_path / "store", table="other") == before[1]
 
 
-def test_pinned_local_checkpoint_stays_until_it_is_let_go(db: tm.Database, tmp_path: Path) -> None:
+def test_pinned_local_checkpoint_stays_until_it_is_released(db: tm.Database, tmp_path: Path) -> None:
     filled(db, 100)
     db.checkpoint()
     with tidemark.spark.pinned(tmp_path / "store") as pin:
@@ -134,10 +134,10 @@ def test_pinned_local_checkpoint_stays_until_it_is_let_go(db: tm.Database, tmp_p
         rows_in(tmp_path / "store", lcp=pin.lcp_id)
 
 
-def test_local_checkpoint_that_goes_before_its_task_begins_is_told(db: tm.Database, tmp_path: Path) -> None:
+def test_local_checkpoint_that_goes_before_its_task_begins_is_reported(db: tm.Database, tmp_path: Path) -> None:
     filled(db, 100)
     db.checkpoint()
-    (task,) = make_plan({"path": str(tmp_path / "store")}).divided()
+    (task,) = make_plan({"path": str(tmp_path / "store")}).split_into_tasks()
     first = next(read_task(task))  # begun: it stays until the task ends
     for turn in range(3):
         db["numbers"].insert((1_000 + turn, "later", None))
@@ -155,7 +155,7 @@ def test_every_flipped_byte_of_what_is_read_is_found(db: tm.Database, tmp_path: 
     db.backup(tmp_path / "place", incremental=True)
     db.checkpoint()
     for folder, place, pattern in [("place", "place", "*/*"), ("store/lcp", "store", "*.data")]:
-        tasks = make_plan({"path": str(tmp_path / place)}).divided()
+        tasks = make_plan({"path": str(tmp_path / place)}).split_into_tasks()
         files = [path for path in sorted((tmp_path / folder).glob(pattern)) if path.is_file()]
         read = [path for path in files if path.suffix in (".rows", ".data") and "copies" not in path.name]
         assert len(read) >= 4
@@ -187,7 +187,7 @@ def test_tasks_travel_as_they_are(db: tm.Database, tmp_path: Path) -> None:
     filled(db, 100)
     db.backup(tmp_path / "place")
     plan = make_plan({"path": str(tmp_path / "place"), "tasks": "3", "columns": "n,id"})
-    tasks = pickle.loads(pickle.dumps(plan.divided()))
+    tasks = pickle.loads(pickle.dumps(plan.split_into_tasks()))
     assert len(tasks) == 3
     assert sum(batch.num_rows for task in tasks for batch in read_task(task)) == 100
 

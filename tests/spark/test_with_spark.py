@@ -136,7 +136,7 @@ def test_rows_of_every_type_are_loaded_as_they_are(
         assert other.check()["problems"] == []
 
 
-def test_bad_values_of_a_load_are_told_and_nothing_stays(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+def test_bad_values_of_a_load_are_reported_and_nothing_stays(spark: Any, db: tm.Database, tmp_path: Path) -> None:
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(3))
     frame = spark.range(1_000).selectExpr("id", "if(id = 77, null, 'n') n", "cast(id - 1 as decimal(20,0)) k")
     with pytest.raises(tm.LoadRefused) as caught:
@@ -512,7 +512,7 @@ def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp
     kills = 0
     for attempt in range(KILLERS_MAX):
         reports = kills_of(spark, tmp_path / str(attempt), 1, 3 + attempt)
-        assert all(report.rounds == report.whole + report.given_up + report.refused == 1 for report in reports)
+        assert all(report.rounds == report.whole + report.repeated + report.refused == 1 for report in reports)
         kills += sum(report.kills for report in reports)
         if kills >= 2:
             return

@@ -62,9 +62,7 @@ def test_messages_that_are_committed_are_the_load(db: tm.Database, job: LoadJob,
     assert files_in(tmp_path) == []
 
 
-def test_commit_that_raises_and_the_abort_behind_it_leave_nothing(
-    db: tm.Database, job: LoadJob, tmp_path: Path
-) -> None:
+def test_commit_that_raises_and_the_abort_after_it_leave_nothing(db: tm.Database, job: LoadJob, tmp_path: Path) -> None:
     writer = load.LoadWriter(job)
     messages = [writer.write(iter([batch(0, 10)])), writer.write(iter([batch(10, 3), batch(13, 1, None)]))]
     with pytest.raises(tm.LoadRefused, match="1 row was refused") as caught:
@@ -79,7 +77,7 @@ def test_commit_that_raises_and_the_abort_behind_it_leave_nothing(
     assert json.dumps(found.evidence)
 
 
-def test_straggler_behind_an_abort_leaves_nothing(db: tm.Database, job: LoadJob, tmp_path: Path) -> None:
+def test_straggler_after_an_abort_leaves_nothing(db: tm.Database, job: LoadJob, tmp_path: Path) -> None:
     writer = load.LoadWriter(job)
 
     def late() -> Iterator[pa.RecordBatch]:

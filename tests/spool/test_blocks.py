@@ -110,10 +110,10 @@ class Beside:
         for block in self.spool.blocks:
             here = self.spool.words[block.start : block.stop]
             expected = self.model[block.start : block.stop]
-            assert here.tolist() == (expected if not block.is_away else [0] * len(expected))
+            assert here.tolist() == (expected if not block.is_evicted else [0] * len(expected))
         assert self.spool.words[self.spool.head : len(self.model)].tolist() == self.model[self.spool.head :]
         for block in rng.sample(self.spool.blocks, min(5, len(self.spool.blocks))):
-            self.spool.bring(block.start)
+            self.spool.load(block.start)
             assert self.spool.words[block.start : block.stop].tolist() == self.model[block.start : block.stop]
 
 
@@ -129,7 +129,7 @@ def test_random_use_of_a_spool_equals_a_list_of_words() -> None:
                 both.append(records(rng, rng.choice([3, 200, 2_000])))
             elif draw < 0.85:
                 block = rng.choice(both.spool.blocks)
-                both.spool.bring(block.start)  # and change a record, as a delete that is taken back does
+                both.spool.load(block.start)  # and change a record, as a delete that is taken back does
                 both.spool.words[block.start + 1] += 1
                 both.model[block.start + 1] += 1
             else:

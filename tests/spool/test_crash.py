@@ -22,7 +22,7 @@ def test_crash_states_of_spooled_transactions_show_what_was_promised() -> None:
 
 
 @pytest.mark.parametrize("history", [spool_history.SpoolHistory, spool_history.DiskSpoolHistory])
-def test_program_spools_and_gives_up_and_reads_back(history: type[spool_history.SpoolHistory]) -> None:
+def test_program_spools_and_rolls_back_and_reads_back(history: type[spool_history.SpoolHistory]) -> None:
     """Otherwise the enumeration covers less than it claims."""
     ledger, disk, calls = Ledger(), MemoryFiles(), Counter[str]()
 

@@ -102,7 +102,7 @@ def test_block_as_it_was_before_it_was_written_again_is_damage() -> None:
     assert "differs from its description in the log" in refused(files, name).message
 
 
-def test_what_lies_behind_the_blocks_does_not_matter() -> None:
+def test_what_is_past_the_blocks_does_not_matter() -> None:
     files, state, name = spooled_store()
     put(files, name, len(files.snapshot()[name]), b"left of a savepoint" * 300)
     assert found(open_low(files)) == state

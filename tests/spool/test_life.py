@@ -184,7 +184,7 @@ def test_outcome_of_spooled_transactions_is_known() -> None:
     assert (again.outcome(one.txid), again.outcome(other.txid)) == ("committed", "aborted")
 
 
-def test_restart_through_an_epoch_forgets_spooled_transactions_behind_it() -> None:
+def test_restart_through_an_epoch_forgets_spooled_transactions_after_it() -> None:
     files = MemoryFiles()
     db = low_store(files)
     state = insert_spooled(db)
@@ -309,7 +309,7 @@ def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
     assert seen > 0
 
 
-def test_rollback_to_a_savepoint_gives_the_memory_behind_it_back() -> None:
+def test_rollback_to_a_savepoint_frees_the_memory_after_it() -> None:
     """Story: the buffer kept its grown length, so later records stayed in memory instead of going to the file. A
     replica that applied an epoch a second time had all its records in memory.
     """

@@ -55,7 +55,7 @@ def told(txn: tm.Transaction, kind: str, numbers: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_row_of_a_key_told_absent_is_made_behind_the_end_of_the_transaction(kind: str, is_committed: bool) -> None:
+def test_row_of_a_key_reported_absent_is_made_after_the_end_of_the_transaction(kind: str, is_committed: bool) -> None:
     db, table = store(kind)
     txn = db.transaction()
     assert told(txn, kind, [1, 2]) == [1, 1]
@@ -93,7 +93,7 @@ def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
     db.close()
 
 
-def test_absence_told_twice_is_held_once_and_its_own_transaction_does_not_make_the_row() -> None:
+def test_absence_reported_twice_is_held_once_and_its_own_transaction_does_not_make_the_row() -> None:
     db, table = store("plain")
     with db.transaction() as txn:
         told(txn, "plain", [1])
@@ -110,7 +110,7 @@ def test_absence_told_twice_is_held_once_and_its_own_transaction_does_not_make_t
     db.close()
 
 
-def test_row_that_the_transaction_has_deleted_is_told_absent() -> None:
+def test_row_that_the_transaction_has_deleted_is_reported_absent() -> None:
     db, table = store("plain")
     table.insert(row("plain", 1))
     with db.transaction() as txn:
@@ -154,7 +154,7 @@ def test_row_made_while_the_refresh_waited_is_touched() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_keys_told_absent_among_all_other_work_leave_nothing(kind: str) -> None:
+def test_keys_reported_absent_among_all_other_work_leave_nothing(kind: str) -> None:
     seed = 31
     print(f"seed {seed}")
     draw = random.Random(f"{seed} {kind}")
@@ -192,7 +192,7 @@ def test_keys_told_absent_among_all_other_work_leave_nothing(kind: str) -> None:
     again.close()
 
 
-def test_absence_stands_in_the_binlog_before_the_row_that_is_made_behind_it() -> None:
+def test_absence_stands_in_the_binlog_before_the_row_that_is_made_after_it() -> None:
     db, table = account_site(lock_timeout_ms=LONG_MS)
     txn = db.transaction()
     refresh_rows(txn, db.parts.store.table("test.account"), pa.record_batch({"id": pa.array([1])}))

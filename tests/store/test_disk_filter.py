@@ -68,7 +68,7 @@ def newest_copy(contents: dict[str, bytes]) -> str:
     return max(copies, key=lambda name: getattr(copies[name], "generation", 0))
 
 
-def test_restart_through_an_epoch_behind_the_filter_is_refused_and_later_ones_are_exact() -> None:
+def test_restart_through_an_epoch_before_the_filter_is_refused_and_later_ones_are_exact() -> None:
     contents, moments = history()
     found = outcomes(contents, moments)
     assert found == sorted(found, reverse=True), "refused up to an epoch, exact from there on"

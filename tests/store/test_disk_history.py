@@ -16,7 +16,7 @@ import pytest
 import tidemark as tm
 from tests.store.disk_support import NAME, OTHER, DiskStore
 from tests.store.support import open_memory
-from tidemark.engine.disk.cache_layout import U_FREE, U_PROMISED
+from tidemark.engine.disk.cache_layout import U_FREE, U_RESERVED
 from tidemark.engine.memory.arena_layout import S_UNDO
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -97,7 +97,7 @@ def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_loca
             assert "UNDO log" in str(error) and error.retryable
             break
         assert turn < 1_000, "the UNDO log never fills"
-    assert undo_word(store, U_PROMISED) == 0, "the refused gave its promise back"
+    assert undo_word(store, U_RESERVED) == 0, "the refused gave its promise back"
     assert undo_word(store, U_FREE) >= free, "and took nothing; a flush only gives back what padding did not need"
     store.db["test.plain"].insert((1,))
     store.verify()
@@ -106,8 +106,8 @@ def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_loca
     with pytest.raises(tm.StorageFull):
         for key in itertools.count(1_000):
             txn.insert(NAME, (key, 0, None, b"p" * 2_000))
-            promised = max(promised, undo_word(store, U_PROMISED))
-    assert promised > 0 and undo_word(store, U_PROMISED) == 0
+            promised = max(promised, undo_word(store, U_RESERVED))
+    assert promised > 0 and undo_word(store, U_RESERVED) == 0
     store.db.checkpoint()
     store.db.checkpoint()
     store.load(range(40), 77, size=2_000)
@@ -121,7 +121,7 @@ def test_transaction_that_no_undo_log_takes_is_refused_without_a_wait() -> None:
     with pytest.raises(tm.TransactionTooLarge, match="needs more room than the UNDO log"):
         for key in itertools.count(1_000):
             txn.insert(NAME, (key, 0, None, b"p" * 2_000))
-    assert txn.is_ended and undo_word(store, U_PROMISED) == 0
+    assert txn.is_ended and undo_word(store, U_RESERVED) == 0
     store.crash()
 
 
@@ -229,7 +229,7 @@ def test_page_with_room_promised_but_not_changed_keeps_its_lsn_when_all_is_flush
     store.load(range(10), 1, size=700)
     txn = store.db.transaction()
     for key in range(100, 104):
-        txn.insert(NAME, (key, 0, None, b"promised"))
+        txn.insert(NAME, (key, 0, None, b"reserved"))
     store.flush()
     store.evict()
     store.flush()

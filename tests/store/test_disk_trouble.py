@@ -454,7 +454,7 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     db.create_table("t", columns, "id", tablespace="wide")
     disk, clockwork = db.parts.store.disk, db.parts.clockwork
     disk.has_writer = True
-    behind = disk.caches[32 << 10].behind
+    behind = disk.caches[32 << 10].write_behind
     plan.is_over = False
     rows: dict[int, tuple[int, bytes]] = {}
     while behind.waiting <= behind.capacity:

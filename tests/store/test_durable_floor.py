@@ -54,7 +54,7 @@ def problems_of(files: MemoryFiles) -> list[str]:
 
 @pytest.mark.parametrize("seed", fresh_seeds(1))
 @pytest.mark.parametrize("end", ["sync", "close", "checkpoint", "advance_gci"])
-def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(end: str, seed: int) -> None:
+def test_bit_flipped_in_the_last_group_is_damage_once_it_was_reported_durable(end: str, seed: int) -> None:
     """Story: after `sync` and a crash one flipped bit in the last group lost 500 of 600 rows without an error, and
     `check` said that the store was sound: the sysfile was written with each GCI alone."""
     print(f"seed {seed}")

@@ -44,7 +44,7 @@ def _checkpoints(db: Any, advice: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["insert_many", "delete_many", "delete_where", "create_table"])
-def test_a_full_redo_log_is_free_behind_what_its_message_says(how: str) -> None:
+def test_a_full_redo_log_has_room_after_what_its_message_advises(how: str) -> None:
     db = open_memory(data_memory="16 MiB", redo_log="1 MiB", transaction_memory="256 KiB")
     _create(db)
     advice = _until(tm.RedoOverloaded, lambda number: db[NAME].insert_many(_rows(number)))
@@ -65,7 +65,7 @@ def test_a_full_redo_log_is_free_behind_what_its_message_says(how: str) -> None:
     db.close()
 
 
-def test_a_transaction_larger_than_the_whole_redo_log_is_told_so_and_goes_in_parts() -> None:
+def test_a_transaction_larger_than_the_whole_redo_log_is_refused_and_goes_in_parts() -> None:
     db = open_memory(data_memory="32 MiB", redo_log="1 MiB", transaction_memory="8 MiB", transaction_limit="8 MiB")
     _create(db)
     with pytest.raises(tm.TransactionTooLarge, match="split it, or make the store with a larger redo_log"):
@@ -109,12 +109,12 @@ def test_a_transaction_between_the_log_and_its_usable_part_can_never_fit() -> No
         own = txn.desc
         words = log.room_bytes // 8 - int(db.parts.store.mem[own + X_REDO_WORDS])
         with pytest.raises(tm.TransactionTooLarge, match=r"larger redo_log, or open it with a transaction_limit above"):
-            db.parts.store.promise_redo(own, words + 1)
+            db.parts.store.reserve_redo(own, words + 1)
         assert log.room_bytes < log.geometry.capacity_bytes
     db.close()
 
 
-def test_a_transaction_larger_than_the_undo_log_is_told_so() -> None:
+def test_a_transaction_larger_than_the_undo_log_is_refused_with_that_reason() -> None:
     """Story: one that needs more than the whole UNDO log was StorageFull, which is retryable, each time."""
     db = open_memory(
         data_memory="32 MiB", redo_log="32 MiB", undo_log="1 MiB", undo_filter=False, transaction_memory="4 MiB"
@@ -133,7 +133,7 @@ def test_a_transaction_larger_than_the_undo_log_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("how", ["insert_many", "delete_many", "delete_where", "drop_table"])
-def test_a_full_undo_log_is_free_behind_what_its_message_says(how: str) -> None:
+def test_a_full_undo_log_has_room_after_what_its_message_advises(how: str) -> None:
     db = open_memory(
         data_memory="16 MiB", redo_log="32 MiB", undo_log="1 MiB", undo_filter=False, transaction_memory="4 MiB"
     )
@@ -177,7 +177,7 @@ def test_a_transaction_past_its_limit_goes_in_parts(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["drop_table", "add_datafile", "another", "delete_many", "delete_where"])
 @pytest.mark.parametrize("bound", ["fixed", "limit"])
-def test_a_full_tablespace_takes_rows_again_behind_what_its_message_says(bound: str, how: str) -> None:
+def test_a_full_tablespace_takes_rows_again_after_what_its_message_advises(bound: str, how: str) -> None:
     db = open_memory(data_memory="16 MiB", redo_log="32 MiB", undo_log="16 MiB", transaction_memory="4 MiB")
     size = {"autoextend": False} if bound == "fixed" else {"limit": "1 MiB"}
     db.create_tablespace("main", "1 MiB", **SIZES, **size)

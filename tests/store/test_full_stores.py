@@ -120,7 +120,7 @@ def test_changes_of_full_memory_are_made_and_undone_again_and_again(kind: str) -
     db.close()
 
 
-def test_more_operations_than_there_is_memory_for_are_told_so_and_all_of_them_go() -> None:
+def test_more_operations_than_there_is_memory_for_are_refused_and_all_of_them_go() -> None:
     """Each savepoint makes another operation of the same row: they use up the space for operations."""
     db = open_memory(**{**SMALL, "transaction_limit": "64 MiB"})
     create(db, "plain")

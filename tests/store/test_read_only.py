@@ -131,7 +131,7 @@ def test_refresh_without_a_newer_checkpoint_keeps_the_view(writer: Any) -> None:
         assert view.parts is held
 
 
-def test_refresh_frees_what_nobody_reads_any_more(writer: Any) -> None:
+def test_refresh_frees_what_is_not_read_any_more(writer: Any) -> None:
     with attach(second(writer.parts.files)) as view:
         accounts = view[NAME]
         assert len(accounts) == 100
@@ -323,10 +323,10 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "apply_logged",
         "apply_slice",
         "apply_slices",
-        "bring",
-        "bring_to_end",
+        "load_spooled",
+        "load_spooled_or_fail",
         "begin_to_adopt",
-        "broke_off",
+        "fail_in_commit",
         "buf",
         "buf_bytes",
         "desc",

@@ -148,7 +148,7 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
     assert db.parts.store.arena.used_pages() <= pages + 8
 
 
-def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
+def test_savepoint_rolled_back_first_leaves_the_transaction_open() -> None:
     """Story: undoing down to "no operation" ended the transaction in shared memory, so that its later changes could not
     be rolled back: the row inserted below stayed, without a lock. Found by the stateful test.
     """

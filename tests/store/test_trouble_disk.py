@@ -382,7 +382,7 @@ def test_redo_log_of_another_size_than_the_stores_is_left_as_it_was_made(history
         assert rows_of(open_memory(MemoryFiles.from_snapshot(after))) == expected
 
 
-def test_log_file_longer_or_shorter_than_the_store_says_is_told(history: History) -> None:
+def test_log_file_longer_or_shorter_than_the_store_says_is_reported(history: History) -> None:
     name = "redo/0001.redo"
     refused({**history.contents, name: history.contents[name][:-4_096]}, tm.FileTruncated)
     longer = MemoryFiles.from_snapshot({**history.contents, name: history.contents[name] + b"\xa5" * 8_192})

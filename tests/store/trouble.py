@@ -63,9 +63,9 @@ def _disk_promises(store: Any) -> dict[str, Any]:
     caches = store.disk.caches.values()
     return {
         "pinned pages": sum(cache.counters()["pinned"] for cache in caches),
-        "frames": sum(cache.promised for cache in caches),
-        "undo": int(mem[int(mem[S_UNDO]) + c.U_PROMISED]),
-        "words on pages": sum(int(mem[each + c.OP_PROMISED]) for each in open_pages),
+        "frames": sum(cache.reserved for cache in caches),
+        "undo": int(mem[int(mem[S_UNDO]) + c.U_RESERVED]),
+        "words on pages": sum(int(mem[each + c.OP_RESERVED]) for each in open_pages),
     }
 
 

@@ -178,7 +178,7 @@ def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_i
     check_arena(db)
 
 
-def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
+def test_transactions_from_before_the_build_leave_no_entry() -> None:
     """A row changed by a transaction that takes entries, then by one from before the second announcement that does not:
     its commit must remove the entry of the image it replaces, or it would lead to a row with another key.
 

@@ -17,8 +17,8 @@ from tidemark.cli.output import (
     memory_option,
     one_line,
     open_store,
+    print_result,
     reported,
-    say,
     table_lines,
     tree_lines,
     verdict_of,
@@ -101,7 +101,7 @@ def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memor
             report = db.backup(absolute(place), progress=progress, **how)
     except tm.Locked as locked:
         report = ask_owner(store, "backup", locked, place=absolute(place), **how)
-    say(report, as_json, lambda: _made_lines(report))
+    print_result(report, as_json, lambda: _made_lines(report))
 
 
 def _made_lines(report: dict[str, Any]) -> Iterator[str]:
@@ -127,7 +127,7 @@ def list_backups(place: str, as_json: bool) -> None:
     if not any(found.values()):
         with at_place(place) as files:
             raise no_backup(files)
-    say(found, as_json, lambda: _list_lines(found))
+    print_result(found, as_json, lambda: _list_lines(found))
 
 
 def _list_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -164,7 +164,7 @@ def verify_place(place: str, number: int | None, as_json: bool) -> None:
 
     with reported("verify") as progress:
         report = verify(place, number, progress)
-    say(report, as_json, lambda: _verified_lines(report))
+    print_result(report, as_json, lambda: _verified_lines(report))
     if not report["is_sound"]:
         raise SystemExit(1)
 
@@ -190,7 +190,7 @@ def prune_place(place: str, keep: int, as_json: bool) -> None:
     from tidemark.backup import prune
 
     report = prune(place, keep)
-    say(report, as_json, lambda: tree_lines(report))
+    print_result(report, as_json, lambda: tree_lines(report))
 
 
 @backup.command(
@@ -226,13 +226,13 @@ def drill_place(
     else:
         reports = drills(place, scratch, seconds_of(every), at, processes=processes, data_memory=data_memory)
     for report in reports:
-        _say_drill(report, as_json)
+        _print_drill(report, as_json)
         if not report["is_sound"]:
             raise SystemExit(1)
 
 
-def _say_drill(report: dict[str, Any], as_json: bool) -> None:
-    say(report, as_json, lambda: tree_lines({**report["restored"], "is_sound": report["is_sound"]}))
+def _print_drill(report: dict[str, Any], as_json: bool) -> None:
+    print_result(report, as_json, lambda: tree_lines({**report["restored"], "is_sound": report["is_sound"]}))
 
 
 def seconds_of(text: str) -> float:
@@ -258,7 +258,7 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
             report = db.archive(absolute(place))
     except tm.Locked as locked:
         report = ask_owner(store, "archive", locked, place=absolute(place))
-    say(report, as_json, lambda: tree_lines(report))
+    print_result(report, as_json, lambda: tree_lines(report))
 
 
 @click.command(
@@ -306,11 +306,11 @@ def restore(
 
     if is_list:
         found = face.backups(place, binlog=binlog)
-        say(found, as_json, lambda: [*_list_lines(found), *_binlog_lines(found.get("binlog"))])
+        print_result(found, as_json, lambda: [*_list_lines(found), *_binlog_lines(found.get("binlog"))])
         return
     planned = face.plan(place, until_of(until), number, processes=processes, binlog=binlog)
     if is_plan:
-        say(planned, as_json, lambda: _plan_lines(planned))
+        print_result(planned, as_json, lambda: _plan_lines(planned))
         return
     if path is None:
         raise click.UsageError("give the PATH of the new store, or use --list or --plan")
@@ -330,7 +330,7 @@ def restore(
             progress=progress,
             data_memory=data_memory,
         )
-    say(report, as_json, lambda: tree_lines(report))
+    print_result(report, as_json, lambda: tree_lines(report))
 
 
 def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:

@@ -23,12 +23,12 @@ from tidemark.cli.output import (
     one_line,
     options_given,
     options_of,
+    print_result,
     reported,
-    say,
     to_json,
     tree_lines,
 )
-from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_told
+from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_signal
 from tidemark.engine.base.clock import SystemClock
 from tidemark.replication.ingest.address import COPY
 from tidemark.replication.settings.options import SERVER_ID_MAX
@@ -131,7 +131,7 @@ def serve(
         authority = None if tls_ca is None else str(tls_ca)
         tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority), tls_key)
     with (
-        until_told() as told,
+        until_signal() as stopped,
         _open(store, data_memory, options) as db,
         tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
         nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
@@ -146,10 +146,10 @@ def serve(
         else:
             also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
             click.echo(f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}")
-        while not told.wait(1.0):
+        while not stopped.wait(1.0):
             _check_alive(db)
         found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}
-    say(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
+    print_result(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
 
 
 @click.command(
@@ -197,7 +197,7 @@ def replicate(
         found = replicate_mysql(source, store, data_memory, **mysql)
     else:
         found = _replicate(source, store, secret_file, given, data_memory, mysql, sources)
-    say(found, as_json, lambda: tree_lines(found))
+    print_result(found, as_json, lambda: tree_lines(found))
 
 
 _MYSQL_ONLY = ("password_file", "position", "tolerant", "skip", "tls_any_name")
@@ -227,7 +227,11 @@ def _replicate(
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
         tls = tls_context(lambda: client_tls(*paths), wanted["tls_key"] or wanted["tls_cert"])
-    with until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
+    with (
+        until_signal() as stopped,
+        _open(store, data_memory, options, create=True) as db,
+        reported("copied") as progress,
+    ):
         channel = tm.Channel(
             source,
             db,
@@ -243,15 +247,15 @@ def _replicate(
             **of_channel,
         )
         with channel:
-            _follow(db, channel, told, wanted["once"])
+            _follow(db, channel, stopped, wanted["once"])
             return channel.status()
 
 
-def _follow(db: tm.Database, channel: Channel, told: threading.Event, once: bool) -> None:
+def _follow(db: tm.Database, channel: Channel, stopped: threading.Event, once: bool) -> None:
     """Wait for a signal or, if `once`, until all is applied. Raises: the error of receiver or applier, StoreFailed."""
     shown = 0
     with bar("applied", None, "transactions") as advance:
-        while not told.wait(POLL_SECONDS):
+        while not stopped.wait(POLL_SECONDS):
             _check_alive(db)
             done = channel.replica.progress.done
             advance(done - shown)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 import tidemark as tm
-from tidemark.cli.output import counted, example, json_option, one_line, options_given, options_of, say
+from tidemark.cli.output import counted, example, json_option, one_line, options_given, options_of, print_result
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -55,13 +55,15 @@ def doctor(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
     check" reads every byte. Exit code 1 if there is a problem.
     """
     from tidemark.engine.base.clock import SystemClock
-    from tidemark.replication.settings.options import divided
+    from tidemark.replication.settings.options import split_keywords
 
-    options = divided({"data_memory": "1 GiB", **options_of(given)[0]})[0]
+    options = split_keywords({"data_memory": "1 GiB", **options_of(given)[0]})[0]
     findings = list(examine(directory, options, SystemClock()))
     problems = sum(each.state == PROBLEM for each in findings)
     report = {"is_sound": not problems, "findings": [each._asdict() for each in findings]}
-    say(report, as_json, lambda: [*map(_line, findings), counted(problems, "problem") if problems else "no problem"])
+    print_result(
+        report, as_json, lambda: [*map(_line, findings), counted(problems, "problem") if problems else "no problem"]
+    )
     if problems:
         raise SystemExit(1)
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 import tidemark as tm
-from tidemark.cli.output import example, json_option, memory_option, one_line, options_given, options_of, say, to_json
+from tidemark.cli.output import (
+    example,
+    json_option,
+    memory_option,
+    one_line,
+    options_given,
+    options_of,
+    print_result,
+    to_json,
+)
 from tidemark.cli.running import (
     Command,
     file_path,
@@ -19,12 +28,12 @@ from tidemark.cli.running import (
     other_sources,
     secret_of,
     tls_context,
-    until_told,
+    until_signal,
     with_options,
 )
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from tidemark.replication.node_group.view import NODE_NUMBER_MAX
-from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.options import split_keywords
 
 if TYPE_CHECKING:
     from tidemark.nodes.node_channel import NodeChannelKeywords
@@ -69,7 +78,7 @@ def arbitrator(
     secret = secret_of(secret_file)
     tls = node_tls(tls_cert, tls_key, tls_ca)
     with (
-        until_told() as told,
+        until_signal() as stopped,
         tm.Arbitrator(
             directory, configuration, secret, listen=listen, tls=tls, is_new=is_new, living=living
         ) as running,
@@ -78,10 +87,10 @@ def arbitrator(
             click.echo(to_json({"arbitrator": running.name, "tls": tls is not None}))
         else:
             click.echo(f"arbitrator at {running.name}{'' if tls is None else ' with TLS'}")
-        while not told.is_set() and not running.wait(POLL_SECONDS):
+        while not stopped.is_set() and not running.wait(POLL_SECONDS):
             pass
         found = {"stopped": True, **running.status()}
-    say(found, as_json, lambda: [f"stopped in view {found['view']}"])
+    print_result(found, as_json, lambda: [f"stopped in view {found['view']}"])
 
 
 _CHANNEL_OPTIONS = (
@@ -199,7 +208,7 @@ def node(
     options, own = options_of(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)
     options = {"data_memory": data_memory, **options}
-    divided(options)  # Raises: SchemaInvalid; NodeGroup has arguments of other names
+    split_keywords(options)  # Raises: SchemaInvalid; NodeGroup has arguments of other names
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = tm.NodeGroup(
         directory,
@@ -217,9 +226,9 @@ def node(
         **options,
     )
     try:
-        with until_told() as told:
+        with until_signal() as stopped:
             before: dict[str, Any] = {}
-            while not told.wait(POLL_SECONDS):
+            while not stopped.wait(POLL_SECONDS):
                 status = running.status()
                 shown = {name: status[name] for name in ("node", "state", "view", "members", "primary")}
                 if status["channel"] is not None:
@@ -229,7 +238,7 @@ def node(
                     click.echo(to_json({**shown, "calls": running.address}) if as_json else _line(shown, running))
     finally:
         running.close(leave=not stay)
-    say({"stopped": True, "node": number}, as_json, lambda: [f"node {number} stopped"])
+    print_result({"stopped": True, "node": number}, as_json, lambda: [f"node {number} stopped"])
 
 
 def _line(shown: dict[str, Any], running: NodeGroup) -> str:

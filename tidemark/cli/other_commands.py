@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from tidemark.cli.output import example, json_option, one_line, say
+from tidemark.cli.output import example, json_option, one_line, print_result
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TIDEMARK_COMPLETE"
@@ -29,14 +29,14 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: fl
     from tidemark.demo.bulk import Bulk
     from tidemark.demo.run import Demo
 
-    def tell(line: str) -> None:
+    def print_line(line: str) -> None:
         if not as_json:
             click.echo(line)
 
-    result = Demo(folder, scale, rounds, seconds, seed, tell).run()
+    result = Demo(folder, scale, rounds, seconds, seed, print_line).run()
     if bulk_scale > 0:
-        result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, tell).run()
-    say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
+        result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, print_line).run()
+    print_result(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
 
 
 @click.command(

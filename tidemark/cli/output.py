@@ -119,10 +119,10 @@ def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Datab
     try:
         return open_store(store, data_memory)
     except tm.Locked as locked:
-        return attach_beside(store, data_memory, locked)
+        return attach_locked(store, data_memory, locked)
 
 
-def attach_beside(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
+def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
     pid = locked.evidence.get("pid")
     holder = f"process {pid} has the store open" if pid else "another process has the store open"
@@ -190,7 +190,7 @@ def verdict_of(report: Mapping[str, Any]) -> str:
     return "sound" if report["is_sound"] else counted(len(report["problems"]), "problem")
 
 
-def say(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
+def print_result(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
     """Print a result as text or as one JSON document."""
     if as_json:
         click.echo(to_json(value))

@@ -14,7 +14,7 @@ from tidemark.cli.output import (
     memory_option,
     one_line,
     open_store,
-    say,
+    print_result,
     store_argument,
     tree_lines,
 )
@@ -47,7 +47,7 @@ def report(store: Path, output: Path | None, picture: Path | None, data_memory: 
         from tidemark.report import draw_space
 
         draw_space(found, picture)
-    say(found, as_json, lambda: tree_lines({**found, "tables": _without_maps(found["tables"])}))
+    print_result(found, as_json, lambda: tree_lines({**found, "tables": _without_maps(found["tables"])}))
 
 
 def _figures(store: Path, data_memory: str) -> tuple[dict[str, Any], dict[str, Any], list[int] | None]:

@@ -18,8 +18,8 @@ from tidemark.cli.output import (
     one_line,
     open_for_reading,
     open_store,
+    print_result,
     read_only_option,
-    say,
     store_argument,
     table_lines,
     to_json,
@@ -119,7 +119,7 @@ def dump(
         except (pa.ArrowException, OSError) as error:
             raise click.ClickException(_reason(file, error, 0)) from error
     if target is not None:
-        say(
+        print_result(
             {"table": table, "file": str(file), "rows": rows},
             as_json,
             lambda: [f"{counted(rows, 'row')} written to {file}"],
@@ -189,7 +189,7 @@ def load(
             for path in files:
                 loading.load(path)
     total = loading.rows
-    say(
+    print_result(
         {"table": table, "files": len(files), "rows": total, "transactions": loading.transactions},
         as_json,
         lambda: [f"{counted(total, 'row')} loaded into {table} in {counted(loading.transactions, 'transaction')}"],
@@ -211,10 +211,10 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
 
 def _reason(path: Path, error: Exception, done: int) -> str:
     """Class, file and error on one line. Rows are counted from 1 after the header; `done` rows were read before."""
-    return f"{type(error).__name__}: {path}: {_told(error, getattr(error, 'row', None), done)}"
+    return f"{type(error).__name__}: {path}: {_error_text(error, getattr(error, 'row', None), done)}"
 
 
-def _told(error: Exception, row: Any, done: int = 0) -> str:
+def _error_text(error: Exception, row: Any, done: int = 0) -> str:
     """The text of an error, in which the engine counts its row from 0, with rows that count from 1."""
     text = " ".join(str(error).split())
     text = re.sub("; nothing was (inserted|loaded)", "", text)
@@ -231,7 +231,7 @@ def _refusal(error: tm.LoadRefused) -> str:
     for each in examples[:SHOWN_ROWS]:
         values = ", ".join(f"{name}={value}" for name, value in each["values"].items())
         shown.append(f"({values})")
-    text = _told(error, examples[0].get("row") if examples else None)
+    text = _error_text(error, examples[0].get("row") if examples else None)
     return " ".join(f"{type(error).__name__}: {text}; rows: {' '.join(shown)}; no rows were loaded".split())
 
 

@@ -140,13 +140,13 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
 
 
 @contextmanager
-def until_told() -> Iterator[threading.Event]:
+def until_signal() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and SIGINT set, so that the command can shut down cleanly."""
-    told = threading.Event()
+    stopped = threading.Event()
     kinds = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(each, lambda *_: told.set()) for each in kinds]
+    before = [signal.signal(each, lambda *_: stopped.set()) for each in kinds]
     try:
-        yield told
+        yield stopped
     finally:
         for each, handler in zip(kinds, before, strict=True):
             signal.signal(each, handler)

@@ -12,7 +12,7 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     attach,
-    attach_beside,
+    attach_locked,
     counted,
     example,
     json_option,
@@ -22,9 +22,9 @@ from tidemark.cli.output import (
     open_store,
     options_given,
     options_of,
+    print_result,
     read_only_option,
     reported,
-    say,
     store_argument,
     table_lines,
     tree_lines,
@@ -76,7 +76,7 @@ def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
             files.close_all()
     with tm.open(directory, background=False, **options) as db:
         made = {"directory": str(directory.absolute()), "id": db.status()["store"]["uuid"]}
-    say(made, as_json, lambda: [f"store {made['id']} made in {directory}"])
+    print_result(made, as_json, lambda: [f"store {made['id']} made in {directory}"])
 
 
 @click.command(epilog=example("tidemark info shop"))
@@ -92,7 +92,7 @@ def info(store: Path, as_json: bool) -> None:
         found = _info(files)
     finally:
         files.close_all()
-    say(found, as_json, lambda: tree_lines(found))
+    print_result(found, as_json, lambda: tree_lines(found))
 
 
 def _info(files: PosixFiles) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json
         listed = _owners_tables(store, data_memory, locked)
     found = _table_rows(listed, system)
     header = ["id", "type", "state", "logging", "database", "name", "rows"]
-    say(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
+    print_result(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
 
 
 def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
         answer = ask(store, "status")["tables"]
     except tm.PeerError:
         try:
-            with attach_beside(store, data_memory, locked) as db:
+            with attach_locked(store, data_memory, locked) as db:
                 return dict(db.status()["tables"])
         except tm.Locked as nothing_yet:
             click.echo(f"note: {nothing_yet.message}; rows are not known", err=True)
@@ -266,7 +266,7 @@ def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_js
     """
     with open_for_reading(store, data_memory, read_only) as db:
         found = [{name: _shown_bound(value) for name, value in each.items()} for each in db.partitions(table)]
-    say(found, as_json, lambda: table_lines([list(each.values()) for each in found], list(found[0])))
+    print_result(found, as_json, lambda: table_lines([list(each.values()) for each in found], list(found[0])))
 
 
 def _shown_bound(value: Any) -> Any:
@@ -293,7 +293,7 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
                 found = {**db.status(), "restart": db.restart_report}
         except tm.Locked as locked:
             found = ask_owner(store, "status", locked)
-    say(found, as_json, lambda: tree_lines(_without_buckets(found)))
+    print_result(found, as_json, lambda: tree_lines(_without_buckets(found)))
 
 
 def _without_buckets(value: Any) -> Any:
@@ -333,7 +333,7 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
             report = db.checkpoint(progress)
     except tm.Locked as locked:
         report = ask_owner(store, "checkpoint", locked)
-    say(report, as_json, lambda: tree_lines(report))
+    print_result(report, as_json, lambda: tree_lines(report))
 
 
 # --- verification ---------------------------------------------------------------------------------
@@ -376,10 +376,10 @@ def check(
             report = check_binlog(store, given, data_memory)
         except tm.Locked as locked:
             report = ask_owner(store, "check_binlog", locked)
-        say(report, as_json, lambda: binlog_lines(report))
+        print_result(report, as_json, lambda: binlog_lines(report))
     elif replication:
         report = _check_replication(store, given, peer, data_memory)
-        say(report, as_json, lambda: _replication_lines(report))
+        print_result(report, as_json, lambda: _replication_lines(report))
     elif given or peer:
         raise click.UsageError("--option and --peer are about replication; use them with --replication or --binlog")
     else:
@@ -390,7 +390,7 @@ def check(
                 report = check_store(store, progress, data_memory=data_memory)
         except tm.Locked as locked:
             report = ask_owner(store, "check", locked)
-        say(report, as_json, lambda: _check_lines(report))
+        print_result(report, as_json, lambda: _check_lines(report))
     if not report["is_sound"]:
         raise SystemExit(1)
 

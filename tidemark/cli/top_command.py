@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import check_exists, counted, example, json_option, one_line, say, store_argument
+from tidemark.cli.output import check_exists, counted, example, json_option, one_line, print_result, store_argument
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -42,7 +42,7 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
         for sample in samples(lambda: ask(store, "status"), SystemClock(), every):
             if is_screen:
                 click.echo(CLEAR, nl=False)
-            say(sample, as_json, partial(lines, sample))
+            print_result(sample, as_json, partial(lines, sample))
             if once:
                 return
     except tm.PeerError as error:

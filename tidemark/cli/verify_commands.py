@@ -17,8 +17,8 @@ from tidemark.cli.output import (
     memory_option,
     open_store,
     options_of,
+    print_result,
     reported,
-    say,
     table_lines,
     to_json,
     verdict_of,
@@ -89,7 +89,7 @@ def diff(
         raise SystemExit(FAILED) from error
     if done is not None:
         found["repaired"] = {name: done[name] for name in ("inserted", "updated", "deleted", "skipped")}
-    say(found, as_json, lambda: _lines(found))
+    print_result(found, as_json, lambda: _lines(found))
     if not found["is_equal"]:
         raise SystemExit(1)
 

@@ -27,20 +27,20 @@ from tidemark.engine.schema.types import Int32, Int64
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 FRAGMENTS = 4
-BATCHES_BEHIND = 10  # batches of changes between the point in time and the kill
+BATCHES_AFTER = 10  # batches of changes between the point in time and the kill
 BATCHES = [Column("number", Int64), Column("lines", Int32)]
 
 
 class Bulk:
     """One run in a folder of its own."""
 
-    def __init__(self, folder: Path, scale: float, seed: int, say: Say) -> None:
+    def __init__(self, folder: Path, scale: float, seed: int, print_line: PrintLine) -> None:
         self.folder = folder
         self.scale = scale
         self.seed = seed
-        self.say = say
+        self.print_line = print_line
         self.clock = SystemClock()
         self.figures: dict[str, Any] = {"scale": scale}
         self.store = str(folder / "store")
@@ -54,7 +54,7 @@ class Bulk:
         self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
         files = data.generate(self.folder, self.scale)
-        self.say(f"in bulk: TPC-H at scale {self.scale:g}")
+        self.print_line(f"in bulk: TPC-H at scale {self.scale:g}")
         self._begin_session()
         try:
             self._load(*files)
@@ -83,15 +83,15 @@ class Bulk:
         try:
             self.spark = ts.session("local[2]", "tidemark demo")
         except Unsupported as error:
-            self.say(f"    without Spark, by the native loader and restore: {error.message}")
+            self.print_line(f"    without Spark, by the native loader and restore: {error.message}")
             return
-        self._tell("Spark", "session", began)
+        self._print_timing("Spark", "session", began)
 
-    def _tell(self, what: str, name: str, began: float, rows: int = 0) -> None:
+    def _print_timing(self, what: str, name: str, began: float, rows: int = 0) -> None:
         seconds = self.clock.monotonic() - began
         self.figures[name] = {"seconds": seconds, "rows": rows} if rows else {"seconds": seconds}
         rate = f", {rows / seconds / 1e6:.2f} M rows/s" if rows else ""
-        self.say(f"    {what}: {seconds:.1f} s{rate}")
+        self.print_line(f"    {what}: {seconds:.1f} s{rate}")
 
     def _load(self, orders: Path, lines: Path) -> None:
         import tidemark.spark as ts
@@ -108,37 +108,39 @@ class Bulk:
                     rows = ts.load(db, self.spark.read.parquet(str(path)), name).rows
                 else:
                     rows = db.load(name, str(path))
-                self._tell(f"{name}, {rows:,} rows loaded", f"load {name}", began, rows)
+                self._print_timing(f"{name}, {rows:,} rows loaded", f"load {name}", began, rows)
             began = self.clock.monotonic()
             report = db.backup(self.place)
-            self._tell(f"backup of {report['rows']:,} rows, read back", "backup", began, report["rows"])
+            self._print_timing(f"backup of {report['rows']:,} rows, read back", "backup", began, report["rows"])
 
     def _change_and_kill(self) -> tuple[int, int]:
         """Return (epoch of the backup with the expected rows, batches acknowledged)."""
         command = [sys.executable, "-m", "tidemark.demo.changes", self.store, self.place, self.expected, str(self.seed)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        epoch = batches = behind = 0
+        epoch = batches = after = 0
         assert process.stdout is not None
         for line in process.stdout:
             said = json.loads(line)
             epoch = said.get("expected", epoch)
             batches = said.get("batch", batches)
-            behind += bool(epoch and "batch" in said)
-            if behind == BATCHES_BEHIND:
+            after += bool(epoch and "batch" in said)
+            if after == BATCHES_AFTER:
                 break
         process.kill()
         process.wait()
         process.stdout.close()
-        if behind < BATCHES_BEHIND:
+        if after < BATCHES_AFTER:
             raise DemoFailed("the process that changes rows ended by itself; see its message above")
-        self.say(f"    {batches} batches of changes acknowledged, {behind} of them after the point in time; killed")
+        self.print_line(
+            f"    {batches} batches of changes acknowledged, {after} of them after the point in time; killed"
+        )
         return epoch, batches
 
     def _restart(self, batches: int) -> None:
         began = self.clock.monotonic()
         with self._open() as db:
             rows = len(db["bulk.lineitem"])
-            self._tell(f"restart, {rows:,} lines there", "restart", began)
+            self._print_timing(f"restart, {rows:,} lines there", "restart", began)
             held = len(db["bulk.batches"])
             if not batches <= held <= batches + 1:
                 raise DemoFailed(f"{batches} batches were acknowledged and {held} are there; keep {self.store}")
@@ -156,7 +158,7 @@ class Bulk:
         what = (
             f"restored to epoch {report['epoch']}: {report['rows']:,} rows, {report['operations']:,} changes replayed"
         )
-        self._tell(what, "restore", began, report["rows"])
+        self._print_timing(what, "restore", began, report["rows"])
 
     def _compare(self) -> None:
         import tidemark.spark as ts
@@ -168,10 +170,10 @@ class Bulk:
             report = tm.diff(self.copy, self.expected, data_memory=data.DATA_MEMORY)
         if not report["is_equal"]:
             raise DemoFailed(f"the restored store is not what was backed up at its epoch: {report}")
-        self._tell("restored and expected are equal, row by row", "diff", began)
+        self._print_timing("restored and expected are equal, row by row", "diff", began)
         with self._open() as now:
             later = tm.diff(now, self.copy, ["bulk.batches"], data_memory=data.DATA_MEMORY)
         found = sum(each["differing"] for each in later["tables"])
-        if found != BATCHES_BEHIND and found != BATCHES_BEHIND + 1:
-            raise DemoFailed(f"{found} batches are after the point in time, {BATCHES_BEHIND} were acknowledged")
-        self.say(f"    the store itself is {found} batches further")
+        if found != BATCHES_AFTER and found != BATCHES_AFTER + 1:
+            raise DemoFailed(f"{found} batches are after the point in time, {BATCHES_AFTER} were acknowledged")
+        self.print_line(f"    the store itself is {found} batches further")

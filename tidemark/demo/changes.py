@@ -47,7 +47,7 @@ def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generato
         txn.insert("bulk.batches", {"number": number, "lines": len(found) + 2 * len(new)})
 
 
-def tell(**what: int) -> None:
+def emit(**what: int) -> None:
     """Print one line at once."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
@@ -62,9 +62,9 @@ def main(store: str, archive: str, place: str, seed: int) -> None:
         while True:
             number += 1
             batch(db, number, keys, rng)
-            tell(batch=number)
+            emit(batch=number)
             if number == BATCHES_BEFORE:
-                tell(expected=db.backup(place)["epoch"])
+                emit(expected=db.backup(place)["epoch"])
 
 
 if __name__ == "__main__":

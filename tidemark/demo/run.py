@@ -23,7 +23,7 @@ from tidemark.report import restart_timeline
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 WARM_ACKS = 100  # a round is timed after this many acknowledged transactions: by then all kernels are compiled
 
 
@@ -34,13 +34,15 @@ class DemoFailed(Error):
 class Demo:
     """One run of the main job in a folder of its own."""
 
-    def __init__(self, folder: Path, scale: float, rounds: int, seconds: float, seed: int, say: Say) -> None:
+    def __init__(
+        self, folder: Path, scale: float, rounds: int, seconds: float, seed: int, print_line: PrintLine
+    ) -> None:
         self.folder = folder
         self.scale = scale
         self.rounds = rounds
         self.seconds = seconds
         self.seed = seed
-        self.say = say
+        self.print_line = print_line
         self.clock = SystemClock()
         self.rng = np.random.default_rng(seed)
         self.acked: dict[int, int] = {}
@@ -51,14 +53,16 @@ class Demo:
         """Run it; return the figures. Raises: DemoFailed at the first violation."""
         shutil.rmtree(self.folder / "store", ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.say(f"TPC-H at scale {self.scale}, {self.rounds} rounds of about {self.seconds:g} s, seed {self.seed}")
+        self.print_line(
+            f"TPC-H at scale {self.scale}, {self.rounds} rounds of about {self.seconds:g} s, seed {self.seed}"
+        )
         result: dict[str, Any] = {"seed": self.seed, "load": self._load(), "rounds": []}
         for number in range(1, self.rounds + 1):
             result["rounds"].append(self._round(number))
         phases = result["rounds"][-1]["restart"]["phases"]
         picture = self.folder / "restart-timeline.svg"
         restart_timeline(phases, picture)
-        self.say(f"restart timeline: {picture}")
+        self.print_line(f"restart timeline: {picture}")
         (self.folder / "demo.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
         return result
 
@@ -75,18 +79,18 @@ class Demo:
             disk = data.disk_figures(db)
         seconds = self.clock.monotonic() - began
         rows = orders.num_rows + lines.num_rows
-        self.say(f"loaded {rows:,} rows in {seconds:.1f} s, kernels' first compile included")
-        self._say_disk("load", disk)
+        self.print_line(f"loaded {rows:,} rows in {seconds:.1f} s, kernels' first compile included")
+        self._print_disk("load", disk)
         return {"rows": rows, "seconds": seconds, "disk": disk}
 
     def _open(self) -> tm.Database:
         return tm.open(self._store(), page_buffer=data.PAGE_BUFFER_BYTES)
 
-    def _say_disk(self, when: str, disk: dict[str, Any]) -> None:
+    def _print_disk(self, when: str, disk: dict[str, Any]) -> None:
         held, buffer = disk["pages"] * disk["page_bytes"], disk["frames"] * disk["page_bytes"]
         hits = disk["hits"] / max(disk["hits"] + disk["misses"], 1)
         filtered = disk["undo_bytes_filtered"] / max(disk["undo_bytes"], 1)
-        self.say(
+        self.print_line(
             f"    {when}: {disk['pages']:,} pages of comments on disk ({held / 1e6:.1f} MB, {held / buffer:.0f} times"
             f" the page buffer), {hits:.1%} of page requests hit,"
             f" {filtered:.1%} of {disk['undo_bytes'] / 1e6:.1f} MB UNDO filtered"
@@ -106,14 +110,16 @@ class Demo:
         in_flight = sum(held.values()) - sum(self.acked.values())
         # A transaction that was in flight and survived counts as acknowledged: the next round continues after it.
         self.acked = held
-        self.say(
+        self.print_line(
             f"round {number}: killed after {acks:,} acknowledged transactions; all there, {in_flight} in flight"
             f" made it, totals of {tables['orders'].num_rows:,} orders agree with {tables['lineitem'].num_rows:,} lines"
         )
-        self.say(f"    every comment of {tables['orders'].num_rows + tables['lineitem'].num_rows:,} rows is right")
+        self.print_line(
+            f"    every comment of {tables['orders'].num_rows + tables['lineitem'].num_rows:,} rows is right"
+        )
         if disk:
-            self._say_disk("before the kill", disk)
-        self._say_timeline(report["phases"])
+            self._print_disk("before the kill", disk)
+        self._print_timeline(report["phases"])
         found = {"acknowledged": acks, "in_flight": in_flight, "open_seconds": opened}
         return {**found, "disk": disk, "restart": report}
 
@@ -160,8 +166,8 @@ class Demo:
             raise DemoFailed(f"round {number}: the refresh process ended by itself; see its message above")
         return counted
 
-    def _say_timeline(self, phases: list[dict[str, Any]]) -> None:
-        self.say(f"    {'phase':<14}{'ms':>10}{'rows':>12}{'MB/s':>10}")
+    def _print_timeline(self, phases: list[dict[str, Any]]) -> None:
+        self.print_line(f"    {'phase':<14}{'ms':>10}{'rows':>12}{'MB/s':>10}")
         for phase in phases:
             rate = phase["bytes"] / 1e6 / (phase["ms"] / 1e3) if phase["ms"] and phase["bytes"] else 0.0
-            self.say(f"    {phase['name']:<14}{phase['ms']:>10.1f}{phase['rows']:>12,}{rate:>10.1f}")
+            self.print_line(f"    {phase['name']:<14}{phase['ms']:>10.1f}{phase['rows']:>12,}{rate:>10.1f}")

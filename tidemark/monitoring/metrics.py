@@ -135,7 +135,7 @@ METRICS = (
         "tidemark_snapshots_dropped_total",
         "counter",
         "Snapshots dropped because `snapshot_memory` was full",
-        _at("snapshots.given_up"),
+        _at("snapshots.dropped"),
     ),
     Metric("tidemark_tables", "gauge", "Tables, those of the system included", lambda status: len(status["tables"])),
     Metric("tidemark_table_rows", "gauge", f"Rows, of the {TABLES_MAX} tables with the most rows", _rows, "table"),
@@ -182,7 +182,7 @@ METRICS = (
         "tidemark_archive_missing_bytes",
         "gauge",
         "Bytes of the log that the archive lacks",
-        _at("archive.behind_bytes"),
+        _at("archive.lag_bytes"),
     ),
     Metric("tidemark_archive_failures_total", "counter", "Failed steps of the archive", _at("archive.failures")),
     Metric(

@@ -62,8 +62,8 @@ class MetricsServing(RequestPort):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _take(self, said: bytearray) -> bytes | None:
-        head, end, _ = bytes(said).partition(b"\r\n\r\n")
+    def _take(self, received: bytearray) -> bytes | None:
+        head, end, _ = bytes(received).partition(b"\r\n\r\n")
         return head if end else None
 
     def _may_ask_again(self) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from tidemark.engine.base.errors import Error, Rejected, SchemaInvalid
 from tidemark.replication.channel.channel import DEFAULT_NAME
-from tidemark.replication.channel.receiver import Worker, is_passing
-from tidemark.replication.settings.options import validated
+from tidemark.replication.channel.receiver import Worker, is_transient
+from tidemark.replication.settings.options import validate
 from tidemark.replication.wire.wire import check_secret_at, parse_address
 from tidemark.sites.channel import Channel
 from tidemark.sites.channel_links import ChannelKeywords, channel_options
@@ -81,7 +81,7 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
             )
         check_secret_at(parse_address(each), made["secret"], made.get("tls"))
     if made.get("conflict_role") is not None:
-        validated("conflict_role", made["conflict_role"])
+        validate("conflict_role", made["conflict_role"])
     heartbeat_from = made.get("heartbeat_from", 0)
     _, options = channel_options(
         made.get("name", DEFAULT_NAME),
@@ -162,7 +162,7 @@ class NodeChannel:
         except Error as error:
             if self._leading() is not db:
                 return  # the store was closed in between
-            if is_passing(error):
+            if is_transient(error):
                 self._due_at = self._clock.monotonic() + RETRY_SECONDS
             self._error = error
             _log.error("the channel of the group cannot be made: %s: %s", type(error).__name__, error.message)

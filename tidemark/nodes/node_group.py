@@ -22,13 +22,13 @@ from tidemark.engine.base.errors import (
     StoreFailed,
 )
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.files.firm import make_folder
+from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.nodes import FOLDER
 from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS, Progress
-from tidemark.recovery.node_restart.restart import bring_back, make_recoverable
+from tidemark.recovery.node_restart.restart import make_recoverable, rejoin
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
@@ -40,7 +40,7 @@ from tidemark.replication.node_group.carrier import Secrets
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.node import GroupNode
 from tidemark.replication.node_group.party import OptionValue
-from tidemark.replication.settings.options import OF_SITE, OpenKeywords, divided
+from tidemark.replication.settings.options import OF_SITE, OpenKeywords, split_keywords
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table, replication_rows
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
 from tidemark.replication.wire.wire import check_secret_at, parse_address
@@ -98,7 +98,7 @@ class DrivenStore:
         """See `NodeStore`."""
         self.applier.end_stream()
         if self.db.binlog is not None:
-            self.db.binlog.give_up()
+            self.db.binlog.leave_group()
         self.db.close()
 
 
@@ -148,7 +148,7 @@ class StoreHome:
         self._database(files, None, follow)
         return made[0]
 
-    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> DrivenStore:
+    def rejoin(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> DrivenStore:
         """See `Home`."""
         files = PosixFiles(self._directory)
         through = Through(epoch, sequence)
@@ -157,7 +157,7 @@ class StoreHome:
 
         def restart() -> Opened:
             clock, variant = SystemClock(), self._variant
-            opened, caught_up = bring_back(files, self._options, clock, welcome, link, through, variant, self._begun)
+            opened, caught_up = rejoin(files, self._options, clock, welcome, link, through, variant, self._begun)
             next_epoch.append(caught_up.next_epoch)
             return opened
 
@@ -357,7 +357,7 @@ class NodeGroup:
         """
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
-        parsed, replication = divided(options)
+        parsed, replication = split_keywords(options)
         if variant not in VARIANTS:
             raise SchemaInvalid(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
         self._calls = parse_address(calls)

@@ -184,7 +184,7 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         try:
             return link.ask(what)
         finally:
-            self.links.give(address, link)
+            self.links.put_back(address, link)
 
     @overload
     def create_table(

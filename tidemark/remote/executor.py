@@ -253,8 +253,8 @@ class Executor:
     def _final_outcome(self, txid: int) -> str:
         """As `Database.outcome`, but "open" for an open transaction, so that "unknown" is final."""
         was_open = is_open(self._db.parts.store, txid)
-        told = self._db.outcome(txid)
-        return OPEN if was_open and told == "unknown" else told
+        outcome = self._db.outcome(txid)
+        return OPEN if was_open and outcome == "unknown" else outcome
 
     def _create_table(self, definition: TableDefinition) -> None:
         self._gate.writing()

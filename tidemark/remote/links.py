@@ -54,7 +54,7 @@ class Links:
         self._open: weakref.WeakSet[CallLink] = weakref.WeakSet()  # idle or in use
         self._store: str | None = None  # all nodes are copies of this store
         self._members: list[Address] = []
-        self._told: list[Address] = []  # nodes of the newest view: asked again even if they did not answer before
+        self._last_view: list[Address] = []  # nodes of the newest view: asked again even if they did not answer before
         self._primary: Address | None = None
         self.is_closed = False
 
@@ -65,7 +65,7 @@ class Links:
             raise StoreClosed("the connection is closed; connect again")
 
     def take(self, address: Address) -> CallLink:
-        """Take a link to one node; `give` returns it. Raises: PeerError, StoreClosed."""
+        """Take a link to one node; `put_back` returns it. Raises: PeerError, StoreClosed."""
         self.check_open()
         with self._mutex:
             spares = self.spares.get(address)
@@ -86,7 +86,7 @@ class Links:
         self.check_open()
         return link
 
-    def give(self, address: Address, link: CallLink) -> None:
+    def put_back(self, address: Address, link: CallLink) -> None:
         """Give back a link on which nothing is open."""
         with self._mutex:
             spares = self.spares.setdefault(address, [])
@@ -121,31 +121,31 @@ class Links:
         """Ask all nodes for the view; the newest answer counts. Raises: PeerError, NotPrimary if no node knows one."""
         newest = -1
         last: PeerError | NotPrimary = PeerError("no address is known")
-        for address in dict.fromkeys([*self._members, *self._told, *self._seeds]):
+        for address in dict.fromkeys([*self._members, *self._last_view, *self._seeds]):
             try:
-                told = self._where(address)
+                answer = self._where(address)
             except (PeerError, NotPrimary) as error:  # NotPrimary: a node that opens its store knows no view yet
                 last = error
                 continue
-            if told["view"] > newest:
-                newest = told["view"]
-                self._primary = told["primary"]
-                self._members = list(told["members"])
-                self._told = list(told["members"])
+            if answer["view"] > newest:
+                newest = answer["view"]
+                self._primary = answer["primary"]
+                self._members = list(answer["members"])
+                self._last_view = list(answer["members"])
         if newest < 0:
             raise last
 
     def _where(self, address: Address) -> dict[str, Any]:
         link = self.take(address)
         try:
-            told = link.ask(["where"], self._rest_s())
+            answer = link.ask(["where"], self._rest_s())
         finally:
-            self.give(address, link)
-        if not isinstance(told, dict) or not _is_view(told):
+            self.put_back(address, link)
+        if not isinstance(answer, dict) or not _is_view(answer):
             raise FrameRejected(
                 f"the process at {address[0]}:{address[1]} does not tell which nodes the group has; check the address"
             )
-        return told
+        return answer
 
     def forget(self, address: Address) -> None:
         """Close the links to a node that is gone or has changed its role, and ask for the view again."""
@@ -201,7 +201,7 @@ class Links:
             try:
                 return work(address, link)
             except BaseException as error:
-                self.give(address, link)
+                self.put_back(address, link)
                 if isinstance(error, PeerError):
                     self.forget(address)
                 raise
@@ -239,14 +239,14 @@ class Links:
             _log.debug("%s at %s: %s", what[0], address, error.message)
             raise
         finally:
-            self.give(address, link)
+            self.put_back(address, link)
         return answer
 
 
-def _is_view(told: dict[str, Any]) -> bool:
+def _is_view(answer: dict[str, Any]) -> bool:
     """Whether an answer names a view, its nodes, and its primary, if it has one."""
-    primary, members = told.get("primary"), told.get("members")
-    if type(told.get("view")) is not int or not isinstance(members, (list, tuple)) or len(members) > MEMBERS_MAX:
+    primary, members = answer.get("primary"), answer.get("members")
+    if type(answer.get("view")) is not int or not isinstance(members, (list, tuple)) or len(members) > MEMBERS_MAX:
         return False
     return all(map(_is_address, members)) and (primary is None or _is_address(primary))
 

@@ -108,5 +108,5 @@ class _Reader:
     def close(self) -> None:
         """Give the link back."""
         if self._taken is not None:
-            self._links.give(*self._taken)
+            self._links.put_back(*self._taken)
             self._taken = None

@@ -72,7 +72,7 @@ class RemoteTransaction:
             try:
                 return address, link, link.ask(["begin", log_exclusive_reads])
             except BaseException:
-                links.give(address, link)
+                links.put_back(address, link)
                 links.forget(address)
                 raise
 
@@ -113,7 +113,7 @@ class RemoteTransaction:
 
     def _end(self) -> None:
         self.is_ended = True
-        self._links.give(self._address, self.link)
+        self._links.put_back(self._address, self.link)
 
     def _lose(self) -> None:
         self.is_ended = True
@@ -146,37 +146,37 @@ class RemoteTransaction:
         except BaseException as error:
             self._lose()
             if isinstance(error, (PeerError, StoreFailed, OutcomeUnknown)):
-                self._find_out(error)
+                self._ask_outcome(error)
                 return
             raise
         self._end()
 
-    def _find_out(self, error: BaseException) -> None:
+    def _ask_outcome(self, error: BaseException) -> None:
         """Ask the nodes for the outcome, and return if the transaction was committed."""
         links, txid = self._links, self.txid
 
         def outcome() -> str:
             links.primary()  # the present primary knows every acknowledged commit
-            told = str(links.ask_primary(["store", FINAL_OUTCOME, [txid], {}]))
-            if told == OPEN:
+            answer = str(links.ask_primary(["store", FINAL_OUTCOME, [txid], {}]))
+            if answer == OPEN:
                 raise PrimaryLost(f"transaction {txid} is neither known as committed nor as aborted")
-            return told
+            return answer
 
         try:
-            told = links.until(outcome)
+            answer = links.until(outcome)
         except (PeerError, StoreClosed) as unanswered:
             raise CommitUnanswered(
                 f"the commit was on its way when the link broke ({error}), and no node could tell its outcome; ask"
                 f" outcome({txid})",
                 txid=txid,
             ) from unanswered
-        if told == "unknown":
+        if answer == "unknown":
             raise CommitUnanswered(
                 f"the commit was on its way when the link broke ({error}), and the log of the present primary begins"
                 f" after transaction {txid}; look whether its rows are there",
                 txid=txid,
             )
-        if told != "committed":
+        if answer != "committed":
             raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
 
     def rollback(self) -> None:

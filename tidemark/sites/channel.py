@@ -21,10 +21,10 @@ from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, Pe
 from tidemark.replication.applier.applier import ApplierOptions
 from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
-from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_interrupted, wanted_of
 from tidemark.replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from tidemark.replication.settings.conflict_function import Role
-from tidemark.replication.settings.options import validated
+from tidemark.replication.settings.options import validate
 from tidemark.replication.wire.copying import pack_request
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.link import Caller, LinkOptions
@@ -202,9 +202,9 @@ class Channel:
             site = LinkOptions(own.site, link.secret, link.tls)
             self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
         self.replica.on_settings = self._learn
-        self.replica.on_progress = self._tell
-        self.replica.onward_of = own.reach.onward
-        own.reach.on_change.append(self._tell)
+        self.replica.on_progress = self._report
+        self.replica.forwarded_epochs_of = own.reach.forwarded_epochs
+        own.reach.on_change.append(self._report)
         self.receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
         self.applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
@@ -217,10 +217,10 @@ class Channel:
         """Make the first copy, unless the replica has one. Durable on return: all of it."""
         link, own, options = self._link, self._own, self._options
         if not is_wanted:
-            if is_broken_off(own.store):
+            if is_interrupted(own.store):
                 raise Rejected("a first copy of this replica was interrupted; make the channel with copy=True")
             return
-        if (link.store is None or options.heartbeat_from) and not is_broken_off(own.store):
+        if (link.store is None or options.heartbeat_from) and not is_interrupted(own.store):
             if self.replica.relay.durable is not None:
                 return  # the copy is complete, so the source need not be reachable
 
@@ -245,21 +245,23 @@ class Channel:
         finally:
             caller.close()
 
-    def _learn(self, told: Settings) -> None:
+    def _learn(self, received: Settings) -> None:
         """Check the conflict functions that a remote source has reported. Raises: PeerRefused."""
         try:
-            self._own.check_channels((rows_of_settings(told), self.replica.source_id))
+            self._own.check_channels((rows_of_settings(received), self.replica.source_id))
         except SchemaInvalid as error:
             raise PeerRefused(error.message, **error.evidence) from error
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Report to the source which epochs this channel has received and applied."""
         store, replica = self._link.store, self.replica
         if store is None:
             self._receiver.notify()
         else:
-            onward = self._own.reach.onward(store.site.server_id)
-            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch, onward)
+            forwarded_epochs = self._own.reach.forwarded_epochs(store.site.server_id)
+            store.reach.note_report(
+                self._own.site.server_id, replica.received_epoch, replica.applied_epoch, forwarded_epochs
+            )
 
     # --- life -------------------------------------------------------------------------------------
     def __enter__(self) -> Channel:
@@ -285,13 +287,13 @@ class Channel:
             if self._failover is not None:
                 self._watching.stop()
             self._stop(True, True)
-            self._let_go()
+            self._detach()
             self._own.remove(self)
 
-    def _let_go(self) -> None:
+    def _detach(self) -> None:
         store = self._link.store
-        if self._tell in self._own.reach.on_change:
-            self._own.reach.on_change.remove(self._tell)
+        if self._report in self._own.reach.on_change:
+            self._own.reach.on_change.remove(self._report)
         if store is not None and self._receiver.notify in store.log().on_written:
             store.log().on_written.remove(self._receiver.notify)
         self._receiver.close()
@@ -367,7 +369,7 @@ class Channel:
         self._check(link)
         is_received, is_applied = self._is_received, self.is_applying or self._is_at_gap
         self._stop(True, True)
-        self._let_go()
+        self._detach()
         self._link = link
         self._build()
         if is_received:
@@ -613,11 +615,11 @@ class Channel:
             link = link_to(self._own, source, secret, tls)
             options = replace(self._options, failed_source=failed_source)
             if ignore_server_ids is not None:
-                ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
+                ignored = validate("ignore_server_ids", tuple(ignore_server_ids))
                 options = replace(options, ignore_server_ids=ignored)
             self._check(link)
             left = self._left_source()
-            self._let_go()
+            self._detach()
             self.replica.leave_source(left, 0 if link.store is None else link.store.site.server_id)
             self._link = link
             self._options = options
@@ -640,7 +642,7 @@ class Channel:
     @conflict_role.setter
     def conflict_role(self, wanted: Role | str | int) -> None:
         """Raises: Rejected while an applier of the store runs, and for a change of role that must go through NONE."""
-        self._own.change_role(validated("conflict_role", wanted))
+        self._own.change_role(validate("conflict_role", wanted))
 
     # --- what is shown ----------------------------------------------------------------------------
     @property

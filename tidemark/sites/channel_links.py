@@ -11,7 +11,7 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.options import parse_size
 from tidemark.replication.channel.channel import ChannelOptions, check_name
 from tidemark.replication.channel.endpoint import Endpoint, check_source
-from tidemark.replication.settings.options import settings, validated
+from tidemark.replication.settings.options import settings, validate
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
@@ -82,7 +82,7 @@ def channel_options(
     name = check_name(name)
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
         raise SchemaInvalid(f"heartbeat_ms is {heartbeat_ms}; give {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX:,}")
-    ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
+    ignored = validate("ignore_server_ids", tuple(ignore_server_ids))
     values = settings({**options, "ignore_server_ids": ignored})
     return values, ChannelOptions(
         name=name,

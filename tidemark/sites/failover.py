@@ -37,15 +37,15 @@ class HeartbeatWatch:
         self.moves = 0
         self._after_s = after_s
         self._sources = sources
-        self._in_vain = 0  # moves since the last change of the row
+        self._moves_in_vain = 0  # moves since the last change of the row
         self._value: int | None = None
         self._since = now
 
-    def saw(self, value: int | None, now: float) -> None:
+    def observe_row(self, value: int | None, now: float) -> None:
         """Record the value of the row as it is now, None without a row."""
         if value is not None and value != self._value:
             self._value = value
-            self._in_vain = 0
+            self._moves_in_vain = 0
             self._since = now
 
     def begin(self, now: float) -> None:
@@ -60,13 +60,13 @@ class HeartbeatWatch:
         """Whether the present source has used up its time. All sources get the same time. If none brings a newer row,
         the site that writes the row is down, not the sources, so each round takes twice as long as the one before.
         """
-        rounds = min(self._in_vain // self._sources, ROUNDS_MAX)
+        rounds = min(self._moves_in_vain // self._sources, ROUNDS_MAX)
         return now - self._since >= self._after_s * (1 << rounds)
 
-    def moved(self, now: float) -> None:
+    def note_moved(self, now: float) -> None:
         """Record that the channel has moved to its next source."""
         self.moves += 1
-        self._in_vain += 1
+        self._moves_in_vain += 1
         self._since = now
 
 
@@ -108,12 +108,12 @@ class Failover:
         has_queue: received changes wait to be applied, so the applier lags and the source is not at fault.
         """
         now = self._own.clock.monotonic()
-        self._watch.saw(newest(self._own.store, self._heartbeat_from), now)
+        self._watch.observe_row(newest(self._own.store, self._heartbeat_from), now)
         if has_queue or not self._watch.is_due(now):
             return False
         silent_s = self._watch.silent_s(now)
         self._at = (self._at + 1) % len(self._links)
-        self._watch.moved(now)
+        self._watch.note_moved(now)
         link = self._links[self._at]
         _log.warning(
             "channel %s: no newer heartbeat row of server %d for %.1f s; continuing with %s (source %d of %d)",

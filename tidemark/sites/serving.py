@@ -31,7 +31,7 @@ class Serving:
         self._endpoint = endpoint
         self._log = endpoint.log()
         link = LinkOptions(endpoint.site, secret, tls)
-        self._listener = Listener(address, link, endpoint.source_binlog, endpoint.clock, endpoint.reach.told)
+        self._listener = Listener(address, link, endpoint.source_binlog, endpoint.clock, endpoint.reach.note_report)
         self.address = self._listener.address
         self.name = f"{self.address[0]}:{self.address[1]}"
         self._has_tls = tls is not None

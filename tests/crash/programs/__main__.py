@@ -53,7 +53,7 @@ def stress(arguments: Sequence[str]) -> int:
         print(line, flush=True)
 
     try:
-        told(power_loop(resolve(work), resolve(STRESS_VERIFY), asked.losses, asked.seed, say=say).__dict__)
+        told(power_loop(resolve(work), resolve(STRESS_VERIFY), asked.losses, asked.seed, print_line=say).__dict__)
         if asked.directory is not None:
             limits = asked.kills, asked.seed, asked.life_ms_max
             told(kill_loop(work, STRESS_VERIFY, asked.directory, *limits, say).__dict__)

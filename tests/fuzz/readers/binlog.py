@@ -141,7 +141,7 @@ def _read_events(data: bytes) -> object:
         event = e.parse(data[at:end], ORIGIN)[1]
         if isinstance(event, e.Other) and event.type == b.TABLE_MAP_EVENT:
             raise AssertionError("a table map is no other event")
-        maps.step(event)
+        maps.observe(event)
         if isinstance(event, e.Rows):
             for chunk in maps.reader(event, ORIGIN).chunks(event.body, ORIGIN):
                 found += chunk.count
@@ -178,7 +178,7 @@ def _read_file(data: bytes) -> object:
     reader, maps = BinlogReader(files), StatementMaps()
     try:
         for read in reader.events(end):
-            maps.step(read.event)
+            maps.observe(read.event)
     finally:
         reader.close()
     return listed, find_epoch(files, 5, end)
@@ -238,7 +238,7 @@ def _read_server(data: bytes) -> object:
     for at, end in _events(data):
         step = reader.step(data[at:end])
         if isinstance(step, Change):
-            maps.step(step.map)
+            maps.observe(step.map)
             origin = step.origin
             for chunk in maps.reader(step.rows, origin).chunks(step.rows.body, origin):
                 found += chunk.count

@@ -35,7 +35,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.disk.data_file import open_data_file
 from tidemark.engine.disk.disk_layout import DATA_FILE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from tidemark.engine.disk.double_write import mend
+from tidemark.engine.disk.double_write import rewrite_last_batch
 from tidemark.engine.disk.undo_listing import list_undo_group
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.disk.undo_ring import undo_ring
@@ -313,7 +313,7 @@ class _Places:
 
 def _read_double_write(data: bytes) -> object:
     files = disk({"double-write": data, "space/1.data": kept().contents["space/1.data"]})
-    return or_nothing(mend(files, _Places(files), kept().store) + 1)
+    return or_nothing(rewrite_last_batch(files, _Places(files), kept().store) + 1)
 
 
 def _read_data_file(data: bytes) -> object:

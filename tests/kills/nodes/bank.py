@@ -23,7 +23,7 @@ ACCOUNTS = 30
 START = 1_000
 ACKNOWLEDGED, UNKNOWN = "acknowledged", "unknown"
 PAUSE_SECONDS = 0.02
-BREATH_SECONDS = 0.001  # lets a thread that waits for the turn get it
+YIELD_SECONDS = 0.001  # lets a thread that waits for the turn get it
 STATEMENT_ROWS = 3_000
 STATEMENT_SECONDS = 4.0
 KEPT = 50  # newest journal rows of a teller, kept for readers when the others are cut
@@ -64,7 +64,7 @@ def make_tables(db: Any) -> None:
 class Client(threading.Thread, ABC):
     """Thread that writes. `outcomes`: by sequence, what is known of a transaction; one without entry is rolled back."""
 
-    pause_seconds = BREATH_SECONDS
+    pause_seconds = YIELD_SECONDS
 
     def __init__(self, connect: Callable[[], Any], name: str, seed: int) -> None:
         super().__init__(name=name, daemon=True)

@@ -40,7 +40,7 @@ def different(one: Contents, other: Contents) -> str:
     return ""
 
 
-class Told:
+class BinlogEpoch:
     """One epoch in a binlog. `is_gap`: the binlog lacks everything between the epoch before and this one."""
 
     def __init__(self, epoch: int, digest: str, is_gap: bool) -> None:
@@ -49,7 +49,7 @@ class Told:
         self.is_gap = is_gap
 
 
-def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
+def said_since(db: Any, epoch: int, since: Any) -> tuple[list[BinlogEpoch], Any]:
     """Wait until a node's binlog has everything through an epoch; return its epochs after a place, and its end."""
     binlog = db.binlog
     deadline = CLOCK.monotonic() + BINLOG_SECONDS
@@ -64,7 +64,7 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
         told = transactions_in(db.parts.files, start=since, end=end, base=binlog.base)
     except tm.Rejected:  # the binlog was begun anew: the file of that place is gone
         told = transactions_in(db.parts.files, end=end, base=binlog.base)
-    found: list[Told] = []
+    found: list[BinlogEpoch] = []
     is_gap = False
     for each in told:
         if each.incident:
@@ -72,7 +72,7 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
         elif each.epoch:
             rows = [(row.table, row.kind, row.before, row.after) for row in each.rows]
             digest = hashlib.sha256(repr(rows).encode()).hexdigest() if rows else ""
-            found.append(Told(each.epoch, digest, is_gap))
+            found.append(BinlogEpoch(each.epoch, digest, is_gap))
             is_gap = False
     return found, end
 
@@ -91,7 +91,7 @@ class Binlogs:
         self.places.pop(number, None)
         self._through.pop(number, None)
 
-    def take(self, said: dict[int, tuple[list[Told], Any]]) -> None:
+    def take(self, said: dict[int, tuple[list[BinlogEpoch], Any]]) -> None:
         """Take and compare the new epochs of each binlog. Raises: Violation."""
         before = dict(self._through)
         gaps: dict[int, list[tuple[int, int]]] = {number: [] for number in said}

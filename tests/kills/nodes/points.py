@@ -28,7 +28,7 @@ from tidemark.replication.node_group.view_file import ViewFile
 from tidemark.replication.node_group.views import Node
 from tidemark.replication.node_group.votes import Candidacy
 
-BEFORE, BEHIND = "before", "behind"
+BEFORE, AFTER = "before", "after"
 
 
 class Scene(Enum):
@@ -50,15 +50,15 @@ class Scene(Enum):
 
 
 class Point(NamedTuple):
-    """The process that makes the call, the call, and whether the process dies before or after it; `most`: it dies at
-    one of so many first calls; `message`: count only calls with such a message among arguments and result.
+    """The process that makes the call, the call, and whether the process dies before or after it; `calls_max`: it dies
+    at one of so many first calls; `message`: count only calls with such a message among arguments and result.
     """
 
     scene: Scene
     owner: Any
     attribute: str
     when: str
-    most: int = 1
+    calls_max: int = 1
     message: type | None = None
 
 
@@ -67,68 +67,68 @@ S = Scene
 POINTS: dict[str, Point] = {
     # --- a commit -------------------------------------------------------------------------------------
     "group-sealed": Point(S.PRIMARY, GroupStream, "send", BEFORE, 5),
-    "group-sent": Point(S.PRIMARY, GroupStream, "send", BEHIND, 5),
+    "group-sent": Point(S.PRIMARY, GroupStream, "send", AFTER, 5),
     "group-synced": Point(S.PRIMARY, GroupStream, "wait", BEFORE, 5),
-    "commit-acknowledged": Point(S.PRIMARY, GroupStream, "acknowledge", BEHIND, 5),
+    "commit-acknowledged": Point(S.PRIMARY, GroupStream, "acknowledge", AFTER, 5),
     "group-shared": Point(S.PRIMARY, GroupStream, "share", BEFORE, 5),
-    "shared-acknowledged": Point(S.PRIMARY, GroupStream, "shared", BEHIND, 5),
-    "groups-in-memory": Point(S.BACKUP, GroupStream, "applied_through", BEHIND, 5),
-    "epoch-closed": Point(S.PRIMARY, GroupStream, "epoch_closed", BEHIND, 3),
-    "groups-taken": Point(S.BACKUP, GroupStream, "take", BEHIND, 5),
-    "group-applied": Point(S.BACKUP, StoreThread, "apply_one", BEHIND, 5),
+    "shared-acknowledged": Point(S.PRIMARY, GroupStream, "shared", AFTER, 5),
+    "groups-in-memory": Point(S.BACKUP, GroupStream, "applied_through", AFTER, 5),
+    "epoch-closed": Point(S.PRIMARY, GroupStream, "epoch_closed", AFTER, 3),
+    "groups-taken": Point(S.BACKUP, GroupStream, "take", AFTER, 5),
+    "group-applied": Point(S.BACKUP, StoreThread, "apply_one", AFTER, 5),
     "groups-synced": Point(S.BACKUP, GroupStream, "synced_through", BEFORE, 5),
-    "groups-told": Point(S.BACKUP, GroupStream, "synced_through", BEHIND, 5),
-    "file-part-come": Point(S.FILES, Conversation, "receive", BEHIND, 2, FilePart),
-    "file-fetched": Point(S.FILES, fetch, "write_file", BEHIND),
-    "file-part-sent": Point(S.FILES_SOURCE, Conversation, "send", BEHIND, 2, FilePart),
-    "file-given": Point(S.FILES_SOURCE, copy_server, "send_file", BEHIND),
+    "groups-told": Point(S.BACKUP, GroupStream, "synced_through", AFTER, 5),
+    "file-part-come": Point(S.FILES, Conversation, "receive", AFTER, 2, FilePart),
+    "file-fetched": Point(S.FILES, fetch, "write_file", AFTER),
+    "file-part-sent": Point(S.FILES_SOURCE, Conversation, "send", AFTER, 2, FilePart),
+    "file-given": Point(S.FILES_SOURCE, copy_server, "send_file", AFTER),
     "schema-unapplied": Point(S.SCHEMA, group_apply, "apply_change", BEFORE),
-    "schema-applied": Point(S.SCHEMA, group_apply, "apply_change", BEHIND),
+    "schema-applied": Point(S.SCHEMA, group_apply, "apply_change", AFTER),
     # --- views ----------------------------------------------------------------------------------------
     "record-unwritten": Point(S.VIEW, ViewFile, "write", BEFORE, 3),
-    "record-written": Point(S.VIEW, ViewFile, "write", BEHIND, 3),
-    "view-proposed": Point(S.CANDIDATE, Candidacy, "propose", BEHIND),
+    "record-written": Point(S.VIEW, ViewFile, "write", AFTER, 3),
+    "view-proposed": Point(S.CANDIDATE, Candidacy, "propose", AFTER),
     "view-decided": Point(S.VIEW, Node, "learn", BEFORE),
     "view-on-disk": Point(S.VIEW, Node, "adopt", BEFORE),
-    "adopted-told": Point(S.VIEW, Node, "adopt", BEHIND),
-    "adopted-taken": Point(S.CANDIDATE, Primacy, "take_adopted", BEHIND),
+    "adopted-told": Point(S.VIEW, Node, "adopt", AFTER),
+    "adopted-taken": Point(S.CANDIDATE, Primacy, "take_adopted", AFTER),
     "view-opens": Point(S.VIEW, Life, "open_view", BEFORE),
-    "view-opened": Point(S.VIEW, Life, "open_view", BEHIND),
+    "view-opened": Point(S.VIEW, Life, "open_view", AFTER),
     "lead-begins": Point(S.LEAD, node_group.DrivenStore, "lead", BEFORE),
-    "leads": Point(S.LEAD, node_group.DrivenStore, "lead", BEHIND),
+    "leads": Point(S.LEAD, node_group.DrivenStore, "lead", AFTER),
     "vote-unwritten": Point(S.ARBITRATOR, ViewFile, "write", BEFORE),
-    "vote-written": Point(S.ARBITRATOR, ViewFile, "write", BEHIND),
+    "vote-written": Point(S.ARBITRATOR, ViewFile, "write", AFTER),
     # --- a copy ---------------------------------------------------------------------------------------
     "copy-asked-at-source": Point(S.SOURCE, copy_server.CopyServer, "copy", BEFORE),
-    "copy-begun-at-source": Point(S.SOURCE, Source, "begin", BEHIND),
-    "slice-at-source": Point(S.SOURCE, Source, "step", BEHIND, 5),
-    "end-at-source": Point(S.SOURCE, Source, "end_copy", BEHIND),
-    "end-told-at-source": Point(S.SOURCE, copy_server.ServedCopy, "run", BEHIND),
-    "join-asked-at-source": Point(S.SOURCE, Life, "keep_log", BEHIND, 3),
-    "rows-removed": Point(S.WIPED, node_restart, "forget", BEHIND),
-    "copied-whole": Point(S.WIPED, Joiner, "end_copy", BEHIND),
-    "copy-begun": Point(S.JOINER, Joiner, "begin_copy", BEHIND),
-    "deletes-copied": Point(S.JOINER, Joiner, "apply_deletes", BEHIND),
-    "slice-copied": Point(S.JOINER, Joiner, "apply_slice", BEHIND, 3),
-    "group-copied": Point(S.JOINER, Joiner, "apply_group", BEHIND, 2),
-    "copy-ended": Point(S.JOINER, Joiner, "end_copy", BEHIND),
-    "seam-unwritten": Point(S.JOINER, Restart, "firm_up", BEFORE),
-    "seam-written": Point(S.JOINER, Restart, "firm_up", BEHIND),
+    "copy-begun-at-source": Point(S.SOURCE, Source, "begin", AFTER),
+    "slice-at-source": Point(S.SOURCE, Source, "step", AFTER, 5),
+    "end-at-source": Point(S.SOURCE, Source, "end_copy", AFTER),
+    "end-told-at-source": Point(S.SOURCE, copy_server.ServedCopy, "run", AFTER),
+    "join-asked-at-source": Point(S.SOURCE, Life, "keep_log", AFTER, 3),
+    "rows-removed": Point(S.WIPED, node_restart, "remove_store_files", AFTER),
+    "copied-whole": Point(S.WIPED, Joiner, "end_copy", AFTER),
+    "copy-begun": Point(S.JOINER, Joiner, "begin_copy", AFTER),
+    "deletes-copied": Point(S.JOINER, Joiner, "apply_deletes", AFTER),
+    "slice-copied": Point(S.JOINER, Joiner, "apply_slice", AFTER, 3),
+    "group-copied": Point(S.JOINER, Joiner, "apply_group", AFTER, 2),
+    "copy-ended": Point(S.JOINER, Joiner, "end_copy", AFTER),
+    "seam-unwritten": Point(S.JOINER, Restart, "make_durable", BEFORE),
+    "seam-written": Point(S.JOINER, Restart, "make_durable", AFTER),
     "joined-uncheckpointed": Point(S.JOINER, node_group, "make_recoverable", BEFORE),
-    "checkpoint-of-joiner-begun": Point(S.JOINER, _Lcp, "start", BEHIND),
-    "older-checkpoints-stand": Point(S.JOINER, _Lcp, "stand_on_newest", BEFORE),
-    "joined-checkpointed": Point(S.JOINER, node_group, "make_recoverable", BEHIND),
-    "brought-back": Point(S.JOINER, node_group.StoreHome, "bring_back", BEHIND),
-    "copy-followed": Point(S.JOINER, StoreThread, "come_back", BEHIND),
+    "checkpoint-of-joiner-begun": Point(S.JOINER, _Lcp, "start", AFTER),
+    "older-checkpoints-stand": Point(S.JOINER, _Lcp, "continue_from_newest", BEFORE),
+    "joined-checkpointed": Point(S.JOINER, node_group, "make_recoverable", AFTER),
+    "brought-back": Point(S.JOINER, node_group.StoreHome, "rejoin", AFTER),
+    "copy-followed": Point(S.JOINER, StoreThread, "copy_from_primary", AFTER),
     # --- local checkpoints, binlogs ---------------------------------------------------------------------
-    "checkpoint-begun": Point(S.ANY, _Lcp, "start", BEHIND),
-    "checkpoint-fragment": Point(S.ANY, _Lcp, "write_fragment", BEHIND, 5),
+    "checkpoint-begun": Point(S.ANY, _Lcp, "start", AFTER),
+    "checkpoint-fragment": Point(S.ANY, _Lcp, "write_fragment", AFTER, 5),
     "checkpoint-unpublished": Point(S.ANY, checkpoint, "write_control", BEFORE),
-    "checkpoint-published": Point(S.ANY, checkpoint, "write_control", BEHIND),
+    "checkpoint-published": Point(S.ANY, checkpoint, "write_control", AFTER),
     "binlog-epoch-unwritten": Point(S.ANY, AttachedBinlog, "write_epoch", BEFORE, 3),
-    "binlog-epoch-written": Point(S.ANY, AttachedBinlog, "write_epoch", BEHIND, 3),
+    "binlog-epoch-written": Point(S.ANY, AttachedBinlog, "write_epoch", AFTER, 3),
     "binlog-gap-untold": Point(S.JOINER, AttachedBinlog, "close_gap", BEFORE),
-    "binlog-gap-told": Point(S.JOINER, AttachedBinlog, "close_gap", BEHIND),
+    "binlog-gap-told": Point(S.JOINER, AttachedBinlog, "close_gap", AFTER),
 }
 
 
@@ -177,7 +177,7 @@ def arm(text: str) -> None:
         if point.when == BEFORE:
             die(*arguments)
         found = real(*arguments, **named)
-        if point.when == BEHIND:
+        if point.when == AFTER:
             die(found, *arguments)
         return found
 

@@ -70,7 +70,7 @@ class Scenes:
         self._scenes[POINTS[point].scene](point)
 
     def _armed(self, point: str) -> str:
-        return f"{point}:{self._rng.randint(1, POINTS[point].most)}"
+        return f"{point}:{self._rng.randint(1, POINTS[point].calls_max)}"
 
     def _reach(self, victim: Process, point: str, role: str, prompt: Client | None = None) -> bool:
         """Wait until the victim has died at the point; otherwise kill it where it is. Return whether it got there."""

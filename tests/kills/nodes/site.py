@@ -25,7 +25,7 @@ CLOCK = SystemClock()
 PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.02
 MIXED = "mixed"
-NOBODY: frozenset[int] = frozenset()
+NONE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Site:
 
         self.nodes = {number: made(number) for number in numbers}
         self.arbitrator = made(ARBITRATOR) if mode.with_arbitrator else None
-        self.kept_dead: frozenset[int] = NOBODY
+        self.kept_dead: frozenset[int] = NONE
 
     @property
     def processes(self) -> list[Process]:
@@ -244,7 +244,7 @@ class Site:
 
     def wait_whole(self) -> None:
         """Wait until all nodes are members of one open view. Raises: Violation if that takes too long."""
-        self.kept_dead = NOBODY
+        self.kept_dead = NONE
         if not self.wait_for(lambda: self.is_of(set(self.nodes)), PATIENCE_SECONDS):
             states = [node.state for node in self.nodes.values()]
             raise Violation(f"the group is not whole after {PATIENCE_SECONDS:g} s: {states}")

@@ -52,7 +52,7 @@ def read_binlog(files: Files, server_id: int, start: Position | None, end: Posit
     is_begun = False  # whether the epoch of this transaction is known, which its first row has
     for read in reader.events(end):
         event = read.event
-        maps.step(event)
+        maps.observe(event)
         if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
             found.statements.append(event.statement)
         elif isinstance(event, e.Incident):

@@ -96,7 +96,7 @@ class SimulatedLog:
             self._sync()
         self._owner.step(LogGrew())
 
-    def cut_behind(self, epoch: int, sequence: int) -> None:
+    def roll_back_to(self, epoch: int, sequence: int) -> None:
         """Cut the log back to the end of an epoch."""
         self._life += 1
         self._is_syncing = False

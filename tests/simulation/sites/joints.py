@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from tidemark.replication.wire.messages import Position, Settings, Start
 
 
-class ToldApplier:
+class ObservedApplier:
     """The applier of a channel, with a call before and after each transaction; `told` gets what `before` returned."""
 
     def __init__(
         self,
         inner: StoreApplier,
         before: Callable[[], Rows],
-        told: Callable[[ToldApplier, RelayTransaction, Applied, Rows], None],
+        told: Callable[[ObservedApplier, RelayTransaction, Applied, Rows], None],
     ) -> None:
         self._before = before
         self._told = told

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidemark.replication.settings.conflict_function import Role
 
-NOBODY, OWNER, ANYBODY = "nobody", "owner", "anybody"
+NONE, OWNER, ANY_SITE = "none", "owner", "any site"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Case:
     types: tuple[int, ...]
     is_shared: bool = True
     inserts: str = OWNER
-    deletes: str = NOBODY
+    deletes: str = NONE
     again: bool = False
     is_equal: bool = True
     is_epoch: bool = False
@@ -41,18 +41,18 @@ class Case:
 
 CASES: tuple[Case, ...] = (
     Case("NONE", None, (2, 3, 6, 7, 8, 9), is_shared=False),
-    Case("NDB$OLD", "NDB$OLD(stamp)", (7,), inserts=ANYBODY, deletes=ANYBODY, again=True, is_equal=False),
+    Case("NDB$OLD", "NDB$OLD(stamp)", (7,), inserts=ANY_SITE, deletes=ANY_SITE, again=True, is_equal=False),
     Case("NDB$MAX", "NDB$MAX(stamp)", (7,)),  # a delete is judged by its before-image
-    Case("NDB$MAX_DELETE_WIN", "NDB$MAX_DELETE_WIN(stamp)", (6, 7), deletes=ANYBODY),
-    Case("NDB$MAX_INS", "NDB$MAX_INS(stamp)", (3, 7), inserts=ANYBODY),
-    Case("NDB$MAX_DEL_WIN_INS", "NDB$MAX_DEL_WIN_INS(stamp)", (6, 7), deletes=ANYBODY),
-    Case("TM$GREATEST", "TM$GREATEST(stamp)", (7,), deletes=ANYBODY),
-    Case("NDB$EPOCH", "NDB$EPOCH({bits})", (6, 7), deletes=ANYBODY, is_epoch=True, primary_types=(2, 3, 6, 7)),
+    Case("NDB$MAX_DELETE_WIN", "NDB$MAX_DELETE_WIN(stamp)", (6, 7), deletes=ANY_SITE),
+    Case("NDB$MAX_INS", "NDB$MAX_INS(stamp)", (3, 7), inserts=ANY_SITE),
+    Case("NDB$MAX_DEL_WIN_INS", "NDB$MAX_DEL_WIN_INS(stamp)", (6, 7), deletes=ANY_SITE),
+    Case("TM$GREATEST", "TM$GREATEST(stamp)", (7,), deletes=ANY_SITE),
+    Case("NDB$EPOCH", "NDB$EPOCH({bits})", (6, 7), deletes=ANY_SITE, is_epoch=True, primary_types=(2, 3, 6, 7)),
     Case(
         "NDB$EPOCH_TRANS",
         "NDB$EPOCH_TRANS({bits})",
         (6, 7),
-        deletes=ANYBODY,
+        deletes=ANY_SITE,
         is_epoch=True,
         is_transactional=True,
         primary_types=(2, 3, 6, 7),
@@ -61,8 +61,8 @@ CASES: tuple[Case, ...] = (
         "NDB$EPOCH2",
         "NDB$EPOCH2({bits})",
         (6, 7),
-        inserts=ANYBODY,
-        deletes=ANYBODY,
+        inserts=ANY_SITE,
+        deletes=ANY_SITE,
         again=True,
         is_epoch=True,
         has_roles=True,
@@ -71,8 +71,8 @@ CASES: tuple[Case, ...] = (
         "NDB$EPOCH2_TRANS",
         "NDB$EPOCH2_TRANS({bits})",
         (6, 7),
-        inserts=ANYBODY,
-        deletes=ANYBODY,
+        inserts=ANY_SITE,
+        deletes=ANY_SITE,
         again=True,
         is_epoch=True,
         has_roles=True,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.sites.joints import ToldApplier
+from tests.simulation.sites.joints import ObservedApplier
 from tests.simulation.sites.tables import JOURNAL, MAIN, Rows, make_tables, own_rows, rows_of
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import Error, OutcomeUnknown, PeerError, Retryable, StoreFailed
@@ -22,7 +22,7 @@ from tidemark.recovery.crash_harness.program import OPEN_FILES, SIMULATED, Power
 from tidemark.replication.applier.applier import Applied, ApplierOptions
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
-from tidemark.replication.settings.options import divided
+from tidemark.replication.settings.options import split_keywords
 from tidemark.replication.wire.handshake import Site
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Channel:
         self.source = source
         own = plan.sites[site.number]
         options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
-        self.applier = ToldApplier(endpoint.new_applier(name, options), site.rows_to_keep, self._told)
+        self.applier = ObservedApplier(endpoint.new_applier(name, options), site.rows_to_keep, self._told)
         case = plan.case
         channel = ChannelOptions(
             name=name,
@@ -71,12 +71,12 @@ class Channel:
         self.replica = ReplicaChannel(
             site.db.parts.files, site.clock, site.identity, self.applier, self.positions, channel
         )
-        self.replica.onward_of = endpoint.reach.onward
+        self.replica.forwarded_epochs_of = endpoint.reach.forwarded_epochs
         self.replica.on_settings = self._learn
         self._counted: dict[str, int] = {}
         self._is_due = False
 
-    def _told(self, applier: ToldApplier, transaction: RelayTransaction, applied: Applied, rows: Rows) -> None:
+    def _told(self, applier: ObservedApplier, transaction: RelayTransaction, applied: Applied, rows: Rows) -> None:
         totals = dict(applier.inner.applier.counters.totals)
         delta = {name: count - self._counted.get(name, 0) for name, count in totals.items()}
         self._counted = totals
@@ -158,7 +158,7 @@ class SimulatedSite:
         """Open the store and its channels. Raises: any error of opening."""
         self._plan = Plan(rules or [])
         files = FaultFiles(MemoryFiles(self._disk.disk), self._plan)
-        parsed, replication = divided({**SIMULATED, **self.plan.options, "background": False})
+        parsed, replication = split_keywords({**SIMULATED, **self.plan.options, "background": False})
         db = resolve(OPEN_FILES)(files, parsed, self.clock, None, None, None, replication)
         uuid, incarnation = db.parts.opened.identity
         self.identity = Site(self.server_id, uuid.hex(), incarnation)

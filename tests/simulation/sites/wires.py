@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.sites.joints import ChunkedBinlog
 from tidemark.engine.base.errors import PeerError, Retryable
-from tidemark.replication.channel.receiver import is_passing
+from tidemark.replication.channel.receiver import is_transient
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Handshake
 from tidemark.replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
@@ -107,7 +107,7 @@ class End(ABC):
             step = self.session.receive(frame, now)
             for each in step.frames:
                 self.wire.send(each)
-            if not step.goes_on:
+            if not step.continues:
                 self.shut()
                 return
         self.pump()
@@ -134,7 +134,7 @@ class End(ABC):
             world = self.link.world
             world.note(f"{self.link.name}: {type(error).__name__} at {self.site.name}")
             world.tally.add(f"links ended by {type(error).__name__}")
-            if not is_passing(error):
+            if not is_transient(error):
                 world.break_promise(f"{self.link.name} ended at {self.site.name}: {type(error).__name__}: {error}")
             if isinstance(error, PeerError):
                 last = self.handshake.refusal(error) if self.session is None else self.session.farewell(error)
@@ -168,7 +168,7 @@ class SourceEnd(End):
         self.wire.send(self.handshake.receive(frame))
         if self.handshake.is_done:
             self.binlog = ChunkedBinlog(self.site.db.endpoint.source_binlog(), self.link.world.plan.chunk_bytes)
-            told = partial(self.site.db.endpoint.reach.told, self.link.replica.server_id)
+            told = partial(self.site.db.endpoint.reach.note_report, self.link.replica.server_id)
             self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic(), told)
 
     def pump(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.sites.plan import ANYBODY, OWNER, TWO_SOURCES
+from tests.simulation.sites.plan import ANY_SITE, OWNER, TWO_SOURCES
 from tests.simulation.sites.tables import COMMON_FROM, JOURNAL, MAIN, OWNER_SPAN, SHARED_FROM, owner_of, rows_of
 from tidemark.engine.base.errors import DuplicateKey, Retryable
 
@@ -170,7 +170,7 @@ class Work:
         plan = self.world.plan
         if not plan.case.is_shared or self.world.rng.random() < 0.25:
             return False
-        is_merged = plan.topology == TWO_SOURCES and plan.case.inserts == ANYBODY and self.site.number != 2
+        is_merged = plan.topology == TWO_SOURCES and plan.case.inserts == ANY_SITE and self.site.number != 2
         return plan.is_closed or (is_merged and plan.case.is_equal)
 
     def _owned(self, rows: dict[int, Row]) -> Change | None:
@@ -201,7 +201,7 @@ class Work:
             key = COMMON_FROM + r.randrange(COMMON_KEYS)
             if key not in rows:
                 return self._made(key, "insert", None)
-        is_deleted = case.deletes == ANYBODY and r.random() < 0.2
+        is_deleted = case.deletes == ANY_SITE and r.random() < 0.2
         return self._made(key, "delete" if is_deleted else "update", rows[key])
 
     def _made(self, key: int, kind: str, row: Row | None) -> Change:

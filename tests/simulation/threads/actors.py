@@ -201,7 +201,7 @@ ACTORS: dict[str, Callable[[Stress], Worker]] = {
 ALL = frozenset({*ACTORS, *SITES, "background"})
 
 
-class _Beside:
+class _FollowingStress:
     """A store that follows the one of the program, in the form that its readers need."""
 
     def __init__(self, stress: Stress, db: Any) -> None:
@@ -214,7 +214,7 @@ def others(stress: Stress, wanted: Set[str], following: Any = None) -> Sequence[
     """Return the threads of these names. following: a store that follows, which gets a reader too."""
     made = [make(stress) for name, make in ACTORS.items() if name in wanted]
     if following is not None:
-        reader = FollowingReader(_Beside(stress, following))  # type: ignore[arg-type]
+        reader = FollowingReader(_FollowingStress(stress, following))  # type: ignore[arg-type]
         reader.name = "following-reader"
         made.append(reader)
     return made

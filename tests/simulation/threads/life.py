@@ -34,7 +34,7 @@ Storage = Literal["memory", "disk"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # for one writer
-DIVIDED = "tidemark.replication.settings.options:divided"
+DIVIDED = "tidemark.replication.settings.options:split_keywords"
 POINTS_OF_A_LIFE = 12_000  # after so many points it is brought to its end
 FRAMES_TOLD = 8  # stack frames shown of an error
 

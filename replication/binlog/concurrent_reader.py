@@ -48,7 +48,7 @@ class Found(NamedTuple):
     boundary: Boundary
 
 
-class BinlogBeside:
+class ConcurrentReader:
     """The files of one binlog. One thread at a time may call it; no file stays open between calls."""
 
     def __init__(self, files: Files, folder: str, base: str, clock: Clock | None = None) -> None:
@@ -63,7 +63,7 @@ class BinlogBeside:
         return read_index(self._files, self._folder, self._base)
 
     # --- where to begin ---------------------------------------------------------------------------
-    def behind(self, epoch: int) -> Position:
+    def position_after(self, epoch: int) -> Position:
         """Return the position after an epoch, where later changes begin. Raises: PositionLost if they were purged,
         BinlogDamaged.
         """
@@ -148,7 +148,7 @@ class BinlogBeside:
             if not piece:
                 break  # the writer has truncated a transaction that it rolled back
             yield from stream.feed(piece)
-        if stream.is_within and not is_written:
+        if stream.is_incomplete and not is_written:
             raise Position(name, stream.whole).damaged(
                 "begins a transaction that does not end, though the file was ended"
             )

@@ -10,7 +10,7 @@ import pytest
 from tests.node_group.test_views_file import RECORD, STORE
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.base.errors import SyncFailed, TooManyFiles
-from tidemark.engine.files.firm import PIECE_BYTES, make_folder, write_again
+from tidemark.engine.files.durable_files import PIECE_BYTES, make_folder, write_again
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.program import PowerOff, power_off

@@ -19,11 +19,11 @@ from tidemark.replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, 
 from tidemark.replication.node_group.votes import Candidacy
 
 
-class Standing(Machine):
+class Election(Machine):
     """Steps 1 and 2 of a takeover: nodes take no more groups of the old view, and one successor is chosen."""
 
     # --- as a candidate -----------------------------------------------------------------------------
-    def _stand(self, now: float) -> list[Action]:
+    def _start_election(self, now: float) -> list[Action]:
         """Stand as a candidate for the successor of the view."""
         self._round = max(self._round, self.voter.promised.round) + 1
         deadline = now + self.times.gather_ms / 1_000
@@ -46,28 +46,28 @@ class Standing(Machine):
         is_coming = now < candidacy.deadline and bool(self.joining().keys() - self.joined().keys())
         if is_coming or candidacy.waits_for(awaited, now):
             return []
-        candidacy.propose(self.joined(), self._given_up, self.own)
+        candidacy.propose(self.joined(), self._leaving, self.own)
         return candidacy.ask(())
 
-    def _promise(self, sender: int, told: Promise, now: float) -> list[Action]:
+    def _promise(self, sender: int, message: Promise, now: float) -> list[Action]:
         own = self.candidacy
-        if own is None or (told.base, told.ballot) != (own.base.number, own.ballot) or own.proposed is not None:
+        if own is None or (message.base, message.ballot) != (own.base.number, own.ballot) or own.proposed is not None:
             return []
-        own.promises[sender] = told
+        own.promises[sender] = message
         return self._propose(now)
 
-    def _outbid(self, _sender: int, told: Outbid, now: float) -> list[Action]:
+    def _outbid(self, _sender: int, message: Outbid, now: float) -> list[Action]:
         own = self.candidacy
-        if own is None or told.base != own.base.number or told.ballot <= own.ballot:
+        if own is None or message.base != own.base.number or message.ballot <= own.ballot:
             return []
-        self._round = max(self._round, told.ballot.round)
+        self._round = max(self._round, message.ballot.round)
         self.candidacy = None
         self._frozen_at = now  # this node stands again later
         return []
 
-    def _accepted(self, sender: int, told: Accepted, now: float) -> list[Action]:
+    def _accepted(self, sender: int, message: Accepted, now: float) -> list[Action]:
         own = self.candidacy
-        if own is None or (told.base, told.ballot) != (own.base.number, own.ballot) or own.proposed is None:
+        if own is None or (message.base, message.ballot) != (own.base.number, own.ballot) or own.proposed is None:
             return []
         own.votes.add(sender)
         return self.learn(own.proposed, now) if own.is_decided() else []
@@ -83,9 +83,9 @@ class Standing(Machine):
             if self._is_sticky(sender, now):
                 return []
             if asked.is_leaving:
-                self._given_up.add(sender)
+                self._leaving.add(sender)
             if self.is_primary:
-                return self._answer_rival(sender, asked, now)
+                return self._answer_candidate(sender, asked, now)
             if asked.ballot >= self.voter.promised:
                 self.candidacy = None
         actions = self._shut(now) if asked.ballot >= self.voter.promised else []
@@ -95,10 +95,10 @@ class Standing(Machine):
         """Answer as a joining node: it has no vote, but must answer and report its log to become a member."""
         if not self.is_ready or sender != self.view.primary:
             return []
-        told = Promise(asked.base.number, asked.ballot, self.log.synced, NO_BALLOT, None, self.own.address)
-        return self.journal.behind(Send(sender, told))
+        message = Promise(asked.base.number, asked.ballot, self.log.synced, NO_BALLOT, None, self.own.address)
+        return self.journal.defer(Send(sender, message))
 
-    def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:
+    def _answer_candidate(self, sender: int, asked: Prepare, now: float) -> list[Action]:
         """Answer another candidate, as the primary: stand in a higher ballot. A member with a bad link must not move
         the primary, because all its transactions would be lost.
         """
@@ -106,7 +106,7 @@ class Standing(Machine):
         if own is not None and own.ballot > asked.ballot:
             return [Send(sender, Outbid(asked.base.number, own.ballot))]
         self._round = max(self._round, asked.ballot.round)
-        return self._stand(now)
+        return self._start_election(now)
 
     def _is_sticky(self, sender: int, now: float) -> bool:
         """Whether to ignore a candidate that is not the primary, because this node still hears its primary."""
@@ -136,7 +136,7 @@ class Standing(Machine):
         if base.number > view.number:
             return self.learn(base, now)
         if base.number < view.number:
-            return self.journal.behind(Send(sender, ViewIs(view)))
+            return self.journal.defer(Send(sender, ViewIs(view)))
         if base != view:
             return [Fail(f"two views have number {base.number}; compare the members' files")]
         return None if sender in base.numbers or sender == self.number else []
@@ -147,7 +147,7 @@ class Standing(Machine):
         self._freeze(now)
         return actions
 
-    def _voters_told(self, prior: View, view: View) -> list[int]:
+    def _voters_to_inform(self, prior: View, view: View) -> list[int]:
         """The nodes to inform of a decided view."""
         found = prior.numbers | view.numbers | self._peers
         if view.arbitrator:

@@ -36,7 +36,7 @@ _log = logging.getLogger("tidemark.binlog")
 _ROWS_AT_ONCE = 1_000
 
 
-class OwedRows:
+class PendingSystemRows:
     """The pending rows, and the code that writes them. Every method may be called by any thread."""
 
     def __init__(
@@ -67,9 +67,9 @@ class OwedRows:
     def note(self, written: WrittenEpoch) -> None:
         """Add the next epoch that is in the binlog: its rows are pending."""
         with self._guard:
-            for said in written.schema:
-                node_id = said.author or self._values["server_id"]
-                self._schema[said.table] = schema_row(said, written.epoch, node_id)
+            for entry in written.schema:
+                node_id = entry.author or self._values["server_id"]
+                self._schema[entry.table] = schema_row(entry, written.epoch, node_id)
             self._noted = written.end
             if self.index is None:
                 return

@@ -18,7 +18,7 @@ from tidemark.engine.index import index_layout as X
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.memory.pool_kernels import give_block, take_raw_block
+from tidemark.engine.memory.pool_kernels import free_block, take_raw_block
 
 SPARE = 16  # unreserved blocks that stay on the tree's own list
 
@@ -57,39 +57,39 @@ def take_own_block(mem, tree):
 
 
 @helper
-def give_spare_blocks(mem, tree, kept, most):
+def free_spare_blocks(mem, tree, kept, most):
     """Return blocks in excess of `kept` to the pool, at most `most`."""
     while mem[tree + X.I_FREE_COUNT] > kept and most > 0:
         block = mem[tree + X.I_FREE]
         mem[tree + X.I_FREE] = mem[block]
         mem[tree + X.I_FREE_COUNT] -= 1
-        give_block(mem, mem[tree + X.I_POOL], block)
+        free_block(mem, mem[tree + X.I_POOL], block)
         most -= 1
 
 
 @helper
-def promise_entries(mem, tree, entries):
+def reserve_entries(mem, tree, entries):
     """Reserve room for entries to be added at commit; OK, or ST_MEMORY with nothing changed."""
-    needed = blocks_needed(mem, tree, mem[tree + X.I_PROMISED] + entries)
+    needed = blocks_needed(mem, tree, mem[tree + X.I_RESERVED] + entries)
     before = mem[tree + X.I_FREE_COUNT]
     while mem[tree + X.I_FREE_COUNT] < needed:
         if take_own_block(mem, tree) != A.OK:
-            give_spare_blocks(mem, tree, before, needed)
+            free_spare_blocks(mem, tree, before, needed)
             return A.ST_MEMORY
-    mem[tree + X.I_PROMISED] += entries
+    mem[tree + X.I_RESERVED] += entries
     return A.OK
 
 
 @helper
-def return_promise(mem, tree, entries, most):
+def release_entries(mem, tree, entries, most):
     """Return a reservation, used or not, and return at most `most` unneeded blocks to the pool."""
-    mem[tree + X.I_PROMISED] -= entries
-    kept = blocks_needed(mem, tree, mem[tree + X.I_PROMISED]) + SPARE
-    give_spare_blocks(mem, tree, kept, most)
+    mem[tree + X.I_RESERVED] -= entries
+    kept = blocks_needed(mem, tree, mem[tree + X.I_RESERVED]) + SPARE
+    free_spare_blocks(mem, tree, kept, most)
 
 
 @kernel("int64(int64[::1], int64, int64)")
-def tree_promise(mem, tree, entries):
+def tree_reserve(mem, tree, entries):
     """Reserve room for entries to be added later; OK, or ST_MEMORY with nothing changed.
 
     Takes about 50 ns a block: a caller that reserves many does so in batches of a few thousand.
@@ -97,14 +97,14 @@ def tree_promise(mem, tree, entries):
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    return promise_entries(mem, tree, entries)
+    return reserve_entries(mem, tree, entries)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
-def tree_unpromise(mem, tree, entries, most):
+def tree_release(mem, tree, entries, most):
     """Return a reservation, and at most `most` unneeded blocks to the pool; returns how many unneeded ones are left."""
     tree = descriptor_of(mem, tree)
     if tree == 0:
         return A.ST_DROPPED
-    return_promise(mem, tree, entries, most)
-    return max(0, mem[tree + X.I_FREE_COUNT] - SPARE - blocks_needed(mem, tree, mem[tree + X.I_PROMISED]))
+    release_entries(mem, tree, entries, most)
+    return max(0, mem[tree + X.I_FREE_COUNT] - SPARE - blocks_needed(mem, tree, mem[tree + X.I_RESERVED]))

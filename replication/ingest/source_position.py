@@ -52,7 +52,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Standing:
+class SourcePosition:
     """The row of a source."""
 
     source: str
@@ -68,7 +68,7 @@ class Standing:
     committed: datetime | None = None
     copied: str | None = None
 
-    def behind(self, place: Place, transactions: int, rows: int) -> Standing:
+    def after(self, place: Place, transactions: int, rows: int) -> SourcePosition:
         """Return the standing at `place`, with `transactions` and `rows` added to the counts."""
         when = _EPOCH + timedelta(seconds=place.timestamp_s) if place.timestamp_s else self.committed
         return replace(
@@ -94,7 +94,7 @@ class Standing:
             self.write(txn)
 
 
-def read_standing(store: Store, source: str) -> Standing | None:
+def read_source_position(store: Store, source: str) -> SourcePosition | None:
     """Return the row of a source, None without one. Raises: PeerRefused if the table has another definition."""
     if INGEST not in store.tables:
         return None
@@ -105,4 +105,4 @@ def read_standing(store: Store, source: str) -> Standing | None:
     ]:
         raise PeerRefused(f"{INGEST} is not a table of positions; rename it, and the next start makes a new one")
     row = get_committed(table, source)
-    return None if row is None else Standing(**{name: getattr(row, name) for name in names})
+    return None if row is None else SourcePosition(**{name: getattr(row, name) for name in names})
