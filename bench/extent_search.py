@@ -24,7 +24,8 @@ from tidemark.engine.disk.space_kernels import space_cleaned, space_reserve, spa
 from tidemark.engine.jit.kernel import REGISTRY, kernel
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
-from tidemark.engine.table.setup_kernels import fragment_handles, make_table, setup_pool
+from tidemark.engine.memory.pool_kernels import setup_memory
+from tidemark.engine.table.setup_kernels import fragment_handles, make_table
 
 Words = NDArray[np.int64]
 
@@ -98,7 +99,7 @@ class Bed:
         self.pages = extents * EXTENT_PAGES
         arena_pages = self.pages // 16 + 64
         self.mem = np.zeros(arena_pages * a.PAGE_WORDS, dtype=np.int64)
-        setup_pool(self.mem, a.S_POOL, 1, arena_pages)
+        setup_memory(self.mem, 1, 2, arena_pages)
         tablespace = setup_tablespace(self.mem, 1, PAGE_WORDS, EXTENT_PAGES, 0)
         add_extents(self.mem, add_data_file(self.mem, tablespace, 1), extents)
         table = make_table(self.mem, np.array([1, 1, 4, 0, 1, 0, 1, 1], dtype=np.int64))
