@@ -601,6 +601,8 @@ class TableHandle(WritableTable):
     def __repr__(self) -> str:
         name = self.name
         try:
+            if self.table.newest.is_dropped:
+                return f"<tidemark table {name}, dropped>"
             return f"<tidemark table {name}: {counted(len(self), 'row')} of {short(self.table.newest.format.names)}>"
         except Error:
             return f"<tidemark table {name}>"

@@ -74,13 +74,14 @@ class Source:
         files: Files,
         identity: tuple[bytes, int],
         slice_slots: int = SLICE_SLOTS,
+        slice_words: int = SLICE_WORDS,
     ) -> None:
         """identity: UUID and incarnation of the store."""
         self._store = store
         self._files = files
         self._identity = identity
         self._slice_slots = slice_slots
-        self._changes = ChangeScan(store.mem, SLICE_WORDS)
+        self._changes = ChangeScan(store.mem, slice_words)
         self._position = 0  # ROWID from which the first fragment to copy is still to be scanned
         self.registered: int | None = None  # groups after this one come from the stream
         self._sent = 0  # newest group that went out whole

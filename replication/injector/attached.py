@@ -30,6 +30,7 @@ from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.rows.row_format import RowFormat
+from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
@@ -179,7 +180,8 @@ class AttachedBinlog:
             self.incident(f"epochs were lost after epoch {tail.epoch}; copy the replica anew")
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
-        elif self._store_epoch:
+        elif self._store_epoch and not all(map(is_system_table, list(self._store.tables))):
+            # Without tables of users these are system tables: a crash had ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
         written = self._injector.write_empty(newest)
         self.writer.sync()

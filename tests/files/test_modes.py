@@ -135,6 +135,7 @@ def test_folder_of_a_node_has_the_rights_of_its_store(tmp_path: Path) -> None:
     with umask(0), tm.NodeGroup(tmp_path / "node", 1, f"1=127.0.0.1:{free_ports(1)[0]}", b"k" * 16, **options) as node:
         node.wait_member(60_000)
         found = modes(tmp_path / "node")
+    assert found.pop("node/control.sock") == "srw-------"
     assert {mode for name, mode in found.items() if name.startswith("node")} == {"drwxr-x---", "-rw-r-----"}
 
 

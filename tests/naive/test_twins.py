@@ -103,7 +103,7 @@ TWINS = {
     **dict.fromkeys(
         [
             *(f"store.node_copy.{name}" for name in ("list_items", "scan_changed")),
-            *(f"store.node_join.find_{name}" for name in ("deleted", "in_the_way", "stale")),
+            *(f"store.node_join.find_{name}" for name in ("deleted", "conflicting_rows", "stale")),
             *(
                 f"store.node_join.{name}"
                 for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")
@@ -314,7 +314,7 @@ TWINS = {
     ),
     **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
     "index.tree_scans.tree_estimate": TREE_RANGES,
-    **dict.fromkeys(["index.tree_promises.tree_reserve", "index.tree_promises.tree_release"], TREE_PROMISES),
+    **dict.fromkeys(["index.tree_reservation.tree_reserve", "index.tree_reservation.tree_release"], TREE_PROMISES),
     **dict.fromkeys(
         [
             f"index.tree_build.{name}"

@@ -257,7 +257,7 @@ def test_deletes_that_are_not_executed_are_found(monkeypatch: Any) -> None:
 
 def test_reading_that_begins_an_epoch_too_late_is_found(monkeypatch: Any) -> None:
     real = DeleteLog.position_after
-    monkeypatch.setattr(DeleteLog, "defer", lambda self, epoch: real(self, epoch + 1))
+    monkeypatch.setattr(DeleteLog, "position_after", lambda self, epoch: real(self, epoch + 1))
     assert is_found()
 
 

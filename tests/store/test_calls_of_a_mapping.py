@@ -162,7 +162,7 @@ def test_reprs(here: tm.Database, tmp_path: Path) -> None:
     wide = here.create_table("wide", [tm.Column(f"c{number}", tm.Int8) for number in range(11)], "c0")
     assert repr(wide) == "<tidemark table main.wide: 0 rows of c0, c1, c2, c3, c4, c5, c6, c7 and 3 more>"
     here.drop_table("wide")
-    assert repr(wide) == "<tidemark table main.wide>"
+    assert repr(wide) == "<tidemark table main.wide, dropped>"
     here.close()
     assert (repr(here), repr(item)) == ("<tidemark store in memory, closed>", "<tidemark table main.item>")
     with tm.open(tmp_path / "s", redo_log="16 MiB", background=False) as stored:

@@ -80,7 +80,7 @@ MISTAKES: dict[str, Mistake] = {
         tm.TypeMismatch,
         "changes are given by column, as",
     ),
-    "changes of many": (lambda t: t.update_where(None), tm.TypeMismatch, "changes are given by column, as"),
+    "changes of many": (lambda t: t.update_where(None), tm.SchemaInvalid, "no column to change was given"),
     "a function for an expression": (
         lambda t: t.update(1, {"stock": lambda row: 1}),
         tm.TypeMismatch,
@@ -146,11 +146,11 @@ MISTAKES: dict[str, Mistake] = {
         tm.TypeMismatch,
         "needs a str, got int",
     ),
-    "a str for the values of isin": (lambda t: col("name").isin("pen"), tm.TypeMismatch, "compare one value with =="),
+    "a str for the values of isin": (lambda t: col("name").isin("pen"), tm.TypeMismatch, "isin takes a list, a set"),
     "a number for the values of isin": (
         lambda t: col("id").isin(1),
         tm.TypeMismatch,
-        "isin takes a list of values, got int",
+        "isin takes a list, a set or another iterable of values, got int",
     ),
     # --- scans
     "a limit that is text": (lambda t: t.scan(limit="5"), tm.SchemaInvalid, "limit must be a number of rows, got '5'"),

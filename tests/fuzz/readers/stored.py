@@ -414,9 +414,9 @@ READERS = (
         "sysfiles",
         _one(lambda: kept().contents["sysfile.0"]),
         _read_sysfile,
-        (Nothing, Incompatible, FileMissing),
+        (Nothing, Incompatible, FileMissing, FileTruncated),  # its log may be missing or shorter
         sealed_units(s.KIND_SYSFILE, SYSFILE),
-        ("accepted", "Nothing", "FileMissing", "VersionTooNew"),
+        ("accepted", "Nothing", "FileTruncated", "VersionTooNew"),
         cost=2,
     ),
     Reader(
