@@ -40,24 +40,22 @@ class Watch:
         self.now = clock.monotonic
 
     def note(self, operation: str, seconds: float, **attributes: Any) -> None:
-        """Note an operation that has just ended and took `seconds`."""
-        if seconds >= self._slow_seconds:
-            milliseconds = round(seconds * 1_000, 3)
-            details = "".join(f", {name} {value}" for name, value in attributes.items())
-            fields = {"operation": operation, "duration_ms": milliseconds, **attributes}
-            _slow.warning("%s took %s ms%s", operation, milliseconds, details, extra=fields)
-        if self._tracer is not None:
-            self._trace(operation, seconds, attributes)
-
-    def _trace(self, operation: str, seconds: float, attributes: dict[str, Any]) -> None:
-        assert self._tracer is not None
-        end_us = self._clock.wall_us()
-        name = "tidemark." + operation.replace(" ", "_")
+        """Note an operation that has just ended and took `seconds`. Errors of the tracer, or of a handler or filter of
+        the log, are logged.
+        """
         try:
-            self._tracer(name, end_us - int(seconds * 1e6), end_us, attributes)
+            if seconds >= self._slow_seconds:
+                milliseconds = round(seconds * 1_000, 3)
+                details = "".join(f", {name} {value}" for name, value in attributes.items())
+                fields = {"operation": operation, "duration_ms": milliseconds, **attributes}
+                _slow.warning("%s took %s ms%s", operation, milliseconds, details, extra=fields)
+            if self._tracer is not None:
+                end_us = self._clock.wall_us()
+                name = "tidemark." + operation.replace(" ", "_")
+                self._tracer(name, end_us - int(seconds * 1e6), end_us, attributes)
         except Exception as error:
             # The operation has ended: an error here would look like one of the operation.
-            self._limited.warning(f"the tracer failed: {error!r}")
+            self._limited.warning(f"the log of slow operations or the tracer failed: {error!r}")
 
     @contextmanager
     def timed(self, operation: str, **attributes: Any) -> Iterator[None]:

@@ -97,7 +97,7 @@ class Archive:
             try:
                 segment = read_segment(self._place, name)
             except Damaged as error:
-                _tell_of_damage(error)
+                _warn_of_damage(error)
                 continue
             if segment.store != self._identity[0]:
                 raise ForeignFile(f"{name} belongs to another store; archive into another place", file=name)
@@ -107,7 +107,7 @@ class Archive:
             try:
                 last = make_durable(self._place, segment)
             except BackupDamaged as error:
-                _tell_of_damage(error)
+                _warn_of_damage(error)
                 continue
             if segment.next < tail:
                 break
@@ -122,10 +122,10 @@ class Archive:
         """
         at, log = segment.next, self._store.log
 
-        def goes_on() -> bool:
+        def continues() -> bool:
             return self._log.group_at(*at) is not None or at == (log.durable_lsn, log.durable_sequence + 1)
 
-        is_ours = goes_on() or goes_on()  # the group there may have been written between both looks
+        is_ours = continues() or continues()  # the group there may have been written between both looks
         if is_ours and (last.lsn, last.sequence) >= tail:
             own = self._log.group_at(last.lsn, last.sequence)
             is_ours = own is not None and np.array_equal(own.words, last.words)
@@ -206,7 +206,7 @@ class Archive:
         self._place.close_all()
 
 
-def _tell_of_damage(error: Damaged) -> None:
+def _warn_of_damage(error: Damaged) -> None:
     what = error.message.partition(";")[0]
     _log.warning("%s; its groups are archived again if the log has them", what)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
+from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Retryable, StorageFull
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog.scan import read_format
@@ -149,7 +149,7 @@ class BinlogIndex:
     def begin(self, head: bytes | bytearray) -> File:
         """Create the next file with these first bytes, and name it. Durable on return: both.
 
-        Raises: StorageFull; nothing has changed then.
+        Raises: Retryable if there is no room, or no descriptor left; nothing has changed then.
         """
         name = self.next_name
         file = self.files.create(self.path(name))
@@ -158,7 +158,7 @@ class BinlogIndex:
             self.files.fdatasync(file)
             self.files.sync_directory(self.folder)
             self.replace([*self.names, name])
-        except StorageFull:
+        except Retryable:  # a file left here would be in the way of the next attempt
             self.files.close(file)
             self.files.unlink(self.path(name))
             raise

@@ -95,7 +95,11 @@ class CallLink:
     ) -> None:
         """Connect within `patience_s` seconds. Raises: PeerError and its subclasses."""
         self.opened = call(address, Client(), secret, tls, clock, patience_s)
-        _begin(self.opened)
+        try:
+            _begin(self.opened)
+        except BaseException:  # the other side has died since the handshake
+            self.opened.wire.close()
+            raise
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self.opened.peer.store
         self.is_broken = False

@@ -76,7 +76,7 @@ class ArenaCheck:
         assert not self.owner[end:begin].any(), "something lies in memory never used"
         self.owner[end:begin] = 1
         lost = np.flatnonzero(self.owner == 0)
-        assert not lost.size, f"{lost.size} words belong to nobody, the first is {lost[0]}"
+        assert not lost.size, f"{lost.size} words have no owner, the first is {lost[0]}"
         used = self.store.arena.pages - (begin - end >> a.PAGE_SHIFT) - self.word(a.S_POOL + a.P_FREE_PAGE_COUNT)
         assert self.store.arena.used_pages() == used
 

@@ -74,7 +74,7 @@ class DiskArenaCheck:
                 self.check.claim(self.word(undo + each), size, "UNDO buffer")
             assert 0 <= self.word(undo + d.U_USED) <= size
             promised = sum(self.word(txn.desc + a.X_UNDO_WORDS) for txn in self.check.store.locks.by_slot.values())
-            assert self.word(undo + d.U_RESERVED) == promised, "UNDO log is promised to nobody"
+            assert self.word(undo + d.U_RESERVED) == promised, "UNDO log is reserved for no transaction"
         self.versions()
         log = self.word(a.S_DELETE_LOG)
         if log:
@@ -85,7 +85,7 @@ class DiskArenaCheck:
             self.cache(cache)
         taken = arena.region
         assert begin <= taken <= self.check.mem.size
-        assert self.check.owner[begin:taken].all(), "words of the region belong to nobody"
+        assert self.check.owner[begin:taken].all(), "words of the region have no owner"
         assert not self.check.owner[taken:].any() and not self.check.mem[taken:].any(), "the region was used untaken"
         self.check.owner[taken:] = 1
 

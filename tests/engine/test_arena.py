@@ -190,7 +190,7 @@ def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
 
 def test_the_walk_begins_after_read_ahead_has_made_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: a scan had asked for pages, and the thread that reads ahead copied 16 dirty pages out to make room for
-    them. Their cells went to the free list after the walk had followed it: "128 words belong to nobody".
+    them. Their cells went to the free list after the walk had followed it: "128 words have no owner".
     """
     is_waited_for = threading.Event()
 
@@ -223,7 +223,7 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem[mem[first] + 1] = 0
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] -= 1
     mem[counted] -= 1
-    with pytest.raises(AssertionError, match="belong to nobody"):
+    with pytest.raises(AssertionError, match="have no owner"):
         check_arena(db)
     with pytest.raises(AssertionError, match="leads back"):
         mem[mem[first] + 1] = 1
@@ -255,7 +255,7 @@ def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
         extent + d.EX_FREE: "EX_FREE",
         extent + d.EX_CLASSES + 3: "by class",
         tablespace + d.TS_FREE_COUNT: "",
-        undo + d.U_RESERVED: "promised to nobody",
+        undo + d.U_RESERVED: "reserved for no transaction",
         cache + d.C_DIRTY: "counts its pages wrong",
         cache + d.C_FREE_FRAMES: "neither free",
         mem.size - 1: "used untaken",

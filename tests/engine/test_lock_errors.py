@@ -1,4 +1,4 @@
-"""What the errors about locks say: the row, who holds it and for how long, and a lock of the thread's own."""
+"""What the errors about locks say: the row, the holder and for how long it has held; and a lock of the thread's own."""
 
 from __future__ import annotations
 

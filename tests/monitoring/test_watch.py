@@ -123,6 +123,23 @@ def test_error_of_a_tracer_does_not_reach_the_operation(caplog: pytest.LogCaptur
     assert "the tracer failed: ValueError('planted')" in caplog.text
 
 
+@pytest.mark.parametrize("kind", [ValueError, MemoryError])
+def test_error_of_the_log_does_not_reach_the_operation(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
+    """A filter of `tidemark.slow` raised out of a commit that was durable: its caller would run it again."""
+
+    def broken(_: logging.LogRecord) -> bool:
+        raise kind("planted")
+
+    logger = logging.getLogger("tidemark.slow")
+    logger.addFilter(broken)
+    try:
+        with caplog.at_level(logging.WARNING, "tidemark"):
+            Watch(ManualClock(), 1, None).note("commit", 5.0, txid=1)
+    finally:
+        logger.removeFilter(broken)
+    assert f"the log of slow operations or the tracer failed: {kind.__name__}('planted')" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"), [("tracer", 7, "give a function or None"), ("slow_operation_ms", -1, "give an integer")]
 )

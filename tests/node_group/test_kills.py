@@ -61,7 +61,7 @@ def test_rows_and_binlogs_that_differ_are_seen() -> None:
     binlogs.take({1: ([BinlogEpoch(3, "c", False)], None), 2: ([BinlogEpoch(3, "c", False)], None)})
     for said, text in [
         ({1: ([BinlogEpoch(4, "d", False)], None), 2: ([], None)}, "node 2 lacks epoch 4"),
-        ({1: ([BinlogEpoch(3, "c", False)], None)}, "says epoch 3 behind 3"),
+        ({1: ([BinlogEpoch(3, "c", False)], None)}, "says epoch 3 after 3"),
         (
             {1: ([BinlogEpoch(6, "e", False)], None), 2: ([BinlogEpoch(6, "f", False)], None)},
             "something else of epoch 6",

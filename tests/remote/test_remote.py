@@ -25,7 +25,7 @@ from tidemark.remote.executor import Executor
 from tidemark.remote.serving import Alone
 from tidemark.replication.calls import conversation
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.wire import OpenLink, Wake
+from tidemark.replication.wire.wire import OpenLink, Wake, Wire
 
 SECRET = b"a secret of clients"
 
@@ -48,6 +48,26 @@ def remote(serving: tm.CallServing) -> Iterator[tm.RemoteDatabase]:
     # A second was not enough for an answer on a busy machine.
     with tm.connect([serving.address], SECRET, timeout_ms=60_000) as made:
         yield made
+
+
+def test_link_whose_other_side_dies_after_the_handshake_leaves_no_socket_open(
+    serving: tm.CallServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node was killed between the handshake and the first call; the garbage collector found the socket."""
+    opened: list[Wire] = []
+    mine = threading.get_ident()
+    wait_long = Wire.wait_long
+
+    def dead(wire: Wire) -> None:
+        if threading.get_ident() != mine:
+            return wait_long(wire)
+        opened.append(wire)
+        raise tm.PeerError("planted")
+
+    monkeypatch.setattr(Wire, "wait_long", dead)
+    with pytest.raises(tm.PeerError, match="planted"):
+        conversation.CallLink(serving.address, SECRET, None, SystemClock())
+    assert opened[0].connection.fileno() == -1
 
 
 def accounts(count: int) -> list[tuple[int, str, float, None]]:

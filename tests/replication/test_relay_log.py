@@ -10,7 +10,15 @@ import pytest
 from tests.replication.channel_rig import Source, content_of, pieces
 from tests.replication.stage import rows_of
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, LimitExceeded, Rejected, StorageFull
+from tidemark.engine.base.errors import (
+    BinlogDamaged,
+    EpochGap,
+    FileMissing,
+    LimitExceeded,
+    Rejected,
+    StorageFull,
+    TooManyFiles,
+)
 from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -268,6 +276,28 @@ def test_full_disk_pauses_receiving(nth):
     assert full == 1 or nth > 20
     assert epochs_of(files, relay) == list(range(1, 12))
     assert epochs_of(disk, relay_on(disk.kill())) == list(range(1, 12))
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_lack_of_descriptors_pauses_receiving(nth):
+    """A process ran out of descriptors while the relay log changed files. The file it had created stayed, the next
+    attempt found its name taken, and the channel stopped for good.
+    """
+    source, disk = Source(), MemoryFiles()
+    source.write(*range(1, 12))
+    files = FaultFiles(disk, [Rule("create", "relay/*", nth=nth, error=errno.EMFILE)])
+    relay, refused = None, 0
+    for _ in range(3):
+        try:
+            relay = relay or RelayLog(files, ManualClock(), "main", 2, 3_000)
+            relay.expect(1)
+            relay.cut()
+            receive(relay, source, 600, start=relay.durable)
+            break
+        except TooManyFiles:
+            refused += 1
+    assert refused == 1
+    assert epochs_of(files, relay) == list(range(1, 12))
 
 
 def test_damage_in_the_newest_file_is_cut_and_fetched_again():

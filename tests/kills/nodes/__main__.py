@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end behind so long")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so many seconds")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--arbitrator", action="store_true")
     parser.add_argument("--variant", choices=VARIANT_NAMES, default=VARIANT_NAMES[0], help="how nodes come back")

@@ -61,6 +61,15 @@ def make_tables(db: Any) -> None:
     db.run(lambda txn: txn.insert(MARK, (0, 0)), 1_000)
 
 
+def end(thread: Client | Reader) -> None:
+    """End the thread's loop, and a call of it under way: a thread left at its socket would fail a later test."""
+    thread.is_over.set()
+    if isinstance(thread, Client):
+        thread.wanted.set()
+    if thread.db is not None:
+        thread.db.close()
+
+
 class Client(threading.Thread, ABC):
     """Thread that writes. `outcomes`: by sequence, what is known of a transaction; one without entry is rolled back."""
 
@@ -76,6 +85,7 @@ class Client(threading.Thread, ABC):
         self.total: Counter[str] = Counter()  # of outcomes, with those removed after a check
         self.turn = threading.Lock()  # held during a transaction; a thread that takes it sees none in flight
         self.is_over = threading.Event()
+        self.db: Any = None  # this thread's connection
         self.wanted = threading.Event()  # set: start the next transaction at once
         self.failure: BaseException | None = None
         self.longest_s = 0.0
@@ -84,13 +94,12 @@ class Client(threading.Thread, ABC):
     def run(self) -> None:
         """Run one transaction after the other until the end."""
         try:
-            db = self._connect()
-            while not self.is_over.is_set():
-                with self.turn:
-                    self._one(db)
-                self.wanted.wait(self.pause_seconds)
-                self.wanted.clear()
-            db.close()
+            with self._connect() as self.db:
+                while not self.is_over.is_set():
+                    with self.turn:
+                        self._one(self.db)
+                    self.wanted.wait(self.pause_seconds)
+                    self.wanted.clear()
         except (tm.Error, Violation) as error:
             self.failure = error
 
@@ -211,29 +220,24 @@ class Reader(threading.Thread):
         self._tellers = tellers
         self._rng = random.Random(seed)
         self.is_over = threading.Event()
+        self.db: Any = None  # this thread's connection
         self.failure: BaseException | None = None
         self.reads = 0
         self.refused = 0
 
     def run(self) -> None:
         """Read until the end; connect again after an error."""
-        db: Any = None
         while not self.is_over.is_set():
             try:
-                if db is None:
-                    db = self._connect()
-                self.read(db)
+                with self._connect() as self.db:
+                    while not self.is_over.is_set():
+                        self.read(self.db)
             except tm.Error:
                 self.refused += 1
-                if db is not None:
-                    db.close()
-                    db = None
                 CLOCK.sleep(PAUSE_SECONDS)
             except Violation as error:
                 self.failure = error
                 return
-        if db is not None:
-            db.close()
 
     def read(self, db: Any) -> None:
         """Read one row that must exist. Raises: Violation."""
@@ -243,7 +247,7 @@ class Reader(threading.Thread):
             CLOCK.sleep(PAUSE_SECONDS)
             return
         if db[JOURNAL].get((teller.number, sequence)) is None and sequence > teller.judged:
-            raise Violation(f"teller {teller.number}, {sequence} was acknowledged, and a read behind that misses it")
+            raise Violation(f"teller {teller.number}, {sequence} was acknowledged, and a later read misses it")
         self.reads += 1
 
 

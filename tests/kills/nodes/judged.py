@@ -100,7 +100,7 @@ class Binlogs:
             last = self._through.get(number, 0)
             for each in told:
                 if each.epoch <= last and not (each.is_gap and each.epoch == last):
-                    raise Violation(f"the binlog of node {number} says epoch {each.epoch} behind {last}")
+                    raise Violation(f"the binlog of node {number} says epoch {each.epoch} after {last}")
                 if each.is_gap:
                     gaps[number].append((last, each.epoch))
                     self.gaps += 1

@@ -19,6 +19,7 @@ from tests.kills.nodes.bank import (
     Ledger,
     Reader,
     Teller,
+    end,
     make_tables,
     surely,
 )
@@ -99,6 +100,11 @@ class Loop:
                 thread.join(PATIENCE_SECONDS)
             self.judge()
         finally:
+            alive = [thread for thread in (*self.clients, *self.readers) if thread.is_alive()]
+            for thread in alive:
+                end(thread)
+            for thread in alive:
+                thread.join(PATIENCE_SECONDS)
             site.end()
 
     def _have_all_worked(self) -> bool:
