@@ -21,7 +21,7 @@ from tidemark.engine.base.errors import (
     StoreClosed,
 )
 from tidemark.engine.base.options import Options
-from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.schema.catalog import Catalog
@@ -72,7 +72,8 @@ class Parts(NamedTuple):
     archiver: Archiver | None
 
 
-@types_memory_errors("__init__")
+# `transaction` treats a MemoryError itself: one more call would take a tenth of its time.
+@types_memory_errors("__init__", exclude=("transaction",))
 class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
 
@@ -316,12 +317,15 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             True
         """
         binlog = self._binlog
-        if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
-            from tidemark.read_tracking import TrackingTransaction
+        try:
+            if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
+                from tidemark.read_tracking import TrackingTransaction
 
-            txn: Transaction = self._store.begin(kind=TrackingTransaction)
-        else:
-            txn = self._store.begin(kind=Transaction)
+                txn: Transaction = self._store.begin(kind=TrackingTransaction)
+            else:
+                txn = self._store.begin(kind=Transaction)
+        except MemoryError as error:
+            raise memory_error(error) from error
         txn.owner = self
         return txn
 

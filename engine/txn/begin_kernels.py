@@ -19,11 +19,17 @@ def redo_reserve(mem, txn, words):
     return A.OK
 
 
-@kernel("int64(int64[::1])")
-def next_txid(mem):
-    """Return a new transaction id. It is one kernel call, so that ids are unique and only grow."""
+@helper
+def txid_next(mem):
+    """Return a new transaction id. It is taken within one kernel call, so that ids are unique and only grow."""
     mem[A.S_TXID] += 1
     return mem[A.S_TXID]
+
+
+@kernel("int64(int64[::1])")
+def next_txid(mem):
+    """Return a new transaction id, for a record without a transaction."""
+    return txid_next(mem)
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -34,7 +40,8 @@ def reserve_redo(mem, txn, words):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Initialize a transaction descriptor; OK, or ST_REDO, after which the descriptor must not be used.
+    """Initialize a transaction descriptor; its new transaction id, or ST_REDO, after which the descriptor must not be
+    used.
 
     tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
     """
@@ -48,7 +55,7 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
     mem[txn + A.X_USED] = L.GROUP_WORDS + L.TRANSACTION_WORDS
     mem[txn + A.X_GENERATION] = mem[A.S_INDEX_GENERATION]
     mem[txn + A.X_STATE] = 1
-    return A.OK
+    return txid_next(mem)
 
 
 @kernel("int64(int64[::1], int64, int64)")

@@ -157,8 +157,11 @@ class Resources(ABC):
 
     def next_txid(self) -> int:
         """Return a new transaction id. Raises: LimitExceeded if the ids of this opening of the store are used up."""
-        txid = int(next_txid(self.mem))
-        if txid not in self._txids:
+        return self.checked_txid(int(next_txid(self.mem)))
+
+    def checked_txid(self, txid: int) -> int:
+        """Return a transaction id taken by a kernel. Raises: LimitExceeded if it is past those of this opening."""
+        if txid >= self._txids.stop:
             raise LimitExceeded(
                 f"transaction {self._txids.stop - 1} had the last id of this opening; close the store and open it again"
             )

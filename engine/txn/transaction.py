@@ -124,7 +124,7 @@ class Transaction:
         "txid",
     )
 
-    def __init__(self, store: Resources, place: Place) -> None:
+    def __init__(self, store: Resources, place: Place, txid: int) -> None:
         self.store = store
         self.mem = store.mem
         self.place = place
@@ -132,7 +132,7 @@ class Transaction:
         self.buf = place.buf
         self.buf_bytes = place.buf_bytes
         self.thread = place.thread = get_ident()
-        self.txid = place.txid = store.next_txid()
+        self.txid = place.txid = txid
         self.is_ended = False
         self.is_logged = False  # the log has its records, or may have them
         self.group: Group | None = None
@@ -368,7 +368,10 @@ class Transaction:
             )
             if status < OK:
                 status = self._commit_with_room(status, has_pages)
-            self._check_step(status)
+            if status > OK:
+                store.epochs.has_commits = True
+            else:
+                self._check_undone(status)
             return status, log.sequence
 
     def _commit_with_room(self, status: int, has_pages: bool) -> int:
@@ -394,13 +397,11 @@ class Transaction:
         indexes = SHAPE_INDEXES if self.mem[self.desc + X_INDEXED] else 0
         return indexes | SHAPE_DISK if self.mem[self.desc + X_DISK] else indexes
 
-    def _check_step(self, status: int) -> None:
-        """Check the status of a commit's one call. Call with the latch held: a store that fails now writes no more
-        groups, and the filling one may have the records. Raises: InvariantBroken.
+    def _check_undone(self, status: int) -> None:
+        """Check the status of a commit's one call that has done nothing. Call with the latch held: a store that fails
+        now writes no more groups, and the filling one may have the records. Raises: InvariantBroken.
         """
-        if status > 0:
-            self.store.epochs.has_commits = True
-        elif status not in (OK, *_NOT_YET):
+        if status not in (OK, *_NOT_YET):
             raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
 
     def interrupted(self) -> CommitInterrupted:

@@ -18,7 +18,7 @@ from tidemark.engine.base.errors import (
     LimitExceeded,
 )
 from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
-from tidemark.engine.memory.arena_layout import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
+from tidemark.engine.memory.arena_layout import CAPTURE_NONE, S_INDEX_GENERATION, ST_REDO, X_GENERATION
 from tidemark.engine.table.table import DroppedFragment, Table
 from tidemark.engine.txn.abort_kernels import abort_step
 from tidemark.engine.txn.begin_kernels import begin_transaction
@@ -121,9 +121,10 @@ class Transactions(Resources):
         tail_word = any_value | author << 32
         generation = self.index_generation
         try:
-            if begin_transaction(self.mem, desc, slot, tail_word, redo_words) != OK:
-                self.wait_for_redo(lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, redo_words) == OK))
-            txn = kind(self, place)
+            txid = begin_transaction(self.mem, desc, slot, tail_word, redo_words)
+            if txid == ST_REDO:
+                txid = self._begin_with_room(desc, slot, tail_word, redo_words)
+            txn = kind(self, place, self.checked_txid(txid))
             self.locks.by_slot[slot] = place
             if self.index_generation != generation:
                 # An index was announced, and its builder may have missed this transaction among those to wait for.
@@ -136,6 +137,17 @@ class Transactions(Resources):
             self.spare_places.append(place)
             raise
         return txn
+
+    def _begin_with_room(self, desc: int, slot: int, tail_word: int, redo_words: int) -> int:
+        txid = ST_REDO
+
+        def has_begun() -> bool:
+            nonlocal txid
+            txid = int(begin_transaction(self.mem, desc, slot, tail_word, redo_words))
+            return txid != ST_REDO
+
+        self.wait_for_redo(has_begun)
+        return txid
 
     def _new_place(self) -> Place:
         slot = next(self._slots) if not self._spare_slots else self._spare_slots.pop()
@@ -158,7 +170,8 @@ class Transactions(Resources):
         del self.locks.by_slot[place.slot]
         txn.is_ended = True  # before another transaction can get its place
         place.owner = None
-        self._leave(txn.txid)
+        if self.dropped:
+            self._leave(txn.txid)
         if txn.buf is place.buf and len(self.spare_places) < SPARE_PLACES:
             self.spare_places.append(place)
         else:
@@ -183,7 +196,8 @@ class Transactions(Resources):
     def unpin(self, holder: object) -> None:
         """End a pin: the holder uses no table any more."""
         self.pins.discard(holder)
-        self._leave(holder)
+        if self.dropped:
+            self._leave(holder)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
         """Free the memory of a dropped table or partition when it has no more users. Call with `schema_latch` held.
@@ -197,16 +211,15 @@ class Transactions(Resources):
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:
-        """Note that a transaction, or the holder of a pin, uses no table any more.
+        """Note that a transaction, or the holder of a pin, uses no table any more, while dropped ones wait for it.
 
         If the latch is held, memory is freed when the next user leaves: the holder may be this very thread, if a
         finalizer ends a pin in the middle of a schema change.
         """
-        if self.dropped:
-            self._left.append(gone)
-            if not self.schema_latch.locked():
-                with self.schema_latch:
-                    self._drop_unused()
+        self._left.append(gone)
+        if not self.schema_latch.locked():
+            with self.schema_latch:
+                self._drop_unused()
 
     def _drop_unused(self) -> None:
         """Free dropped memory whose last users have left. Call with `schema_latch` held."""

@@ -9,8 +9,9 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "store-fails-after-the-latch-is-released",
         "tidemark.engine.txn.transaction",
-        "            self._check_step(status)\n            return status, log.sequence\n",
-        "            ticket = log.sequence\n        self._check_step(status)\n        return status, ticket\n",
+        "            else:\n                self._check_undone(status)\n            return status, log.sequence\n",
+        "            ticket = log.sequence\n        if status <= OK:\n            self._check_undone(status)\n"
+        "        return status, ticket\n",
         "commit-stopped",
     ),
     Defect(

@@ -380,7 +380,7 @@ def commit_on_failed_store(_path: Path) -> None:
 
 def invariant_broken(_path: Path) -> None:
     store = _stub(fail=lambda error: error, epochs=_stub())
-    Transaction._check_step(_stub(store=store), -99)
+    Transaction._check_undone(_stub(store=store), -99)
 
 
 def forked_handle(path: Path) -> object:

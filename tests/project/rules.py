@@ -164,7 +164,7 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
     # Makes the messages of what it cannot cause: two machines, a full disk, a defect of the program.
     "tests.documents.mistakes": frozenset(
         (
-            "_ask _challenge _check_step _damage _damaged _ask_outcome _gap _late _lost _pack _redo_overloaded "
+            "_ask _challenge _check_undone _damage _damaged _ask_outcome _gap _late _lost _pack _redo_overloaded "
             "_refuse_in_child _too_large _unknown _unproved _wait_for_copies"
         ).split()
     ),
