@@ -121,11 +121,11 @@ def kill_once(group: Group) -> Kill:
     process: NodeProcess = group.nodes[victim]
     at = process.kill()
 
-    def go_on() -> bool:
-        behind = [each.acknowledged and each.acknowledged[-1][0] > at for each in writers]
-        return all(behind) and all(each.answered and each.answered[-1][0] > at + 0.1 for each in readers.values())
+    def all_resumed() -> bool:
+        resumed = [each.acknowledged and each.acknowledged[-1][0] > at for each in writers]
+        return all(resumed) and all(each.answered and each.answered[-1][0] > at + 0.1 for each in readers.values())
 
-    wait_until(go_on, "commits and reads go on")
+    wait_until(all_resumed, "commits and reads go on")
     CLOCK.sleep(CALM_SECONDS)
     for thread in threads:
         thread.is_over.set()

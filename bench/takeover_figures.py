@@ -31,15 +31,15 @@ class Kill:
         return asdict(self)
 
 
-def first_behind(times: Times, at: float) -> float:
+def first_after(times: Times, at: float) -> float:
     """Return when the first call that began after a moment ended. Raises: ValueError if there is none."""
     return min(ended for began, ended in times if began >= at)
 
 
 def resumed(answered: Times, refused: Sequence[float], at: float) -> float:
     """Return when reads resumed after a moment; the moment itself if no read was refused since."""
-    behind = [each for each in refused if each >= at]
-    return first_behind(answered, behind[-1]) if behind else at
+    late = [each for each in refused if each >= at]
+    return first_after(answered, late[-1]) if late else at
 
 
 def judged(
@@ -50,7 +50,7 @@ def judged(
     unknown: int,
 ) -> Kill:
     """Return the figures of a kill at a moment. readers: by node, the answered reads, and when reads were refused."""
-    firsts = [first_behind(times, at) for times in writers]
+    firsts = [first_after(times, at) for times in writers]
     return Kill(
         first_ms=(min(firsts) - at) * 1e3,
         last_ms=(max(firsts) - at) * 1e3,

@@ -202,7 +202,7 @@ def test_extents_file_of_another_store_checkpoint_or_count_is_refused() -> None:
         read_extents(files, IDENTITY[0], 7, sizes)
 
 
-def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_that_were() -> None:
+def test_copy_counts_reserved_space_as_free_and_is_restored_for_tables_that_are_and_that_were() -> None:
     db = open_memory()
     db.create_tablespace("a", 4 * EXTENT, **SIZES)
     store = db.parts.store

@@ -69,7 +69,7 @@ def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tab
     assert_sound(open_memory(files.kill()), y=10)
 
 
-def test_batch_broken_off_by_a_full_disk_is_finished_before_its_tablespace_is_dropped() -> None:
+def test_batch_interrupted_by_a_full_disk_is_finished_before_its_tablespace_is_dropped() -> None:
     # Story: the page writer keeps such a batch to write it again before the next one, here into a file that would be
     # gone.
     plan = Plan([Rule("pwrite", "space/*", once=False, error=errno.ENOSPC)])

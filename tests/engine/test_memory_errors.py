@@ -207,14 +207,14 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
     for nth in chosen(points, 4 * POINTS):
         point = fail_at(nth, lambda db=db: snapshot_reads(db), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
-        is_told = isinstance(point.error, tm.MemoryExhausted)
-        refused += is_told
+        is_refused = isinstance(point.error, tm.MemoryExhausted)
+        refused += is_refused
         if isinstance(point.error, tm.StoreFailed):
             assert db.parts.store.failure.first is not None, place
             db = open_memory(db.parts.files.kill(), **OPTIONS)
             assert state_of(db) == before, place
             continue
-        assert is_told or is_the_callers(point) or point.error is None, place
+        assert is_refused or is_the_callers(point) or point.error is None, place
         db.parts.store.snapshots.close_all()
         snapshot_reads(db)
         assert not db.parts.store.pins, place

@@ -189,7 +189,7 @@ def stored_rows(count: int) -> Any:
     return db
 
 
-def test_endless_program_is_an_error_of_the_call_and_the_store_goes_on() -> None:
+def test_endless_program_is_an_error_of_the_call_and_the_store_continues() -> None:
     db = stored_rows(3_000)
     endless = rounds(db["test.t"].definition, None)
     for call in (

@@ -224,7 +224,7 @@ def test_abort_racing_publishers_and_stragglers_leaves_all_or_nothing(seed: int,
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_threads_write_every_row_once_and_tell_its_number(workers: int) -> None:
+def test_threads_write_every_row_once_and_return_its_number(workers: int) -> None:
     db = new_store()
     job = db.plan_load(NAME)
     made = [row(key) for key in range(3_000)]

@@ -77,7 +77,7 @@ def test_schema_record_that_is_none_is_redo_damaged(contents: dict[str, bytes], 
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 1 << 40, -(1 << 63)])
-def test_schema_record_with_a_length_that_lies_is_redo_damaged(contents: dict[str, bytes], length: int) -> None:
+def test_schema_record_with_a_false_length_is_redo_damaged(contents: dict[str, bytes], length: int) -> None:
     words = np.frombuffer(contents[NAME], dtype=np.int64).copy()
     assert json.loads(words[RECORD + 2 :].tobytes()[: int(words[RECORD + 1])])["create"]["name"] == "test.account"
     words[RECORD + 1] = length

@@ -79,7 +79,7 @@ def wait_equal(source: Any, site: Site, *numbers: int) -> None:
     wait_until(lambda: all(has_t(site, each) and rows(site.db(each)) == rows(source) for each in numbers))
 
 
-def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
+def test_channel_continues_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     """The survivor's binlog logs again what was applied, row by row: each row exactly once, in order.
 
     Story of the test: rows arrived between two looks at the survivor, so that an epoch after the takeover brought no

@@ -59,7 +59,7 @@ def test_spooled_transactions_of_every_kind_of_change(is_indexed: bool) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_adopted_load_beside_rows_and_indexes(on_disk: bool) -> None:
+def test_adopted_load_next_to_rows_and_indexes(on_disk: bool) -> None:
     pair = Pair(**load.ROOM)
     db = pair.primary
     db.create_table(load.NAME, load.columns(on_disk), "id", tm.HashPartition(2))

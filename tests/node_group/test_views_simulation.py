@@ -76,7 +76,7 @@ def test_nodes_that_never_agree_are_seen_as_not_alive(monkeypatch):
         run_seed(1)
 
 
-def test_command_prints_a_line_for_each_batch_and_tells_the_seed_of_a_violation(capsys, monkeypatch):
+def test_command_prints_a_line_for_each_batch_and_the_seed_of_a_violation(capsys, monkeypatch):
     assert main(["--seeds", "1:5", "--batch", "2"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["1:3", "3:5"]
     monkeypatch.setattr("tidemark.replication.node_group.primacy.Primacy.is_equal", lambda primacy, log: True)

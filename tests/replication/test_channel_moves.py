@@ -36,7 +36,7 @@ def third_site(function: str) -> Any:
     return db
 
 
-def behind(pair: Pair, third: Any) -> tm.Channel:
+def after(pair: Pair, third: Any) -> tm.Channel:
     """Let the third site change row 1 when it has the first note; the secondary has confirmed the second note."""
     to_third = tm.Channel(pair.primary, third)
     pair.primary["shop.item"].insert((1, "u1", "first"))
@@ -67,7 +67,7 @@ def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, fun
     """
     pair = pair_of(function, 7)
     third = third_site(function)
-    to_third = behind(pair, third)
+    to_third = after(pair, third)
     assert confirmed(pair.primary) > 0
     pair.to_primary.change_source(third)
     assert confirmed(pair.primary) == 0 and applied(pair.primary)[1] == 0
@@ -99,7 +99,7 @@ def test_server_at_an_address_is_known_when_it_is_met(pair_of: Any) -> None:  # 
     for is_other in (False, True):
         pair = pair_of(EPOCH_FUNCTIONS[0], 7)
         third = third_site(EPOCH_FUNCTIONS[0])
-        to_third = behind(pair, third)
+        to_third = after(pair, third)
         before = confirmed(pair.primary)
         with tm.serve(third if is_other else pair.secondary, "127.0.0.1:0", SECRET) as served:
             pair.to_primary.change_source(served.address, secret=SECRET)

@@ -267,9 +267,9 @@ class Loop:
 
         found, failed = self._under_kills(kind, report, lambda: [work() for _ in range(VERIFY_TURNS)])
         for each in found if failed is None else [work()]:
-            for told, expected in zip(each, self._expected, strict=True):
-                if told != expected:
-                    raise Violation(f"executors found {str(told)[:300]}, not {str(expected)[:300]}")
+            for reported, expected in zip(each, self._expected, strict=True):
+                if reported != expected:
+                    raise Violation(f"executors found {str(reported)[:300]}, not {str(expected)[:300]}")
 
 
 def kill_loop(

@@ -112,7 +112,7 @@ class Process:
         finally:
             pipe.close()
 
-    def _tell(self, *what: Any) -> None:
+    def _send(self, *what: Any) -> None:
         try:
             if self._pipe is not None:
                 self._pipe.send(what)
@@ -122,12 +122,12 @@ class Process:
     def arm(self, point: str) -> None:
         """Make it die at a point, from now on."""
         self._is_killed = True
-        self._tell("arm", point)
+        self._send("arm", point)
 
     def ask(self, epoch: int, since: Any) -> int:
         """Ask for its contents; return the number of the answer."""
         number = next(self._numbers)
-        self._tell("contents", number, epoch, since)
+        self._send("contents", number, epoch, since)
         return number
 
     def answer(self, number: int) -> Any:
@@ -158,7 +158,7 @@ class Process:
     def end(self) -> None:
         """End it in order, or kill it after a wait."""
         if self._process is not None and self._process.is_alive():
-            self._tell("end")
+            self._send("end")
             self._process.join(PATIENCE_SECONDS)
             if self._process.is_alive():
                 self._process.kill()
