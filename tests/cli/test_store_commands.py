@@ -220,12 +220,10 @@ def test_mistyped_path_is_reported_as_one_and_advises_no_restore(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(0, "0 passes"), (1, "1 pass"), (2, "2 passes"), (1_234_567, "1,234,567 passes")]
+    ("number", "wanted"), [(0, "0 passes"), (1, "1 pass"), (2, "2 passes"), (1_234_567, "1,234,567 passes")]
 )
-def test_noun_agrees_with_its_number(number: int, reported: str) -> None:
-    assert counted(number, "pass", "passes") == reported and counted(number, "row").endswith(
-        "row" + "s" * (number != 1)
-    )
+def test_noun_agrees_with_its_number(number: int, wanted: str) -> None:
+    assert counted(number, "pass", "passes") == wanted and counted(number, "row").endswith("row" + "s" * (number != 1))
 
 
 def test_missing_directory_and_missing_argument_are_wrong_usage(tmp_path: Path) -> None:
