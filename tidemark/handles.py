@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidemark.display import ROWS_SHOWN, counted, html_table, short
+from tidemark.display import ROWS_SHOWN, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
@@ -15,7 +15,7 @@ from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import counted, shown
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import counted, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -265,7 +265,8 @@ def _row_values(row: Any, names: list[str], definition: TableDefinition, number:
         raise TypeMismatch(f"{table}: a row is a mapping or a sequence, got {shown(row)}", table=table, row=number)
     if len(row) != len(names):
         raise TypeMismatch(
-            f"{table} has {len(names)} columns, row {number} has {len(row)} values; give dicts to use defaults",
+            f"{table} has {counted(len(names), 'column')}, row {number} has {counted(len(row), 'value')};"
+            " give dicts to use defaults",
             table=table,
             row=number,
         )

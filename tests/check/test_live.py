@@ -178,7 +178,7 @@ def harm_page(mem: Any, fragment: int, row: int) -> None:
         (harm_var_end, "variable part is incomplete"),
         (harm_key, "primary index does not refer to it"),
         (harm_index, "counts its entries wrong"),
-        (harm_row_count, "are counted"),
+        (harm_row_count, "the fragment counts"),
         (harm_page, "counts its rows wrong"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

@@ -189,7 +189,7 @@ def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path
     assert "LoadRefused" in text and "1 row has a key that exists" in text and "id=1001" in text
     bad = write_csv(tmp_path / "bad.csv", *[f"{key},{'x' * 41},1," for key in range(200_000, 251_000)])
     text = refused("load", store, "test.account", bad, "--bulk")
-    assert "were refused, the first: " in text and "holds 40 characters" in text
+    assert "rows refused, the first: " in text and "holds 40 characters" in text
     assert rows_of(store, "test.account") == after
     assert run("load", store, "test.account", few, "--bulk", "--mode", "write").exit_code == 2
     assert run("load", store, "test.account", few, "--bulk", "--batch-rows", 3).exit_code == 2

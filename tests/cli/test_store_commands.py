@@ -14,8 +14,8 @@ from pyarrow import fs as arrow_fs
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
 from tidemark.backup import backups, restore
-from tidemark.cli.output import counted
 from tidemark.control_socket import NAME
+from tidemark.engine.schema.types_base import counted
 from tidemark.format_document import fingerprint
 
 

@@ -142,7 +142,7 @@ def test_changes_say_what_they_lack_and_continue_after_it():
     db.sync()
     with db.changes(since) as changes:
         assert [row.after.id for row in next(changes)] == [7]
-        with pytest.raises(tm.PositionLost, match="20 rows of a load into shop.item") as caught:
+        with pytest.raises(tm.PositionLost, match="a load of 20 rows into shop.item") as caught:
             next(changes)
     assert caught.value.evidence["load"] == f"{report.job:016x}" and caught.value.evidence["load_epoch"] <= after
     with db.changes(caught.value.evidence["load_epoch"]) as changes:

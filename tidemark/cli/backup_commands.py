@@ -11,7 +11,6 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import (
-    counted,
     example,
     json_option,
     memory_option,
@@ -25,6 +24,7 @@ from tidemark.cli.output import (
 )
 from tidemark.cli.store_commands import ask_owner
 from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.engine.schema.types_base import counted
 
 NAMES_MAX = 4
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

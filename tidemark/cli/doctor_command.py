@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 import tidemark as tm
-from tidemark.cli.output import counted, example, json_option, one_line, options_given, options_of, print_result
+from tidemark.cli.output import example, json_option, one_line, options_given, options_of, print_result
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock

@@ -16,6 +16,7 @@ import click
 
 import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.engine.schema.types_base import counted
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -178,11 +179,6 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     text = value if isinstance(value, str) else str(plain(value)) if not isinstance(value, int) else str(value)
     return text if text.isprintable() else repr(text)[1:-1]
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun, in the plural unless it is 1: `plural`, or the noun with an s."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def verdict_of(report: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     bar,
-    counted,
     example,
     json_option,
     memory_option,
@@ -25,6 +24,7 @@ from tidemark.cli.output import (
     to_json,
 )
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.sources import Source

@@ -13,7 +13,6 @@ import tidemark as tm
 from tidemark.cli.output import (
     attach,
     attach_locked,
-    counted,
     example,
     json_option,
     memory_option,
@@ -33,6 +32,7 @@ from tidemark.cli.output import (
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.options import format_size
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import check_exists, counted, example, json_option, one_line, print_result, store_argument
+from tidemark.cli.output import check_exists, example, json_option, one_line, print_result, store_argument
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock

@@ -11,7 +11,6 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import (
-    counted,
     example,
     json_option,
     memory_option,
@@ -23,6 +22,7 @@ from tidemark.cli.output import (
     to_json,
     verdict_of,
 )
+from tidemark.engine.schema.types_base import counted
 
 FAILED = 2
 
