@@ -370,7 +370,7 @@ def diff(
         b: Likewise.
         tables: Names of tables; None: all except system tables.
         numbers: Of local checkpoints or backups; None: the newest.
-        limit: Stop after so many rows that differ; None: never.
+        limit: Stop after this many rows that differ; None: never.
 
     Raises: Damaged, FileMissing, NoSuchTable.
 

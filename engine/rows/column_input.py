@@ -239,7 +239,7 @@ def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition,
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        # zip(*chunk) creates an iterator per row; so many objects start the garbage collector over the caller's rows.
+        # zip(*chunk) creates an iterator per row; that many objects start the garbage collector over the caller's rows.
         flat = list(chain.from_iterable(chunk))
         return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]

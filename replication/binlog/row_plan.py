@@ -1,6 +1,6 @@
 """Convert row images to MySQL's row bodies and back, in batches: the plans, and the kernel calls that use them.
 
-Outgoing images lie in one array of words and are found by word position. They are entries as reads, scans and local
+Outgoing images are in one array of words and are found by word position. They are entries as reads, scans and local
 checkpoints create them, without the header words of the entry, and with the disk part if a disk column is requested. An
 incoming body is read in chunks of bounded memory into Arrow columns, which `engine/rows/columnar.py` accepts like any
 other input.

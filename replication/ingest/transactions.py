@@ -143,7 +143,7 @@ class TransactionReader:
         if isinstance(event, e.Incident):
             raise _refused(origin, f"that events were lost ({event.message})", "copy the tables anew")
         if isinstance(event, e.Other) and not header.flags & b.FLAG_IGNORABLE:
-            if event.type not in b.IDLE_EVENTS and event.type != b.MARIADB_GTID_EVENT:
+            if event.type not in b.IGNORED_EVENTS and event.type != b.MARIADB_GTID_EVENT:
                 raise _refused(origin, f"an event of type {event.type}", "copy the tables anew at a position after it")
         if header.type in _MARKS and not self._is_open:
             return Moved(Place(self.file, self.position, "", header.timestamp_s, self.created_s))

@@ -98,7 +98,7 @@ def _check_text(item: Any) -> str:
 
 
 def list_of(kind: Kind, most: int = NUMBER_MAX) -> Kind:
-    """A list of at most so many items of a kind; the value is a tuple."""
+    """A list of at most this many items of a kind; the value is a tuple."""
 
     def check(item: Any) -> tuple[Any, ...]:
         if type(item) is not list or len(item) > most:
@@ -298,7 +298,7 @@ def sized_text(kind: Kind) -> Field:
 
 
 def many(most: int, *kinds: Field) -> Field:
-    """The last field: at most so many tuples, to the end."""
+    """The last field: at most this many tuples, to the end."""
 
     def put(out: Out, values: Sequence[Sequence[Any]]) -> None:
         for value in values:

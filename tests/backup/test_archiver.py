@@ -343,4 +343,4 @@ def test_archive_that_follows_no_backup_is_a_gap() -> None:
     later.close()
     name = segment_names(place)[-1]
     assert name.startswith("archive/1-")
-    assert verify(place).notes == [f"the archive has a gap before {name}: no backup here leads to it"]
+    assert verify(place).notes == [f"the archive has a gap before {name}: no backup here reaches it"]

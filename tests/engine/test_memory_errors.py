@@ -32,7 +32,7 @@ from tidemark.engine.txn import transaction, transactions
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 # On the way into these, no work has begun yet, or an error is under way already, which the caller gets unchanged.
-ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
+ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _in_own_transaction")
 # On the way into this pages stay pinned.
 LETTING_GO = "in release"
 POINTS = few(5, 80)  # per case
