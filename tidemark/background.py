@@ -260,7 +260,7 @@ class Clockwork:
         return bool(interval and grown and store.clock.monotonic() - self._last_lcp >= interval)
 
     def _grown_bytes(self) -> int:
-        """Bytes of log after the start of the newest local checkpoint."""
+        """Return the bytes of log after the start of the newest local checkpoint."""
         return self._store.log.head_lsn - self._lcp.last_start_lsn
 
     def _holds_stream(self) -> bool:

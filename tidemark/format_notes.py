@@ -274,12 +274,12 @@ NOTES: dict[str, dict[str, str]] = {
 
 
 def _bits(mask: int, shift: int = 0) -> str:
-    """The bits of a word that a field occupies."""
+    """Return the bits of a word that a field occupies."""
     return f"{shift}–{shift + mask.bit_length() - 1}"
 
 
 def _rest(shift: int) -> str:
-    """The bits of a word from `shift` on; the sign bit stays clear."""
+    """Return the bits of a word from `shift` on; the sign bit stays clear."""
     return f"{shift}–62"
 
 
@@ -418,7 +418,7 @@ _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 
 def constants() -> dict[str, int]:
-    """Every integer that the layouts are made of: shifts, masks, kinds, sizes."""
+    """Return every integer that the layouts are made of: shifts, masks, kinds, sizes."""
     found = {
         f"{_NAMES}.{key}.{name}": value
         for key, module in _FORMAT_MODULES.items()

@@ -255,7 +255,7 @@ def load(
             machine.
         by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each
             fragment.
-        progress: Called with (rows taken in, rows in all, "rows").
+        progress: Called with (rows loaded, rows in all, "rows").
 
     Durable on return: all rows.
 

@@ -125,7 +125,7 @@ def _caches(status: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
 
 
 def _channels(replication: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lag of each channel that applies here, and of each site that follows."""
+    """Return the lag of each channel that applies here, and of each site that follows."""
     here = [
         {"name": f"from {each['source']} ({name})", **each["lag"]}
         for name, each in replication.get("channels", {}).items()
