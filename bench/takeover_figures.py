@@ -78,7 +78,7 @@ def table_of(settings: Mapping[str, Any]) -> str:
     """Return the tables of the page as Markdown, from the JSON."""
     out = [
         "| group | kills | next commit, ms: median | worst | last writer's next commit, ms: median | worst"
-        " | reads at a survivor go on, ms: median | worst |",
+        " | reads at a survivor continue, ms: median | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for kind, found in settings["takeovers"].items():
@@ -144,7 +144,7 @@ def draw_picture(settings: Mapping[str, Any], target: Path) -> None:
         axis.set_xticks(list(numbers))
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("ms behind the kill")
+    axes[0].set_ylabel("ms after the kill")
     axes[0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(target, metadata={"Date": None})

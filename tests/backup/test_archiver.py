@@ -215,7 +215,7 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("shown", ["failed sync", "growth"])
 def test_segment_that_only_the_page_cache_has_is_synced(shown: str) -> None:
     """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read the
-    segment's header and its size, went on after it, and the log was cut: the archive lost what the segment lacked.
+    segment's header and its size, continued after it, and the log was cut: the archive lost what the segment lacked.
     """
     db, place = made(), MemoryFiles()
     take(db, place)

@@ -82,7 +82,7 @@ def test_tasks_run_in_other_processes_and_the_binlog_is_applied_here(
         (row,) = copy["mysql.ndb_apply_status"].scan()
         assert (row.server_id, row.epoch) == (5, last)
         assert len(copy["mysql.ndb_binlog_index"]) == 0
-    # A replica made of it goes on where it ends.
+    # A replica made of it continues where it ends.
     db["test.t"].insert((500, 1))
     db.sync()
     with tm.open(tmp_path / "copy", background=False, server_id=6, **ROOM) as copy, tm.Channel(db, copy) as channel:

@@ -286,7 +286,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema_latch
 
     class Latch:
-        """The drop waits for the disk and holds the latch; it goes on as soon as `check` asks for the latch."""
+        """The drop waits for the disk and holds the latch; it continues as soon as `check` asks for the latch."""
 
         def __enter__(self) -> None:
             if threading.get_ident() == checker and waits.is_set():

@@ -54,7 +54,7 @@ def test_info_shows_tablespaces_their_files_and_their_content(store: Path) -> No
     assert (pages["page_bytes"], pages["extent_bytes"]) == (4_096, 65_536)
     assert pages["autoextend"] is True and pages["limit_bytes"] == 8 << 20
     assert pages["data_files"] == {name: (store / name).stat().st_size for name in ("space/1.data", "space/2.data")}, (
-        "a data file made behind the local checkpoint is one too"
+        "a data file made after the local checkpoint is one too"
     )
     tables = {each["name"]: each for each in found["tables"]}
     assert (tables["test.t"]["on_disk"], tables["test.t"]["tablespace"]) == ("number, text", "pages")

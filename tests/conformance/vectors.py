@@ -127,7 +127,7 @@ def replication_table(case: Case, file: Case) -> list[str]:
         return [] if found == row and setup.function is None else ["a function was set up"]
     if case.get("ndb_replication_table_absent"):
         found_match = find_row([], "test", "t1", 1)
-        return [] if found_match.row is None and found_match.warning is None else ["a warning is told"]
+        return [] if found_match.row is None and found_match.warning is None else ["a warning is given"]
     if "ndb_replication_pk" in case:
         key = tuple(case["ndb_replication_pk"])
     missing = case.get("ndb_replication_missing")

@@ -91,9 +91,11 @@ def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
             named.add(leaf)
             assert disk.size(name) >= 4_096 + size_bytes
     assert names >= named
-    assert names - named <= {"3.data"}, "files nobody names are removed, but for those a kept checkpoint names"
+    assert names - named <= {"3.data"}, (
+        "files that no record names are removed, but for those that a kept checkpoint names"
+    )
     assert not names - named or "b" not in state
-    # It goes on working, with numbers that were never used.
+    # It works, with numbers that were never used.
     db.create_tablespace("c", EXTENT, **SIZES)
     assert db.status()["tablespaces"]["c"]["extents"] == 1
     return len(named), len(names - named)

@@ -50,7 +50,7 @@ def test_tablespace_dropped_with_dirty_pages_in_memory_leaves_the_store_usable()
 
 
 def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tablespace() -> None:
-    # Story: opening checks each page of the last batch. A page of a tablespace dropped since lies in no data file, and
+    # Story: opening checks each page of the last batch. A page of a tablespace dropped since is in no data file, and
     # that was PageDamaged: the store could not be opened any more.
     files = MemoryFiles()
     db = open_memory(files)

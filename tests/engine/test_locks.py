@@ -61,7 +61,7 @@ SHARED = ["shared", "scan shared"]
 def test_two_transactions_on_one_row_agree_only_if_both_share(impatient: Stage, first: str, second: str) -> None:
     holder, other = impatient.actors_in_order(2)
     holder.do(lambda txn: take(txn, first))
-    assert other.read(1).value == 0, "a read without a lock waits for nobody and sees what is committed"
+    assert other.read(1).value == 0, "a read without a lock does not wait and sees what is committed"
     if first in SHARED and second in SHARED:
         other.do(lambda txn: take(txn, second))
         other.rollback()

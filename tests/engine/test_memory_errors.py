@@ -1,4 +1,4 @@
-"""MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that goes on or says it failed.
+"""MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that continues or says it failed.
 
 Python raises MemoryError wherever it makes an object, so nearly everywhere. A profile function raises it at each call
 and each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real
@@ -136,7 +136,7 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
             cause = None if error is None else type(error.__cause__).__name__
             found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
             del error
-            table.write((0, name, 1.0, long))  # the store goes on
+            table.write((0, name, 1.0, long))  # the store continues
     return found
 
 

@@ -194,7 +194,7 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
     begun.wait()
 
     class Looked(dict[int, Any]):
-        """by_slot: the first look at the open transactions lets one end before it goes on."""
+        """by_slot: the first look at the open transactions lets one end before it continues."""
 
         def values(self) -> Any:
             found = list(super().values())

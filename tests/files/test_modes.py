@@ -1,4 +1,4 @@
-"""Who may read what a store makes (F47): modes of files and folders, whatever the umask is; another user."""
+"""Which users may read what a store makes (F47): modes of files and folders, whatever the umask is; another user."""
 
 from __future__ import annotations
 

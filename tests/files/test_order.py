@@ -45,7 +45,7 @@ class Run:
         return again
 
     def write_group(self, count: int = 4096, sync: bool = True) -> None:
-        """Append a group; at the end of a file it goes on in the next one."""
+        """Append a group; at the end of a file it continues in the next one."""
         done = 0
         touched = []
         while done < count:

@@ -29,7 +29,7 @@ _TREE_DEPTH = 40
 
 
 def boundary(rng: random.Random, size: int) -> int:
-    """A number of so many bytes at which readers go wrong: about a power of two, about zero, about the largest."""
+    """A number of this many bytes at which readers go wrong: about a power of two, about zero, about the largest."""
     bits = 8 * size
     choice = rng.randrange(6)
     if choice == 0:

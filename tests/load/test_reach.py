@@ -34,7 +34,7 @@ def test_archived_load_is_restored_at_every_epoch(on_disk: bool) -> None:
         db.checkpoint()  # cuts the log: load files go, but not before they are archived
     assert leaves(db) == []
     db[NAME].delete_many(list(range(1_100, 1_200)))
-    db[NAME].update(1_050, {"text": "behind the load"})
+    db[NAME].update(1_050, {"text": "after the load"})
     history[db.sync()] = content(db)
     archive.copy()
     assert verify(place).problems == []

@@ -158,7 +158,7 @@ def test_two_attempts_of_one_task_are_one_load() -> None:
     db.adopt(job)
     assert found(db) == by_key(made)
     kept = {file.file.leaf for file in (first[0], second[1]) if file.file is not None}
-    assert set(leaves(db)) == kept, "the attempts nobody named are gone"
+    assert set(leaves(db)) == kept, "the attempts that were not named are gone"
 
 
 def test_publication_is_decided_once() -> None:

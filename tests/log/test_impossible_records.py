@@ -207,7 +207,7 @@ SHAPE = TableDefinition(7, 1, "t", (tm.Column("id", tm.Int64), tm.Column("value"
 
 
 def group_of(kind: int, rows: int, more_words: int = 0) -> GroupRead:
-    """A group of one transaction with one record and its image, as if it had so many rows, and words after it."""
+    """A group of one transaction with one record and its image, as if it had this many rows, and words after it."""
     image = [*[1] * (RowFormat(SHAPE).fixed_words), *[0] * more_words]
     record = [pack_kind(kind, 0, 4 + len(image)), pack_identity(7, 0, 1), pack_rows(0, rows), 0, *image]
     words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]

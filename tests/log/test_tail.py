@@ -96,7 +96,7 @@ def test_binlog_and_archive_are_named(tmp_path: Path) -> None:
 
 
 def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
-    """As if the store had been opened so many times."""
+    """As if the store had been opened this many times."""
     from dataclasses import replace
 
     sysfile = read_sysfile(files)

@@ -60,7 +60,7 @@ def test_reservations_and_records_of_any_sequence_equal_twin(seed: int) -> None:
         assert (mem[AT + d.U_LSN], mem[AT + d.U_FREE]) == (twin.lsn, twin.free)
         assert mem[AT + d.U_RESERVED] == sum(twin.promised.values())
         assert mem[AT + d.U_RECORDS] == twin.records
-    assert not mem[AT + d.UNDO_WORDS + SIZE : -8].any() and (mem[-8:] == -1).all(), "nothing behind the active buffer"
+    assert not mem[AT + d.UNDO_WORDS + SIZE : -8].any() and (mem[-8:] == -1).all(), "nothing after the active buffer"
 
 
 def test_reservation_without_a_log_is_refused_and_released_harmlessly() -> None:

@@ -119,7 +119,7 @@ class Life:
             undo.log.set_mark(place[1])
 
     def restart(self) -> None:
-        """Lose power, and go on with the log."""
+        """Lose power, and continue with the log."""
         old = self.undo
         image = old.memory.crash(self.rng, CRASH_POLICIES[self.rng.randrange(len(CRASH_POLICIES))])
         found = self.check(image)

@@ -289,7 +289,7 @@ class Stop:
 
     def wait(self) -> None:
         """Wait until a thread has stopped at the place."""
-        assert self.reached.wait(PATIENCE_MS / 1_000), "nobody came by"
+        assert self.reached.wait(PATIENCE_MS / 1_000), "no thread came by"
 
     def go(self, error: BaseException | None = None) -> None:
         """Let the thread continue, or raise the error in it."""

@@ -157,7 +157,9 @@ def test_epochs_without_groups_are_in_no_binlog(tmp_path: Path) -> None:
         wait_until(lambda: site.db(1).parts.store.epochs.current > newest + 5)
         for number in (1, 2):
             assert said(site, number)[-1].epoch <= last == site.db(number).binlog.handled_epoch
-            assert site.db(number).checkpoint()["epoch"] > last, "a local checkpoint of an epoch nobody will complete"
+            assert site.db(number).checkpoint()["epoch"] > last, (
+                "a local checkpoint of an epoch that no node will complete"
+            )
 
 
 def test_node_that_was_away_says_what_its_binlog_lacks_and_continues(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_replica_stops_at_the_gap_of_one_node_and_continues_with_another(tmp_pat
                 # A member learns which epochs are closed only after the commit.
                 wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= row.epoch)
                 with tm.Channel(site.db(2), replica) as channel:
-                    assert channel.apply_all() == 0, "node 2 goes on where node 1 had got to"
+                    assert channel.apply_all() == 0, "node 2 continues where node 1 had got to"
                 site.drop(2)
                 site.wait_view(1)
                 do(db, "insert", (2, 2, None))

@@ -216,7 +216,7 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
 def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the mark of an interrupted copy lay in a file of the node that died. The next primary found the tables and
+    """Story: the mark of an interrupted copy was in a file of the node that died. The next primary found the tables and
     took them for a user's, and the group had no channel until an operator dropped them.
     """
     real, held = CopyTarget.finish, threading.Event()

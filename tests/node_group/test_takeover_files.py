@@ -54,7 +54,9 @@ def test_group_whose_file_dies_with_its_primary_stops_no_node(
         sequence = site.db(1).parts.store.log.sequence
         assert asked.wait(PATIENCE_MS / 1_000)
         wait_until(lambda: all(site.nodes[each].parts.life.stream.fetched_sequence for each in (2, 3)))
-        assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), "a log nobody can apply"
+        assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), (
+            "a log that no node can apply"
+        )
         dropped = threading.Thread(target=site.drop, args=(1,))  # it waits for the thread that sends the file
         dropped.start()
         monkeypatch.setattr(copy_server, "send_file", real)

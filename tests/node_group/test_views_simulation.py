@@ -24,7 +24,7 @@ def test_hundreds_of_seeds_keep_every_promise():
     for name in ("crash", "split", "flap", "stall", "pause", "leave", "disk lost", "Lost", "Left"):
         assert counts[name] > 5, name
     assert counts["open"] > 3 * len(SEEDS) and counts["reads"] > 30 * len(SEEDS)
-    assert counts.get("stopped", 0) < len(SEEDS) / 50, "what cannot go on is rare, or liveness is not looked at"
+    assert counts.get("stopped", 0) < len(SEEDS) / 50, "what cannot continue is rare, or liveness is not looked at"
 
 
 def test_same_seed_gives_the_same_run():

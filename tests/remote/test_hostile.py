@@ -1,5 +1,5 @@
-"""Messages and calls that no client sends: each is refused or carried out, and the store goes on. The checks `judge` of
-`hostile_values.py` and `hostile_calls.py` hold for any number of their `cases`, from any seed.
+"""Messages and calls that no client sends: each is refused or carried out, and the store continues. The checks `judge`
+of `hostile_values.py` and `hostile_calls.py` hold for any number of their `cases`, from any seed.
 """
 
 from __future__ import annotations

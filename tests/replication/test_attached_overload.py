@@ -1,4 +1,4 @@
-"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, and writes go on."""
+"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, writes continue."""
 
 from __future__ import annotations
 

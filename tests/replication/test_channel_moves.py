@@ -1,4 +1,4 @@
-"""A channel goes on with another server where a function compares epochs: epochs that the old peer confirmed do not
+"""A channel continues with another server where a function compares epochs: epochs that the old peer confirmed do not
 count as confirmed by the new one.
 """
 
@@ -61,8 +61,8 @@ def meet(pair: Pair, third: Any, to_third: tm.Channel) -> list[dict[int, tuple[A
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, function: str) -> None:  # noqa: F811
-    """Story: the primary went on with another secondary, which had changed a row before it received the primary's newer
-    change. The old peer had confirmed that change, so the other was taken for a later one: the primary's row was
+    """Story: the primary continued with another secondary, which had changed a row before it received the primary's
+    newer change. The old peer had confirmed that change, so the other was taken for a later one: the primary's row was
     overwritten in silence, and the sites differed from then on.
     """
     pair = pair_of(function, 7)

@@ -89,7 +89,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
     a, b = site(1), site(2)
     a[NAME].delete(4)
     report = adopted(a, range(4, 30))
-    a[NAME].update(8, {"v": "behind the load"})
+    a[NAME].update(8, {"v": "after the load"})
     a.sync()
     with tm.Channel(a, b) as channel:
         with pytest.raises(tm.EpochGap, match="load the same rows here and skip") as caught:
@@ -104,7 +104,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
         with pytest.raises(tm.Rejected, match="is not stopped at an incident"):
             channel.skip_incident()
         channel.apply_all()
-        assert rows(b) == rows(a) and rows(b)[8] == "behind the load"
+        assert rows(b) == rows(a) and rows(b)[8] == "after the load"
     a.close()
     b.close()
 

@@ -1,4 +1,4 @@
-"""Two sites use one value of a unique index in different rows: the channels go on, and both sites end equal."""
+"""Two sites use one value of a unique index in different rows: the channels continue, and both sites end equal."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class ExecutorKiller(Killer):
         self._orphans += below
 
     def _resume(self) -> None:
-        """Workers go on; their daemon, which ends them, a drawn moment later."""
+        """Workers continue; their daemon, which ends them, a drawn moment later."""
         wait_s = self._rng.choice((0.0, 0.02, 0.3))
         for each in self._held[1:]:
             _signalled(each.resume)

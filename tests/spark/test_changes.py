@@ -436,7 +436,7 @@ def test_what_row_changes_cannot_describe_ends_the_reading_after_what_was_before
 
 def test_reader_follows_a_store_that_is_written_meanwhile(tmp_path: Path) -> None:
     """Story: on a busy machine 1,500 rows were written before the reader had come to rows four times. Now the writer
-    goes on until it has.
+    continues until it has.
     """
     options = {**LOGGED, "background": True, "epoch_interval_ms": 10, "max_binlog_size": "64 KiB"}
     with tm.open(tmp_path / "store", **options) as db:

@@ -508,8 +508,8 @@ def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
 
 @LONG
 def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds go on
-    until it has.
+    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds
+    continue until it has.
     """
     kills = 0
     for attempt in range(KILLERS_MAX):

@@ -273,7 +273,7 @@ STEPS = [
 def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
     operation: str, where: str, number: int
 ) -> None:
-    """Afterwards the store may be dead or go on; the transaction has not happened, and its file is removed."""
+    """Afterwards the store may be dead or continue; the transaction has not happened, and its file is removed."""
     if number == errno.ENOSPC and operation not in ("create", "pwrite"):
         return
     files = MemoryFiles()

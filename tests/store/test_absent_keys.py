@@ -62,7 +62,7 @@ def test_row_of_a_key_reported_absent_is_made_after_the_end_of_the_transaction(k
     for make in (table.insert, table.write, table.upsert):
         with pytest.raises(tm.Rejected, match=OWN_LOCK):
             make(row(kind, 1))
-    table.insert(row(kind, 3))  # others go on
+    table.insert(row(kind, 3))  # others continue
     assert table.get(row(kind, 1)["id"]) is None and len(table) == 1
     assert txn.get("test.t", row(kind, 1)["id"]) is None
     assert [each.n for each in txn.scan("test.t")] == [3]

@@ -394,7 +394,7 @@ def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_ov
     def unsynced(memory: MemoryFiles) -> int:
         return sum(piece.name.startswith("space/") for piece in memory.pieces())
 
-    assert unsynced(store.files), "the last batch lies in its place, unsynced"
+    assert unsynced(store.files), "the last batch is in its place, unsynced"
     memory = store.files.kill()
     at_first_batch: list[int] = []
     plan = Plan()

@@ -468,7 +468,7 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     assert pauses.seconds == [RETRY_PAUSE_SECONDS]
     assert db.status()["store"]["state"] == "open"
     plan.is_over = True
-    assert disk.clean_ahead() and after.waiting <= after.capacity, "there is space again: it goes on"
+    assert disk.clean_ahead() and after.waiting <= after.capacity, "there is space again: it continues"
     assert rows_of(db, "t") == rows
     disk.flush()
     assert rows_of(open_memory(memory.kill(), **DISK), "t") == rows

@@ -142,7 +142,7 @@ def test_more_operations_than_there_is_memory_for_are_refused_and_all_of_them_go
 
 
 def test_transactions_begin_and_end_in_full_memory() -> None:
-    """Descriptors of transactions lie in data_memory, too."""
+    """Descriptors of transactions are in data_memory, too."""
     db = open_memory(**SMALL)
     create(db, "plain")
     rows, _ = fill(db, "plain")

@@ -181,7 +181,7 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
         seen["follower"] = True
 
     def hang() -> None:
-        # The leader is inside its sync. Readers go on; a second commit waits for the leader and is not acknowledged.
+        # The leader is inside its sync. Readers continue; a second commit waits for the leader and is not acknowledged.
         seen["row"] = db[NAME].get(3)
         with db.transaction() as txn:
             txn.update(NAME, 5, {"balance": -1.0})
@@ -260,7 +260,7 @@ def test_file_that_may_not_be_opened_refuses_the_opening_and_changes_nothing(his
 OTHER_UID = 65_534
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("closed", ["nothing", "the lock", "a log file", "the newest control file", "the directory"])
 def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: Path, closed: str) -> None:
     place = tmp_path / "store"

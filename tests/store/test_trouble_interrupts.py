@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store goes on (F117)."""
+"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store continues (F117)."""
 
 from __future__ import annotations
 

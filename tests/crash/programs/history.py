@@ -88,7 +88,7 @@ class History:
         self.promised()
 
     def continue_from_store(self) -> None:
-        """Go on with the state that the store shows, which has been verified; a new store gets its table."""
+        """Continue with the state that the store shows, which has been verified; a new store gets its table."""
         state = state_of(self.db)
         if MAIN in state:
             self.model = {name: {row[0]: row for row in rows} for name, rows in state.items()}

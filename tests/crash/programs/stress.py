@@ -219,7 +219,7 @@ class Reader(Worker):
                 if index is not None:
                     key = order_of([getattr(row, name) for name in INDEX_KEYS[index]])
                     if before is not None and (key > before if is_reverse else key < before):
-                        raise Violation(f"{self.name}: index {index} gives {key} behind {before}")
+                        raise Violation(f"{self.name}: index {index} gives {key} after {before}")
                     before = key
         except NoSuchIndex:
             return
@@ -286,7 +286,7 @@ class Stress:
             raise error
         found = index_problems(self.db, MAIN) or self.db.check()["problems"] or leftovers(self.db)
         if found:
-            raise Violation(f"stress, seed {self.seed}, behind the last transaction: {found[0]}")
+            raise Violation(f"stress, seed {self.seed}, after the last transaction: {found[0]}")
 
 
 def prepare(

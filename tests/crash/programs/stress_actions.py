@@ -98,7 +98,7 @@ Actions = Sequence[tuple[Action, int]]
 
 
 def build_or_drop_index(changer: Changer) -> bool:
-    """An index of the main table, ordered or unique, built while the writers go on, or dropped."""
+    """An index of the main table, ordered or unique, built while the writers continue, or dropped."""
     keys = {**INDEX_KEYS, **UNIQUE_KEYS}
     name = changer.rng.choice(sorted(keys))
     after = copy.deepcopy(changer.shape)

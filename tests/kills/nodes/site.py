@@ -228,7 +228,7 @@ class Site:
                 raise Violation(f"node {process.number} says: {process.complaint}")
             is_alive = process.is_alive
             if process.state["state"] == "ended":
-                raise Violation(f"node {process.number} cannot go on: {process.state['error']}")
+                raise Violation(f"node {process.number} cannot continue: {process.state['error']}")
             if not is_alive and process.number not in self.kept_dead:
                 process.start()
 
@@ -258,7 +258,7 @@ class Site:
         return is_open and len({each["view"] for each in states}) == 1
 
     def wait_without(self, numbers: set[int], seconds: float) -> bool:
-        """Keep these dead until the others go on without them; return whether they do."""
+        """Keep these dead until the others continue without them; return whether they do."""
         self.kept_dead = frozenset(numbers)
         return self.wait_for(lambda: self.is_of(set(self.nodes) - numbers), seconds)
 

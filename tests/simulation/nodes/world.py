@@ -378,7 +378,7 @@ class World:
             arbitrator.begin(view)
 
     def lose_one(self) -> None:
-        """Let a node of a whole group die for good: the others, if they are enough, must go on soon."""
+        """Let a node of a whole group die for good: the others, if they are enough, must continue soon."""
         dead, view = self._any(), self.promises.newest
         if view is not None and self._can_go_on(view, dead.number):
             self.kept_down.add(dead.number)
@@ -404,7 +404,7 @@ class World:
             for each in self.nodes.values()
             if each.node is not None
         ]
-        self.break_promise(f"no whole group {seconds:.0f} s behind all faults: {reported}")
+        self.break_promise(f"no whole group {seconds:.0f} s after all faults: {reported}")
 
     def _is_whole(self) -> bool:
         nodes = [each.node for each in self.nodes.values() if each.number not in self.kept_down]

@@ -86,7 +86,9 @@ def _check_nothing_in_doubt(world: World) -> None:
     for batch in scan(primary.db.parts.store.table(MAIN), None):
         for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
             if author == 0 and epoch > confirmed:
-                world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")
+                world.break_promise(
+                    f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is reported"
+                )
 
 
 def _check_replaced(world: World) -> None:

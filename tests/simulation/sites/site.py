@@ -274,7 +274,7 @@ class SimulatedSite:
         entries = self.applied.setdefault(source, [])
         if entries and applied.epoch <= entries[-1].epoch:
             self.world.break_promise(
-                f"{self.name} applied epoch {applied.epoch} of {source} behind {entries[-1].epoch}: doubled"
+                f"{self.name} applied epoch {applied.epoch} of {source} after {entries[-1].epoch}: doubled"
             )
         moment = self.world.next_moment()
         entries.append(AppliedEpoch(applied.epoch, applied.own_epoch, moment, conflicts))

@@ -67,7 +67,7 @@ class Life:
     """One life."""
 
     def __init__(self, seed: int, plan: Plan, end: Callable[[Found], NoReturn], say: Callable[[str], None]) -> None:
-        """end: called from any thread with what is wrong when the life cannot go on; it ends the process."""
+        """end: called from any thread with what is wrong when the life cannot continue; it ends the process."""
         self.found = Found(seed)
         self._plan = plan
         self._end = end

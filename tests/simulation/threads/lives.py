@@ -70,7 +70,7 @@ def start(arguments: Sequence[str]) -> int:
 def run_lives(
     seeds: Sequence[int], plan: Plan, jobs: int, on_result: Callable[[Found], bool], say: Callable[[str], None]
 ) -> None:
-    """Run a life for each seed, `jobs` at a time; `told` gets the result of each and returns whether to go on."""
+    """Run a life for each seed, `jobs` at a time; `on_result` gets each result and returns whether to continue."""
     context = multiprocessing.get_context("fork")
     ahead = iter(seeds)
     running: dict[Any, tuple[int, Any]] = {}
