@@ -173,6 +173,7 @@ class Clockwork:
         self._threads.clear()
 
     def guarded(self, work: Callable[[], None]) -> None:
+        """Run the work of a thread; an unexpected error fails the store."""
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
