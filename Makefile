@@ -1,4 +1,4 @@
-# Two commands are all a user needs: `make run` and `make test`. Everything else is for whoever changes the code.
+# Two commands are all a user needs: `make run` and `make test`. Everything else is for changing the code.
 
 PYTHON ?= python3
 VENV := .venv
@@ -64,7 +64,7 @@ $(AUDIT)/.installed: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-input --target $(AUDIT) 'coverage>=7.6'
 	@touch $@
 
-# Changes of the program that the tests are to see (tests/audit/mutants.py).
+# Changes of the program that the tests must detect (tests/audit/mutants.py).
 mutants: $(AUDIT)/.installed
 	for room in $(ROOMS); do TIDEMARK_COVERAGE=$(AUDIT) $(BIN)/python -m tests.audit.mutants $$room \
 		--share $(SHARE) --seed $(SEED) || exit 1; done

@@ -60,7 +60,7 @@ def single(db: Any, keys: list[int]) -> float:
     return (time.perf_counter() - began) / len(keys)
 
 
-def pass_over(kind: int, words: int) -> float:
+def seconds_per_record(kind: int, words: int) -> float:
     """Return the seconds to read one record of the log, and to note the record if it is a delete."""
     mem = np.zeros(PAGE_WORDS + 3 * BATCH, dtype=np.int64)
     setup_delete_log(mem, PAGE_WORDS, 3 * BATCH)
@@ -98,8 +98,8 @@ def main() -> None:
         gc.collect()
     for work, what in (("large", f"a delete in a commit of {BATCH:,}"), ("single", "a transaction of one delete")):
         print(f"{what}: {least['off', work] * 1e9:,.0f} ns without the log, {least['on', work] * 1e9:,.0f} ns with it")
-    print(f"a pass over the records: {pass_over(KIND_DELETE, OPERATION_WORDS) * 1e9:.1f} ns for each delete,")
-    print(f"{pass_over(KIND_UPDATE, 12) * 1e9:.1f} ns for each update of 12 words, of which nothing is noted")
+    print(f"a pass over the records: {seconds_per_record(KIND_DELETE, OPERATION_WORDS) * 1e9:.1f} ns for each delete,")
+    print(f"{seconds_per_record(KIND_UPDATE, 12) * 1e9:.1f} ns for each update of 12 words, of which nothing is noted")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ processes.
 Two sites over TCP, the first one with NDB$EPOCH(bits) on a table of a few hundred rows. At both, updates of random rows
 come at a rate; each goes from the row as the site has it. A conflict is *false* if the update of the second site went
 from the very row that the first one has when it refuses it: nothing had happened there that the second site had not
-seen. That is told by values: each site writes a number of its own, never used before, into a column of its own, the
+seen. That is seen by values: each site writes a number of its own, never used before, into a column of its own, the
 exceptions row has what the update went from, and the refresh in the first site's binlog what was there. Links are
 delayed by a proxy. One thing is varied at a time.
 """

@@ -6,7 +6,7 @@ Counted is what becomes of the changes of the secondary at the primary, by lengt
 of updates and number of extra epoch bits. Nothing is timed; the counts repeat.
 
 A change of the secondary is
-- *real* if it is refused, and the primary's clients changed the row behind what the secondary had applied;
+- *real* if it is refused, and the primary's clients changed the row after what the secondary had applied;
 - *following* if it is refused, that is not so, but the primary had refused an earlier change of the row, and the
   secondary had not applied the refresh of it yet: it was made of a state that never was at the primary;
 - *false* if it is refused, and the secondary had applied the newest change, and the newest refresh, of the row.

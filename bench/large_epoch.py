@@ -1,7 +1,7 @@
 """`python -m bench.large_epoch [--rows N ...] [--quick] [--out DIR]`: what memory the binlog takes for a large epoch.
 
 One transaction inserts N rows, spooled, and another updates them all; the binlog has whole images. What is looked at is
-the step behind the commit, when the epoch is read back from log and spool file and written into the binlog: resident
+the step after the commit, when the epoch is read back from log and spool file and written into the binlog: resident
 memory before it, the highest there was during it (VmHWM, reset before), and how long it takes.
 """
 

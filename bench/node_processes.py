@@ -140,7 +140,7 @@ class Group:
     def primary(self) -> int:
         """Return the number of the primary, as the group reports it."""
         with self.connect() as db:
-            wait_until(lambda: db.where()["primary"] is not None, "somebody leads")
+            wait_until(lambda: db.where()["primary"] is not None, "a node leads")
             host, port = db.where()["primary"]
         return next(number for number, address in self.calls.items() if address == f"{host}:{port}")
 

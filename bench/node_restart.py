@@ -1,13 +1,13 @@
 """`python -m bench.node_restart [--quick] [--out DIR] [--picture FILE] [--page FILE]`: the variants of a node restart.
 
 Two nodes are copies of one store. One is away while a share of the rows changes on the other (nine in ten are updated,
-one is deleted, and as many are made); then it joins while one-row transactions go on there at a steady rate, on rows
+one is deleted, and as many are made); then it joins while one-row transactions continue there at a steady rate, on rows
 that have changed already. Live node and joiner are two processes, the messages go over a pipe as the bytes that
 `replication/node_group/codec.py` makes of them.
 
 Counted for each size, share and variant: seconds from `Ready` to `End`, bytes by what they carry, slots looked at,
-transactions a second of the writers, and the longest time one of them ended behind its turn; and the same writers
-without a join, behind it.
+transactions a second of the writers, and the longest time one of them ended after its turn; and the same writers
+without a join, after it.
 """
 
 from __future__ import annotations

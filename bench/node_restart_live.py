@@ -201,7 +201,7 @@ def change(db: Any, setting: Setting) -> tuple[Any, int]:
     return keys[deleted:changed], deleted
 
 
-def changed_behind(db: Any, through: int) -> tuple[int, int]:
+def changed_after(db: Any, through: int) -> tuple[int, int]:
     """Return the number of rows with an epoch after `through`, and their bytes in slices."""
     rows = size_bytes = 0
     scan = ChangeScan(db.parts.store.mem, 1 << 20)
@@ -252,7 +252,7 @@ class Service:
     def _take(self, message: Any) -> None:
         if isinstance(message, Ready):
             served = self._served
-            served.changed_rows, served.changed_bytes = changed_behind(self._db, self._through)
+            served.changed_rows, served.changed_bytes = changed_after(self._db, self._through)
             self.began = time.perf_counter()
             self._send(self.source.begin(message))
         elif isinstance(message, Plan):

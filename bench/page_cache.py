@@ -1,7 +1,7 @@
 """`python -m bench.page_cache [--quick] [--out DIR] [--picture FILE]`: hit rates of LIRS and LRU.
 
 The kernels of the page cache are driven with traces of page numbers; nothing is read from a disk, so a trace means the
-same to both. What is counted are hits behind a first tenth of each trace. Seeds are printed and kept.
+same to both. What is counted are hits after a first tenth of each trace. Seeds are printed and kept.
 """
 
 from __future__ import annotations

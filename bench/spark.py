@@ -185,9 +185,9 @@ def main() -> None:
         for line in lines:
             seconds = line.figures[OURS]
             print(f"{line.what:50} {seconds:8.2f} s {bench.rows / seconds / 1e6:8.2f} M rows/s")
-        told = {**vars(asked), "rows": bench.rows, "load_average": [began, os.getloadavg()]}
+        run_settings = {**vars(asked), "rows": bench.rows, "load_average": [began, os.getloadavg()]}
         name = f"spark-{asked.cores}-core{'s' * (asked.cores > 1)}-scale-{asked.scale:g}"
-        print(keep(lines, told, name=name).name)
+        print(keep(lines, run_settings, name=name).name)
         spark.stop()
     finally:
         shutil.rmtree(root)

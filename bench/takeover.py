@@ -4,8 +4,8 @@ Groups of three nodes, and of two with an arbitrator, each node a process of its
 process commit through clients that were told of all nodes, at a steady rate; one more for each node reads at that node
 alone. `kill -9` of the primary, again and again; it comes back each time before the next one.
 
-Counted for each kill: how long until a commit that was begun behind it is acknowledged, until the last writer has one,
-and until reads at each survivor go on. Then what a commit costs in groups of one, two and three nodes
+Counted for each kill: how long until a commit that was begun after it is acknowledged, until the last writer has one,
+and until reads at each survivor continue. Then what a commit costs in groups of one, two and three nodes
 (`bench/round_trip.py`), beside one store with the same sync.
 """
 
@@ -121,11 +121,11 @@ def kill_once(group: Group) -> Kill:
     process: NodeProcess = group.nodes[victim]
     at = process.kill()
 
-    def go_on() -> bool:
-        behind = [each.acknowledged and each.acknowledged[-1][0] > at for each in writers]
-        return all(behind) and all(each.answered and each.answered[-1][0] > at + 0.1 for each in readers.values())
+    def all_resumed() -> bool:
+        resumed = [each.acknowledged and each.acknowledged[-1][0] > at for each in writers]
+        return all(resumed) and all(each.answered and each.answered[-1][0] > at + 0.1 for each in readers.values())
 
-    wait_until(go_on, "commits and reads go on")
+    wait_until(all_resumed, "commits and reads continue")
     CLOCK.sleep(CALM_SECONDS)
     for thread in threads:
         thread.is_over.set()

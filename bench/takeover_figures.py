@@ -31,15 +31,15 @@ class Kill:
         return asdict(self)
 
 
-def first_behind(times: Times, at: float) -> float:
+def first_after(times: Times, at: float) -> float:
     """Return when the first call that began after a moment ended. Raises: ValueError if there is none."""
     return min(ended for began, ended in times if began >= at)
 
 
 def resumed(answered: Times, refused: Sequence[float], at: float) -> float:
     """Return when reads resumed after a moment; the moment itself if no read was refused since."""
-    behind = [each for each in refused if each >= at]
-    return first_behind(answered, behind[-1]) if behind else at
+    late = [each for each in refused if each >= at]
+    return first_after(answered, late[-1]) if late else at
 
 
 def judged(
@@ -50,7 +50,7 @@ def judged(
     unknown: int,
 ) -> Kill:
     """Return the figures of a kill at a moment. readers: by node, the answered reads, and when reads were refused."""
-    firsts = [first_behind(times, at) for times in writers]
+    firsts = [first_after(times, at) for times in writers]
     return Kill(
         first_ms=(min(firsts) - at) * 1e3,
         last_ms=(max(firsts) - at) * 1e3,
@@ -78,7 +78,7 @@ def table_of(settings: Mapping[str, Any]) -> str:
     """Return the tables of the page as Markdown, from the JSON."""
     out = [
         "| group | kills | next commit, ms: median | worst | last writer's next commit, ms: median | worst"
-        " | reads at a survivor go on, ms: median | worst |",
+        " | reads at a survivor continue, ms: median | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for kind, found in settings["takeovers"].items():
@@ -144,7 +144,7 @@ def draw_picture(settings: Mapping[str, Any], target: Path) -> None:
         axis.set_xticks(list(numbers))
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("ms behind the kill")
+    axes[0].set_ylabel("ms after the kill")
     axes[0].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(target, metadata={"Date": None})

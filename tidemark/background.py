@@ -173,6 +173,7 @@ class Clockwork:
         self._threads.clear()
 
     def guarded(self, work: Callable[[], None]) -> None:
+        """Run the work of a thread; an unexpected error fails the store."""
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
@@ -260,7 +261,7 @@ class Clockwork:
         return bool(interval and grown and store.clock.monotonic() - self._last_lcp >= interval)
 
     def _grown_bytes(self) -> int:
-        """Bytes of log after the start of the newest local checkpoint."""
+        """Return the bytes of log after the start of the newest local checkpoint."""
         return self._store.log.head_lsn - self._lcp.last_start_lsn
 
     def _holds_stream(self) -> bool:

@@ -105,7 +105,7 @@ def diff(
 
     Args:
         tables: Names of tables; None: all except system tables.
-        limit: Stop after so many rows that differ; None: never.
+        limit: Stop after this many rows that differ; None: never.
         by: How ranges are cut; see docs/verify.md, section 3. None: as suits the copies.
         progress: Called with the rows read of both sides.
 

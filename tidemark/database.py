@@ -680,7 +680,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         }
 
     def _replication_status(self) -> ReplicationStatus:
-        """The status variables of replication; each module registers the variables that it counts."""
+        """Return the status variables of replication; each module registers the variables that it counts."""
         status, epochs = ReplicationStatus(), self._store.epochs
         status.gauge("epoch", lambda: epochs.current)
         if self._binlog is not None:
@@ -702,7 +702,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         return space_report(self._store)
 
     def _full_status(self) -> dict[str, Any]:
-        """The answer of the control socket: `status`, and how the store was opened."""
+        """Return the answer of the control socket: `status`, and how the store was opened."""
         return {**self.status(), "restart": self.restart_report}
 
 

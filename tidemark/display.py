@@ -20,11 +20,6 @@ def short(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(number: int, what: str) -> str:
-    """Return the number with its noun."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def state_of(first: type[Error] | None) -> str:
     """Return the state of a store by the class of its first failure."""
     if first is None:

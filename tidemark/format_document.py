@@ -57,7 +57,7 @@ NAME = "format.md"
 
 
 def structure_table(name: str) -> list[str]:
-    """The rows of one structure: offset, size, type, field, meaning."""
+    """Return the rows of one structure: offset, size, type, field, meaning."""
     layout = STRUCTURES[name]
     notes = NOTES[name]
     common = set(SEAL.names or ()) if name != "seal" else set()
@@ -74,14 +74,14 @@ def structure_table(name: str) -> list[str]:
 
 
 def bit_table(name: str) -> list[str]:
-    """The rows of a word's bit fields."""
+    """Return the rows of a word's bit fields."""
     lines = ["| word | bits | meaning |", "|---:|---|---|"]
     lines += [f"| {word} | {bits} | {meaning} |" for word, bits, meaning in bit_fields()[name]]
     return lines
 
 
 def record_kinds() -> list[str]:
-    """The record kinds of the REDO log."""
+    """Return the record kinds of the REDO log."""
     kinds = sorted(
         (value, name) for name, value in vars(redo).items() if name.startswith("KIND_") and value <= redo.KIND_MAX
     )
@@ -90,14 +90,14 @@ def record_kinds() -> list[str]:
 
 
 def undo_kinds() -> list[str]:
-    """The record kinds of the UNDO log."""
+    """Return the record kinds of the UNDO log."""
     names = ("UNDO_ALLOC", "UNDO_UPDATE", "UNDO_FREE", "UNDO_CREATE", "UNDO_DROP", "UNDO_LCP", "UNDO_RESTART")
     kinds = [f"| {getattr(disk, name)} | {name.removeprefix('UNDO_')} |" for name in names]
     return ["| code | kind |", "|---:|---|", *kinds]
 
 
 def sections() -> dict[str, list[str]]:
-    """Every generated part by the name of its marker."""
+    """Return every generated part by the name of its marker."""
     made = {name: structure_table(name) for name in STRUCTURES}
     made.update({name: bit_table(name) for name in bit_fields()})
     made["record kinds"] = record_kinds()

@@ -40,7 +40,7 @@ NOTES: dict[str, dict[str, str]] = {
         "transactions": "transactions in the group",
         "epoch": "epoch of all of them",
         "wall_us": "when it was sealed, µs since 1970 UTC; never decides an order",
-        "next_txid": "transactions from this id on lie in later groups",
+        "next_txid": "transactions from this id on are in later groups",
         "records_words": "words of records after this header; the rest up to 4 KiB is zero",
         "unsynced": "groups directly before it in the same write, not known to be durable then",
         "reserved_1": "0",
@@ -274,12 +274,12 @@ NOTES: dict[str, dict[str, str]] = {
 
 
 def _bits(mask: int, shift: int = 0) -> str:
-    """The bits of a word that a field occupies."""
+    """Return the bits of a word that a field occupies."""
     return f"{shift}–{shift + mask.bit_length() - 1}"
 
 
 def _rest(shift: int) -> str:
-    """The bits of a word from `shift` on; the sign bit stays clear."""
+    """Return the bits of a word from `shift` on; the sign bit stays clear."""
     return f"{shift}–62"
 
 
@@ -299,7 +299,7 @@ def _disk_bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (2, "0–63", f"CREATE, DROP: table; LCP, RESTART: local checkpoint (all {disk.UNDO_MARK_WORDS} words long)"),
             (3, _bits(disk.OWNER_TABLE_MASK), "table"),
             (3, f"{disk.OWNER_FRAGMENT_SHIFT}–62", "fragment"),
-            (3, "0–63", "LCP: its epoch; RESTART: LSN of the UNDO_LCP record that reading backward goes on at"),
+            (3, "0–63", "LCP: its epoch; RESTART: LSN of the UNDO_LCP record at which reading backward continues"),
             (4, "0–63", "epoch; RESTART: sequence of that record's group"),
             (5, "0–63", "UPDATE, FREE: first word of the piece as it was; RESTART: position of that group"),
         ],
@@ -331,7 +331,7 @@ def _load_record() -> list[tuple[int, str, str]]:
         (8, "0–62", "attempt"),
         (9, "0–62", "random tag of its name"),
         (10, "0–62", "rows"),
-        (11, "0–62", "pages the rows lie on"),
+        (11, "0–62", "pages of the rows"),
         (12, "0–62", "blocks in the file"),
         (13, "0–62", "words of records in them"),
         (14, "0–62", "bytes of the file"),
@@ -418,7 +418,7 @@ _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 
 def constants() -> dict[str, int]:
-    """Every integer that the layouts are made of: shifts, masks, kinds, sizes."""
+    """Return every integer that the layouts are made of: shifts, masks, kinds, sizes."""
     found = {
         f"{_NAMES}.{key}.{name}": value
         for key, module in _FORMAT_MODULES.items()

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidemark.display import ROWS_SHOWN, counted, html_table, short
+from tidemark.display import ROWS_SHOWN, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
@@ -15,7 +15,7 @@ from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import counted, shown
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 
 
 def index_counters(table: Table) -> dict[str, Any]:
-    """The part of `status()` about a table's indexes; empty if it has none."""
-    counted: dict[str, dict[str, int]] = {}
+    """Return the part of `status()` about a table's indexes; empty if it has none."""
+    found: dict[str, dict[str, int]] = {}
     for index in table.listed_indexes():
         counters = index.tree.counters()
         if not index.is_dropped:
-            counted[index.name] = counters
-    return {"indexes": counted} if counted else {}
+            found[index.name] = counters
+    return {"indexes": found} if found else {}
 
 
 @types_memory_errors()
 class TableReads(ABC):
-    """The reading calls that a table, a table of a snapshot and one of another process share."""
+    """The reading calls that tables of a store, of a snapshot and of a store in another process share."""
 
     __slots__ = ()
     __reduce_ex__ = refuse_pickling
@@ -98,11 +98,11 @@ class TableReads(ABC):
         `count`, `sum`, `min`, `max`, `mean` or `aggregate`.
 
         Args:
-            columns: Names of the columns to read, or the name of one; None: all. All calls take columns so.
-            limit: Read at most so many rows.
+            columns: Names of the columns to read, or the name of one; None: all. Every call takes columns in this form.
+            limit: Read at most this many rows.
             partitions: Read only these partitions, or this one.
             where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
-                these. An expression may lead the scan to an index (`explain` says which). Rows have an order only with
+                these. The scan may use an index to find the rows (`explain` says which). Rows have an order only with
                 `index`.
             index: Read the rows in the order of this index, with `reverse` in descending order.
             lower: The first key of the index to read: values of its leading columns as a tuple, or one value. Fewer
@@ -255,7 +255,7 @@ class WritableTable(TableReads):
 
 
 def _key_in(definition: TableDefinition, row: Any) -> tuple[Any, ...] | None:
-    """Return the key of a row that may be written, None if it has none: then the call that writes refuses it."""
+    """Return the key of a row to write, None if the row lacks it; the call that writes then refuses the row."""
     try:
         if isinstance(row, Mapping):
             return tuple(row[name] for name in definition.primary_key)
@@ -313,7 +313,7 @@ class TableHandle(WritableTable):
     def definition(self) -> TableDefinition:
         return self.table.newest.definition
 
-    def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
+    def _in_own_transaction(self, call: Callable[..., R], *arguments: Any) -> R:
         """Run one call as a transaction. A `with` would leave the transaction open if a signal arrived just before
         `__exit__` (F117).
         """
@@ -345,7 +345,7 @@ class TableHandle(WritableTable):
             >>> db["item"][5].name
             'box'
         """
-        self._alone(row_operations.insert, row)
+        self._in_own_transaction(row_operations.insert, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row, or replace the row with its key.
@@ -357,7 +357,7 @@ class TableHandle(WritableTable):
             >>> db["item"][1]
             Row(id=1, name='pencil', stock=12)
         """
-        self._alone(row_operations.write, row)
+        self._in_own_transaction(row_operations.write, row)
 
     def get(self, key: Any, *, index: str | None = None) -> Any:
         """Return the committed row with this key (a `Row`), or None.
@@ -384,7 +384,7 @@ class TableHandle(WritableTable):
             if index is not None:
                 return unique_calls.get(None, self.table.newest, key, index)
             table = self.table
-            if table.superseded_by is not None:  # in line: a property would take a thirtieth of the time
+            if table.superseded_by is not None:  # inlined: a property would take a thirtieth of the time
                 table = table.newest
             return row_operations.get_committed(table, key)
         except MemoryError as error:
@@ -402,8 +402,8 @@ class TableHandle(WritableTable):
             7
         """
         if index is not None:
-            return self._alone(unique_calls.update, key, changes, where, index)
-        return self._alone(conditional_changes.update, key, changes, where)
+            return self._in_own_transaction(unique_calls.update, key, changes, where, index)
+        return self._in_own_transaction(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
         """Delete one row; see `Transaction.delete`.
@@ -417,8 +417,8 @@ class TableHandle(WritableTable):
             False
         """
         if index is not None:
-            return self._alone(unique_calls.delete, key, where, index)
-        return self._alone(conditional_changes.delete, key, where)
+            return self._in_own_transaction(unique_calls.delete, key, where, index)
+        return self._in_own_transaction(conditional_changes.delete, key, where)
 
     def upsert(
         self,
@@ -436,7 +436,7 @@ class TableHandle(WritableTable):
             >>> db["item"][2].stock
             10
         """
-        return self._alone(unique_upserts.upsert, row, set, index)
+        return self._in_own_transaction(unique_upserts.upsert, row, set, index)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
@@ -455,7 +455,7 @@ class TableHandle(WritableTable):
             >>> db["item"].insert_many({"id": [6, 7], "name": ["jar", "lid"], "stock": [1, 1]})
             2
         """
-        return self._alone(batch_operations.insert_many, data, progress)
+        return self._in_own_transaction(batch_operations.insert_many, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of `data`, or replace those with their keys, or none on an error; return how many.
@@ -466,7 +466,7 @@ class TableHandle(WritableTable):
             >>> db["item"].write_many([(1, "pencil", 12), (4, "ink", 7)])
             2
         """
-        return self._alone(batch_operations.write_many, data, progress)
+        return self._in_own_transaction(batch_operations.write_many, data, progress)
 
     def upsert_many(
         self,
@@ -485,7 +485,7 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             13
         """
-        return self._alone(unique_upserts.upsert_many, data, set, index, progress)
+        return self._in_own_transaction(unique_upserts.upsert_many, data, set, index, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
@@ -503,8 +503,8 @@ class TableHandle(WritableTable):
             2
         """
         if index is not None:
-            return self._alone(unique_calls.update_many, data, index, progress)
-        return self._alone(batch_operations.update_many, data, progress)
+            return self._in_own_transaction(unique_calls.update_many, data, index, progress)
+        return self._in_own_transaction(batch_operations.update_many, data, progress)
 
     def delete_many(self, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys, or none on an error; return how many.
@@ -516,8 +516,8 @@ class TableHandle(WritableTable):
             2
         """
         if index is not None:
-            return self._alone(unique_calls.delete_many, keys, index)
-        return self._alone(batch_operations.delete_many, keys)
+            return self._in_own_transaction(unique_calls.delete_many, keys, index)
+        return self._in_own_transaction(batch_operations.delete_many, keys)
 
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
         """Change some columns of all rows that `where` accepts, or of all rows without `where`; return how many.
@@ -528,7 +528,7 @@ class TableHandle(WritableTable):
             >>> db["item"].update_where({"stock": tm.col("stock") + 20}, where=tm.col("stock") < 10)
             2
         """
-        return self._alone(conditional_changes.update_where, changes, where)
+        return self._in_own_transaction(conditional_changes.update_where, changes, where)
 
     def delete_where(self, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts; return how many.
@@ -539,7 +539,7 @@ class TableHandle(WritableTable):
             >>> db["item"].delete_where(tm.col("stock") == 0)
             1
         """
-        return self._alone(conditional_changes.delete_where, where)
+        return self._in_own_transaction(conditional_changes.delete_where, where)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
         """Return the committed rows with these keys as an Arrow record batch, in the order of the keys.

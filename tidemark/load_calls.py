@@ -74,7 +74,7 @@ class LoadCalls:
 
         Args:
             job: The job, or the name of one in the store's own directory.
-            progress: Called with (rows taken in, rows in all, "rows").
+            progress: Called with (rows loaded, rows in all, "rows").
 
         Returns:
             A report with `rows`, `files`, `size_bytes`, `txid`, and whether it `is_repeated`.

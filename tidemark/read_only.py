@@ -95,7 +95,7 @@ class ReadTransaction(Transaction):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A block of the transaction; there is nothing to undo."""
+        """Return a block of the transaction; there is nothing to undo."""
         self.check()
         yield
 

@@ -33,7 +33,7 @@ class Repair:
         self.inserted = self.updated = self.deleted = self.skipped = 0
 
     def to_dict(self) -> dict[str, int]:
-        """The changes made so far."""
+        """Return the changes made so far."""
         return {
             "inserted": self.inserted,
             "updated": self.updated,
@@ -105,7 +105,7 @@ def _key_words(rows: pa.RecordBatch, table: Comparable) -> np.ndarray:
 
 
 def _places(rows: pa.RecordBatch, held: pa.RecordBatch, table: Comparable) -> np.ndarray:
-    """The position of each row's key in `held`, -1 if it is not there."""
+    """Return the position of each row's key in `held`, -1 if it is not there."""
     wanted, there = _key_words(rows, table), _key_words(held, table)
     if not there.size:
         return np.full(wanted.size, -1)

@@ -201,7 +201,7 @@ class Scan:
         return is_known and self._index is not None and answers_alone(self._index, names)
 
     def _numbers(self) -> list[int]:
-        """The numbers of the fragments that may have a row of the scan."""
+        """Return the numbers of the fragments that may have a row of the scan."""
         if self._condition is not None:
             return self._condition.numbers(self._table, self._partitions)
         return self._table.numbers_of(self._partitions)

@@ -73,7 +73,7 @@ class Transaction(EngineTransaction):
         check_lock(lock, skip_locked)
 
     def _scan_class(self, lock: Lock) -> type[Scan]:
-        """The scan that `scan` creates; transactions that track their reads have a subclass."""
+        """Return the scan that `scan` creates; transactions that track their reads have a subclass."""
         return Scan
 
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:

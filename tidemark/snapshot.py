@@ -136,7 +136,7 @@ class SnapshotScan(Scan):
         return accepted_batches(self._table, rows, condition, limit)
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        """The rows, before the condition judges them."""
+        """Yield the rows, before the condition judges them."""
         table, condition = self._table, self._condition
         if self._index is not None and self._keys is not None:
             place = (self._snapshot, table, self._index, self._keys, self._by.reverse)

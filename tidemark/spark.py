@@ -255,7 +255,7 @@ def load(
             machine.
         by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each
             fragment.
-        progress: Called with (rows taken in, rows in all, "rows").
+        progress: Called with (rows loaded, rows in all, "rows").
 
     Durable on return: all rows.
 
@@ -370,7 +370,7 @@ def diff(
         b: Likewise.
         tables: Names of tables; None: all except system tables.
         numbers: Of local checkpoints or backups; None: the newest.
-        limit: Stop after so many rows that differ; None: never.
+        limit: Stop after this many rows that differ; None: never.
 
     Raises: Damaged, FileMissing, NoSuchTable.
 

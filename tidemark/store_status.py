@@ -118,7 +118,7 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
 
 
 def _map_of(store: Store, table: Table, tablespace: int) -> list[dict[str, Any]]:
-    """The used share of each page in per cent, for the first extents in order of position."""
+    """Return the used share of each page in per cent, for the first extents in order of position."""
     payload = int(store.mem[tablespace + TS_PAYLOAD])
     extents = chain.from_iterable(extents_of(store.space, fragment) for fragment in table.fragments)
     found = [(int(row[0]), (row[1:] * 100 // payload).tolist()) for row in islice(extents, MAP_EXTENTS_MAX)]

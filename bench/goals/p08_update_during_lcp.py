@@ -96,7 +96,7 @@ def beside_checkpoints(db: tm.Database, table: Any, keys: list[int]) -> Segment:
 
 
 def raw_write(path: str, size: int) -> float:
-    """Seconds to write and sync so many bytes the way a data file is written: 1 MiB at a time, a sync every 16."""
+    """Seconds to write and sync this many bytes the way a data file is written: 1 MiB at a time, a sync every 16."""
     block = os.urandom(CHUNK)
     began = time.perf_counter()
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)

@@ -228,12 +228,12 @@ def _lines(context: Context, rounds: dict[str, list[float]], phases: dict[str, A
         "P9", f"system restart, {rows:,} rows from a local checkpoint, cold", "s", {OURS: median(rounds["lcp"])}
     )
     second = Line(
-        "P9", f"the same with {operations:,} REDO operations behind it, cold", "s", {OURS: median(rounds["redo"])}
+        "P9", f"the same with {operations:,} REDO operations after it, cold", "s", {OURS: median(rounds["redo"])}
     )
     first.notes.append("phases of the last: " + _shown(phases["lcp"]))
     second.notes.append("phases of the last: " + _shown(phases["redo"]))
     first.notes.append(
-        "reading the log goes on for a step of 16 MiB behind its end, to prove that nothing valid lies there"
+        "reading the log continues for a step of 16 MiB past its end, to prove that nothing valid is there"
     )
     second.notes.append(
         f"reading the log and replaying: {operations / median(rounds['replay']) / 1e6:.2f} M operations/s"

@@ -114,7 +114,7 @@ def competitors(durability: str, is_insert: bool) -> dict[str, tuple[str, str]]:
         kind = "rocksdb" if is_epoch else "rocksdb-sync"
         found["RocksDB"] = (kind, f"sync={not is_epoch}; half block cache, half write buffers, blocks of 8 KiB")
     if not is_insert:
-        found[PAGES] = ("pages", "pwrite of 8 KiB at the rows' pages, fdatasync behind a batch as large as ours")
+        found[PAGES] = ("pages", "pwrite of 8 KiB at the rows' pages, fdatasync after a batch as large as ours")
         found[PAGES_READ] = ("pages-read", "the same, each page read first")
     return found
 

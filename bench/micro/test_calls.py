@@ -1,4 +1,4 @@
-"""Kernels behind the calls of a transaction: put_rows, touch_int_key, commit_plain; and get_many as a whole."""
+"""Kernels under the calls of a transaction: put_rows, touch_int_key, commit_plain; and get_many as a whole."""
 
 from __future__ import annotations
 

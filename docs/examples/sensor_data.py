@@ -55,11 +55,11 @@ def main(folder: Path, minutes: int) -> None:
         hot = readings.scan(where=tm.col("value") > 23.0)  # no SQL is needed for a count, a sum or a mean
         print(f"above 23.0: {hot.count():,} readings, mean {hot.mean('value'):.3f}")
 
-        def go_on() -> None:
+        def write_more() -> None:
             for minute in range(history, minutes):
                 readings.insert_many(batch(minute))  # one transaction each
 
-        writer = threading.Thread(target=go_on)
+        writer = threading.Thread(target=write_more)
         with db.snapshot() as snapshot:
             writer.start()
             as_it_was = snapshot["plant.reading"]

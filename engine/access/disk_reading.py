@@ -68,10 +68,11 @@ def grown(out: Words, used: int, needed: int) -> Words:
 
 
 def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
-    """Return a copy of the whole entry of the row with a canonical key, or None; as the transaction sees it, or as
-    committed.
+    """Return a copy of the whole entry of the row with a canonical key, None if there is no such row. The row is as
+    `txn` sees it; without `txn`, as committed.
 
-    Raises: PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer is free.
+    Raises: NoSuchTable if the table was dropped, PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer
+    is free.
     """
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
@@ -79,7 +80,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
     out, state = place
     state[4] = 0
     held: list[int] = []
-    is_brought = False
+    was_loaded = False
     try:
         while True:
             done = read_disk_row(table.mem, table.handle, desc, buf, key, key.size, out, state)
@@ -89,11 +90,11 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                 state[4] = 0
             elif done == ST_PAGE:
                 # A loaded page usually stays long enough. If it was evicted before the call, pin it.
-                if is_brought:
+                if was_loaded:
                     exchange_pins(disk, held, [int(state[3])])
                 else:
                     disk.load(int(state[3]))
-                    is_brought = True
+                    was_loaded = True
             elif done == ST_DAMAGED:
                 raise disk.damaged(int(state[3]), table.name)
             elif done == ST_MISSING:
@@ -113,9 +114,9 @@ def exchange_pins(disk: DiskColumns, held: list[int], wanted: list[int]) -> None
     """Pin other pages in place of those in `held`. No call is made while `held` changes, so a signal never leaves it
     wrong.
     """
-    given = held[:]
+    released = held[:]
     held[:] = ()
-    disk.release(given)
+    disk.release(released)
     disk.hold(wanted)
     held[:] = wanted
 
@@ -138,13 +139,13 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     chunk = int(chunk_words_of(table.mem, fragment))
     if chunk < 0:
         return False
-    here = words - (words - 1) // chunk * chunk
+    first_piece = words - (words - 1) // chunk * chunk
     rowid = int(out[image - ENTRY_WORDS])
     state = np.zeros(4, dtype=np.int64)
     held: list[int] = []
     try:
         while True:
-            status = read_chunks(table.mem, fragment, rowid, out, part + here, part + words, state)
+            status = read_chunks(table.mem, fragment, rowid, out, part + first_piece, part + words, state)
             if status == OK:
                 out[image - 1] &= ~ENTRY_INCOMPLETE
                 return True
@@ -158,7 +159,10 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
 
 
 class Gatherer:
-    """Reads many rows in the order of their pages; offsets[i] is the start of row i's image, -1 if the row is gone."""
+    """Reads many rows in the order of their pages; offsets[i] is the start of row i's image, -1 if the row is gone.
+
+    pages: the page of each row, 0 if it has none. words_expected: initial size of the buffer, which grows.
+    """
 
     def __init__(
         self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None
@@ -178,7 +182,9 @@ class Gatherer:
         return self._order
 
     def run(self, read: Callable[[int, int, Words, Words, Words], int], read_again: Callable[[int], Words]) -> None:
-        """Read all rows. read_again(i): read the entry of row i alone, if it changed while its chunks were fetched."""
+        """Read all rows. read(start, stop, out, offsets, state): the kernel call for rows [start:stop] of `order`.
+        read_again(i): read the entry of row i alone, if it changed while its chunks were fetched.
+        """
         groups = list(self._groups())
         for number, (start, stop, pages) in enumerate(groups):
             if number + 1 < len(groups):
@@ -274,7 +280,9 @@ def read_alone(
     count: int,
     txn: Transaction | None,
 ) -> Words:
-    """Read the complete entry of one row alone; empty if it is gone."""
+    """Read the complete entry of one row alone; empty if it is gone. count: the size of `offsets` that `read` needs.
+    Raises: as `read_entry`.
+    """
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)
     while True:

@@ -85,7 +85,7 @@ def scan_index(
     scans = [made(table, txn, index, keys, reverse, limit, names, wanted) for keys in ranges]
     if len(scans) > 1:
         for each in scans:
-            each.look_at_own()
+            each.gather_own_changes()
     for each in scans:
         yield from each.batches()
 

@@ -128,7 +128,7 @@ class IndexScan:
         is_end = False
         while not is_end and (self._left is None or self._left > 0):
             wanted = rows if self._left is None else min(rows, self._left)
-            self.look_at_own()
+            self.gather_own_changes()
             batch, is_end = self._fill_disk(wanted) if self._with_disk else self._fill(wanted)
             if self._own is not None:
                 batch = self._merged(batch, self._own, is_end)
@@ -140,8 +140,8 @@ class IndexScan:
                 yield batch
             rows = min(4 * rows, BATCH_ROWS_MAX)
 
-    def look_at_own(self) -> None:
-        """Gather the transaction's changes: at the first batch, and after a savepoint has undone some of them."""
+    def gather_own_changes(self) -> None:
+        """Gather the transaction's changes: at the first batch, and again after a savepoint has undone some of them."""
         txn = self._txn
         if txn is None or txn.desc == 0:  # 0: of a read-only view, which has no changes
             return
@@ -159,8 +159,8 @@ class IndexScan:
         )
 
     def _place(self) -> tuple[int, int]:
-        """Return the transaction whose changed rows are skipped, and the word of its buffer before which the records of
-        these changes are.
+        """Return (transaction whose changed rows are skipped, end of the records of these changes in its buffer); zeros
+        if there are none.
         """
         return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
 
@@ -200,7 +200,7 @@ class IndexScan:
 
     # --- disk ------------------------------------------------------------------------------------
     def _fill_disk(self, wanted: int) -> tuple[ScanBatch, bool]:
-        """Hold the pages of the next entries, then read their rows in the order of the index."""
+        """Pin the pages of the next entries, then read their rows in the order of the index."""
         disk = self._table.disk
         out = np.empty(wanted * (ENTRY_WORDS + self._table.format.fixed_words + 32) + 64, dtype=np.int64)
         offsets = np.empty(wanted, dtype=np.int64)
@@ -222,7 +222,7 @@ class IndexScan:
                         break
                     out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
                 if status != OK:
-                    status = ST_MORE  # a row has moved to a page that is not held: ask again
+                    status = ST_MORE  # a row has moved to a page that is not pinned: retry
         finally:
             disk.release(held)
         return self._completed(ScanBatch(out, offsets[: int(state[0])], int(state[0])), bool(state[4])), status == OK
@@ -278,7 +278,7 @@ class IndexScan:
 
 
 def _first_pages(pages: list[int], most: int) -> list[int]:
-    """Return the longest beginning of the list that has at most `most` different pages; 0 is no page."""
+    """Return the longest prefix of the list that has at most `most` different pages; 0 is no page."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
         if page and page not in seen:

@@ -55,10 +55,10 @@ def find(
     locks: bool,
     skip_locked: bool = False,
 ) -> tuple[EncodedKeys, Words]:
-    """Return (primary keys of the rows found, in order; positions of their keys in `lookups`).
+    """Return (primary keys of the rows found, in the order of `lookups`; positions of their keys in `lookups`).
 
     locks: lock them exclusively, to the end of the transaction. skip_locked: for one key; find no row if another
-    transaction has locked it.
+    transaction has locked it. Raises: NoSuchTable, NoSuchIndex if one was dropped; with `locks`, as `settle`.
     """
     count = lookups.count
     out = np.empty(max(64, count * max(table.format.key_words, 8)), dtype=np.int64)
@@ -94,7 +94,9 @@ def find(
 def read(
     txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool
 ) -> tuple[Words, Words, int]:
-    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: NoSuchTable,
+    NoSuchIndex; with_disk: also PageDamaged, IoFailed, MemoryExhausted.
+    """
     if with_disk:
         return _read_disk(txn, table, index, lookups)
     count = lookups.count
@@ -156,7 +158,7 @@ def _is_unchanged(
     return bool((np.where(counts, ours[:, :width] == theirs[:, :width], True)).all())
 
 
-def many_keys(table: Table, index: StoredUnique, keys: Any) -> Lookups:
+def encode_keys(table: Table, index: StoredUnique, keys: Any) -> Lookups:
     """Encode a batch of keys in the form callers give them. Raises: errors of validation."""
     return KeyEncoder(table.definition, index.definition.columns).encode(keys)
 
@@ -239,17 +241,17 @@ def update(
     name: str,
 ) -> bool:
     """Change some columns of the row with this key; False if `where` refuses it. Raises: RowNotFound."""
-    primary = _locked(txn, table, key, name)
+    primary = _lock_row(txn, table, key, name)
     return conditional_changes.update(txn, table, primary, changes, where)
 
 
 def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None, name: str) -> bool:
     """Delete the row with this key of a unique index; False if `where` refuses it. Raises: RowNotFound."""
-    primary = _locked(txn, table, key, name)
+    primary = _lock_row(txn, table, key, name)
     return conditional_changes.delete(txn, table, primary, where)
 
 
-def _locked(txn: Transaction, table: Table, key: Any, name: str) -> Any:
+def _lock_row(txn: Transaction, table: Table, key: Any, name: str) -> Any:
     txn.check(locks=True)
     check_table(table)
     index = table.unique(name)
@@ -273,7 +275,7 @@ def get_many(
     """
     check_table(table)
     index = table.unique(name)
-    lookups = many_keys(table, index, keys)
+    lookups = encode_keys(table, index, keys)
     if txn is not None and lock == "exclusive":
         find(txn, table, index, lookups, locks=True)
     elif txn is not None and lock == "shared":
@@ -287,7 +289,7 @@ def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
     txn.check(locks=True)
     check_table(table)
     index = table.unique(name)
-    lookups = many_keys(table, index, keys)
+    lookups = encode_keys(table, index, keys)
     with txn.savepoint():
         primary, found = find(txn, table, index, lookups, locks=True)
         if found.size != lookups.count:
@@ -315,7 +317,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:
     index, columns = table.unique(name), batch.columns
     names = [each for each in columns.schema.names if each not in index.definition.columns]
-    lookups = many_keys(table, index, columns)
+    lookups = encode_keys(table, index, columns)
     primary, found = find(txn, table, index, lookups, locks=True)
     if found.size != lookups.count:
         raise _first_missing(table, index, columns, found, batch.first_row)

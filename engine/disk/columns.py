@@ -72,7 +72,7 @@ class DiskColumns:
         can_write: bool = True,
     ) -> None:
         """identity: store UUID, and the incarnation of this opening, even if the sysfile does not have it yet.
-        can_write: False for a restart that only rehearses.
+        can_write: False for a restart without writes.
         """
         self.mem = arena.mem
         self.space = Space(arena.mem, files, identity[0], call_owner(self._cache_address))
@@ -267,7 +267,8 @@ class DiskColumns:
         """Return the error for a page that does not match its row."""
         file, offset = self.space.place(page)
         return PageDamaged(
-            f"page at offset {offset} of {file.name} does not hold what a row of {table} says; run `tidemark check`",
+            f"page at offset {offset} of {file.name} does not match the row of {table} that refers to it; run"
+            " `tidemark check`",
             file=file.name,
             page=page,
             offset=offset,
@@ -276,7 +277,7 @@ class DiskColumns:
 
     # --- space ---------------------------------------------------------------------------------
     def extend(self, fragment: int) -> None:
-        """Give free extents to the tablespace of a pinned fragment. Raises: StorageFull, MemoryExhausted."""
+        """Add free extents to the tablespace of a pinned fragment. Raises: StorageFull, MemoryExhausted."""
         self.space.extend(int(tablespace_of(self.mem, fragment)), self.can_write)
 
     def has_dropped(self, fragment: int) -> bool:
@@ -284,7 +285,7 @@ class DiskColumns:
         return self.space.has_dropped(int(tablespace_of(self.mem, fragment)))
 
     def drop_undo_records(self) -> None:
-        """Drop the content of the UNDO buffer, which a rehearsal never needs."""
+        """Drop the content of the UNDO buffer, which a restart without writes never needs."""
         self.mem[int(self.mem[S_UNDO]) + U_USED] = 0
 
     # --- local checkpoints and counters ----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Choice of the page that loses its frame: LIRS, or LRU for comparison.
+"""Choice of the page to evict: LIRS, or LRU for comparison.
 
 The stack holds hot pages and recently referenced ones, newest on top; its bottom is always hot. The queue holds
 resident cold pages; victims come from its front. A page referenced again while it is still on the stack becomes hot,

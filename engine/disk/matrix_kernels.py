@@ -1,4 +1,4 @@
-"""The search matrix for display, and a check that recounts everything reservations rely on."""
+"""The search matrix for display, and a check that recounts all counts that reservations use."""
 
 # mypy: ignore-errors
 
@@ -21,7 +21,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
 def matrix_of(mem, fragment, state, out, budget):
-    """Add up the fragment's extents: lists of the matrix, current extent, open pages, pages by fill (MX_*).
+    """Count a fragment's extents by list of the matrix, its open pages by state, and all its pages by fill (MX_*).
 
     state: [next extent, 0 to begin]; out: MATRIX_WORDS words, zeroed by the caller. OK, ST_MORE or ST_DROPPED.
     """
@@ -59,7 +59,7 @@ def matrix_of(mem, fragment, state, out, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def fill_of_extents(mem, fragment, state, out):
-    """List the pages of a fragment, extent by extent: its first page, then the used words of each page.
+    """List the pages of a fragment: for each extent its first page, then the used words of each of its pages.
 
     state: [next extent, 0 to begin; words used in `out`]. OK, ST_MORE when `out` is full, or ST_DROPPED.
     """

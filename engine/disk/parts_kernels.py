@@ -256,7 +256,7 @@ def planned_page(mem, plan):
 
 @helper
 def drop_first_piece(mem, txn, fragment, reference, epoch):
-    """Free the first piece of a part, whose page is at hand; X_LINK then leads to its chunks. OK or ST_INVARIANT."""
+    """Free the first piece of a part, whose page is in memory; X_LINK then points to its chunks. OK or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
     piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)

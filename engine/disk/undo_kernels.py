@@ -37,7 +37,7 @@ def undo_region_words(buffer_words: int) -> int:
 
 
 def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
-    """Lay out the descriptor at `at`, with two buffers after it; mem[S_UNDO] leads to it. It has no free space yet."""
+    """Lay out the descriptor at `at`, with two buffers after it; mem[S_UNDO] points to it. It has no free space yet."""
     mem[at : at + C.UNDO_WORDS] = 0
     mem[at + C.U_ACTIVE] = at + C.UNDO_WORDS
     mem[at + C.U_OTHER] = at + C.UNDO_WORDS + buffer_words
@@ -108,7 +108,7 @@ def take_record(mem, words, kind):
 
 @helper
 def undo_append(mem, kind, reference, owner, epoch, source, start, words):
-    """Append a record of the first three kinds with source[start : start + words] as its piece; returns its LSN.
+    """Append an UNDO_ALLOC, UNDO_UPDATE or UNDO_FREE record, its piece source[start : start + words]; return its LSN.
 
     The caller has checked (`undo_has_room`) and reserved the room. Returns -1 and writes nothing if it does not fit.
     """

@@ -21,6 +21,7 @@ from tidemark.engine.rows.column_words import column_class, column_words
 from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.types import Floating
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,10 +169,7 @@ class KeyShape:
 
     def _bits(self, values: Sequence[Any]) -> tuple[int, int]:
         if len(values) > len(self.columns):
-            raise TypeMismatch(
-                f"the index takes {len(self.columns)} value{'' if len(self.columns) == 1 else 's'} at most, got"
-                f" {len(values)}"
-            )
+            raise TypeMismatch(f"the index takes {counted(len(self.columns), 'value')} at most, got {len(values)}")
         number, bits = 0, 0
         for column, value in zip(self.columns, values, strict=False):
             if value is None:

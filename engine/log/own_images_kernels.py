@@ -1,6 +1,6 @@
 """Images of a row as its lock holder sees them: the newest one and its predecessors (D3).
 
-A row's lock word leads to its newest operation, and each operation to the previous one on the same row.
+A row's lock word points to its newest operation, and each operation to the previous one on the same row.
 """
 
 # mypy: ignore-errors
@@ -26,7 +26,7 @@ def lock_owner(mem, head):
 
 @helper
 def newest_operation(head):
-    """Return the operation that a row header's exclusive lock leads to."""
+    """Return the operation that a row header's exclusive lock points to."""
     return (head & A.LOCK_OP_MASK) << 3
 
 

@@ -109,8 +109,8 @@ class Program:
         return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
 
     def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
-        """Return (number of values, integer sum or least or greatest or low word, float sum's compensation or high
-        word).
+        """Return (number of values, low word, high word). The low word is a sum, minimum or maximum, of floats
+        its bits; the high word is the upper half of a wide result, or the bits of the compensation of a float sum.
         """
         at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
         return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
@@ -131,6 +131,7 @@ class Assembler:
     that the table does not have, and TypeMismatch or ValueOutOfRange for a value that its column cannot hold.
 
     Args:
+        definition: The table's definition, as `table.definition` has it.
         updates: Build a program for updates, which may write columns.
 
     Examples:
@@ -157,7 +158,7 @@ class Assembler:
         self._accumulators = 0
         self._parameters = 0
 
-    # --- the frame ------------------------------------------------------------------------------------
+    # --- emitting -------------------------------------------------------------------------------------
     def _refuse(self, what: str) -> ProgramInvalid:
         return ProgramInvalid(f"{self.definition.name}: {what}", table=self.definition.name)
 
@@ -313,7 +314,7 @@ class Assembler:
 
     # --- arithmetic -----------------------------------------------------------------------------------------
     def operate(self, name: str, target: int, first: int, second: int = 0, zero_null: bool = False) -> None:
-        """Emit an instruction on registers by its name: target ← first name second. `zero_null`: NULL for x / 0.
+        """Emit an instruction on registers by its name: target ← first OP second. `zero_null`: NULL for x / 0.
 
         Examples:
             >>> asm.read(0, "stock")
@@ -390,6 +391,7 @@ class Assembler:
         self, condition: str, name: str, value: Any, label: str, sql: bool = True, octets: bool = False
     ) -> None:
         """Continue at the label if `column condition value`: eq … ge, like, not_like, and_eq_mask and the like.
+        `octets`: `_` of a LIKE pattern matches one byte, not one code point.
 
         Examples:
             >>> asm.branch_column("like", "name", "%e%", "found")

@@ -19,7 +19,7 @@ from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import counted, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,7 +239,7 @@ def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition,
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        # zip(*chunk) creates an iterator per row; so many objects start the garbage collector over the caller's rows.
+        # zip(*chunk) creates an iterator per row; that many objects start the garbage collector over the caller's rows.
         flat = list(chain.from_iterable(chunk))
         return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]
@@ -265,7 +265,8 @@ def _row_values(row: Any, names: list[str], definition: TableDefinition, number:
         raise TypeMismatch(f"{table}: a row is a mapping or a sequence, got {shown(row)}", table=table, row=number)
     if len(row) != len(names):
         raise TypeMismatch(
-            f"{table} has {len(names)} columns, row {number} has {len(row)} values; give dicts to use defaults",
+            f"{table} has {counted(len(names), 'column')}, row {number} has {counted(len(row), 'value')};"
+            " give dicts to use defaults",
             table=table,
             row=number,
         )

@@ -59,8 +59,8 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
     """Return the words of the columns at `positions`, consecutively, and the constants to which they refer.
 
     Shapes: COLUMN_WORDS for each position. CW_MISSING is a byte offset in the constants, which fill whole words; each
-    default begins on a word. For a piece of a key in the var part, it leads to the words of each piece up to itself, -1
-    for pieces of variable size.
+    default begins on a word. For a piece of a key in the var part, it points to the words of each piece up to itself,
+    -1 for pieces of variable size.
     """
     words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
     constants = bytearray()

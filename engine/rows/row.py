@@ -51,7 +51,7 @@ class Row(tuple[Any, ...]):
     def __new__(cls, *values: Any) -> Self:
         """Raises: TypeError unless there is one value for each name."""
         if len(values) != len(cls._fields):
-            raise TypeError(f"a row of {len(cls._fields)} columns takes as many values, got {len(values)}")
+            raise TypeError(f"a row takes one value for each of its columns ({len(cls._fields)}), got {len(values)}")
         return tuple.__new__(cls, values)
 
     def _asdict(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from tidemark.engine.schema.names import as_names, no_such_column
 from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
 from tidemark.engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
 from tidemark.engine.schema.types import Floating, Integer
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import counted, shown
 
 Words = NDArray[np.int64]
 _INT64 = np.dtype(np.int64)
@@ -485,7 +485,8 @@ class RowFormat:
     def _wrong_count(self, values: Sequence[Any], row: int | None) -> TypeMismatch:
         table = self.definition.name
         return TypeMismatch(
-            f"{table} has {len(self.names)} columns, the row has {len(values)} values; give a dict to use defaults",
+            f"{table} has {counted(len(self.names), 'column')}, the row has {counted(len(values), 'value')};"
+            " give a dict to use defaults",
             table=table,
             row=row,
         )

@@ -38,7 +38,7 @@ from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY_LENGTH = 255
+KEY_LENGTH = 255  # characters of a VarChar, bytes of a VarBinary
 
 _NAMED: dict[str, ColumnType] = {
     "bool": Bool,

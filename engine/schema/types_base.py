@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ _SHOWN_BITS_MAX = 512
 
 
 def shown(value: object) -> str:
-    """Format a value for a message: its type and a shortened repr."""
+    """Format a value for a message: its type and a shortened repr, or the repr alone if it begins with the type."""
     if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
         # Python refuses to format integers of over 4,300 digits.
         return f"{type(value).__name__} of {value.bit_length()} bits"
@@ -31,7 +32,13 @@ def shown(value: object) -> str:
     text = text.replace("\n", " ")  # messages are one line; the repr of arrays and frames has many
     if len(text) > SHOWN_CHARACTERS:
         text = text[: SHOWN_CHARACTERS - 1] + "…"
-    return f"{type(value).__name__} {text}"
+    name = type(value).__name__
+    return text if re.match(rf"(\w+\.)*{name}\(", text) else f"{name} {text}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Format a number with its noun, in the plural unless it is 1: `plural`, or the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def plain(value: object) -> object:

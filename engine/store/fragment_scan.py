@@ -1,4 +1,4 @@
-"""The scan of one fragment for a local checkpoint: its rows as they were at the end of an epoch, while commits go on.
+"""The scan of one fragment for a local checkpoint: its rows as at the end of an epoch, while commits continue.
 
 A row that the scan has not reached has its checkpoint bit; a commit copies it before it changes it (D6). Fragments of a
 running local checkpoint are pinned: none is dropped.

@@ -78,8 +78,8 @@ def take_var_part(mem, fragment, row, words, at, size):
 
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
-    """Add a row to this unit's operation of an insert record, or to a new one. Return the operation; 0 if memory is
-    exhausted.
+    """Add a row to the operation that this unit has for the insert record, or to a new one. Return the operation; 0 if
+    memory is exhausted.
     """
     operation = mem[txn + A.X_LAST]
     if operation != 0 and mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT == at:
@@ -312,8 +312,8 @@ def prepare_record(mem, tables, txn, words, at, kind, size, state):
 
 @helper
 def begin_next(words, stop, state):
-    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA or GA_FILES if the caller takes
-    all of it, up to state[GA_TXN_STOP], or ST_INVARIANT.
+    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA or GA_FILES if the caller must
+    handle the whole transaction, up to state[GA_TXN_STOP], or ST_INVARIANT.
     """
     at = state[O.GA_AT]
     end, kind = transaction_at(words, at, stop)

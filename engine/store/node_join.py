@@ -3,7 +3,7 @@
 
 Each fragment has a position. Slots before it are copied: there the stream's groups are replayed strictly, as at a
 restart. Changes at or past the position are left to the scan. Only rows there can be stale, and only such rows are ever
-removed to make place for others.
+removed to make room for others.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 ROWS_NOTED = 4_096
 
 
-def differ(what: str) -> InvariantBroken:
+def copies_differ(what: str) -> InvariantBroken:
     """Return the error for something that shows that the copies cannot become equal."""
-    return InvariantBroken(f"{what}: the copies differ; let this node join again with a full copy")
+    return InvariantBroken(f"{what}: the copies copies_differ; let this node join again with a full copy")
 
 
 def join_memory_error() -> MemoryExhausted:
@@ -48,7 +48,7 @@ def join_memory_error() -> MemoryExhausted:
 
 
 class JoinedRows:
-    """Takes the rows of a live node into a store; one thread calls it. Each method that takes rows raises:
+    """Applies the rows of a live node to a store; one thread calls it. Each method that applies rows raises
     InvariantBroken if they do not fit, MemoryExhausted, and errors of disk columns.
     """
 
@@ -56,10 +56,10 @@ class JoinedRows:
         self._store = store
         self._mem = store.mem
         self._noted: Words = np.empty(ROWS_NOTED, dtype=np.int64)
-        self.look_at_tables()
+        self.refresh_tables()
 
-    def look_at_tables(self) -> None:
-        """Take the store's tables as they are now. Call it after each change of definitions."""
+    def refresh_tables(self) -> None:
+        """Read the store's tables as they are now. Call it after each change of definitions."""
         self._tables = self._store.directory()
         self._replays: list[Replay | DiskReplay] = [Replay(self._store, self._tables)]
         on_disk = DiskReplay(self._store, self._tables)
@@ -67,7 +67,7 @@ class JoinedRows:
             self._replays.append(on_disk)
 
     def begin(self, fragment: int) -> None:
-        """Set the position of a fragment to its begin: no slot is copied."""
+        """Set the position of a fragment to its start: no slot is copied."""
         set_uncopied(self._mem, fragment, 0)
         self._store.arena.set_word(fragment, F_REPLAY_EPOCH, 0)  # rows of a full copy may have any epochs
 
@@ -82,12 +82,14 @@ class JoinedRows:
         )
 
     def take_slice(self, table: Table, number: int, slots: tuple[int, int], words: Words, epoch: int) -> None:
-        """Make the slots of a fragment from one ROWID to another those of a slice, and set its position. epoch: the one
-        then open on the live node.
+        """Replace the rows of a fragment at ROWIDs slots[0] up to slots[1], which is excluded, by those of a slice, and
+        set the position to slots[1]. epoch: the one that was open on the live node when it read the slice.
         """
         fragment, stop = table.by_number[number], words.size
         if self._store.arena.word(fragment, F_UNCOPIED) != slots[0] + 1:
-            raise differ(f"a slice of {table.name} begins at {slots[0]}, which the copy has not reached or has passed")
+            raise copies_differ(
+                f"a slice of {table.name} begins at {slots[0]}, which the copy has not reached or has passed"
+            )
         identity = pack_identity(table.table_id, number, table.definition.version)
         gone = self._find(
             1, lambda out, state: find_conflicting_rows(self._mem, fragment, words, stop, out, state), slots[0]
@@ -101,8 +103,8 @@ class JoinedRows:
         set_uncopied(self._mem, fragment, slots[1])
 
     def take_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
-        """Execute the operations of the records words[start:stop] on copied slots, strictly; the scan brings the
-        others. Remove stale rows that are in their way first.
+        """Remove the stale rows that conflict with the records words[start:stop], then replay their operations on
+        copied slots strictly. Operations on other slots are left to the scan.
         """
         if start == stop:
             return
@@ -111,17 +113,17 @@ class JoinedRows:
         state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
         records: Words = np.empty(stop - start, dtype=np.int64)
         if executed_records(*place, records, state) != OK:
-            raise differ(f"a group has an impossible record at word {int(state[N_NEXT])}")
+            raise copies_differ(f"a group has an impossible record at word {int(state[N_NEXT])}")
         self._replay(records, int(state[N_USED]), epoch)
 
     @staticmethod
     def _check_status(status: int, table: Table) -> None:
         if status != OK:
-            raise differ(f"a slice of {table.name} does not fit the rows it meets (status {status})")
+            raise copies_differ(f"a slice of {table.name} does not fit the rows in its place (status {status})")
 
     def _find(self, unit: int, find: Callable[[Words, Words], int], position: int = 0) -> Words:
-        """Return the words that `find` notes, in units of `unit` words, from a large enough array; `find` changes
-        nothing.
+        """Return the words that `find` notes, in units of `unit` words. The array grows until they fit; `find` changes
+        nothing, so it can be called again.
         """
         while True:
             state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
@@ -130,11 +132,11 @@ class JoinedRows:
             if status == OK:
                 return self._noted[: int(state[N_USED])].copy()
             if status > ST_SPACE:
-                raise differ(f"the record at word {int(state[N_NEXT])} does not fit the rows (status {status})")
+                raise copies_differ(f"the record at word {int(state[N_NEXT])} does not fit the rows (status {status})")
             self._noted = np.empty(2 * self._noted.size + unit, dtype=np.int64)
 
     def _delete_found(self, find: Callable[[Words, Words], int], epoch: int) -> None:
-        """Delete the rows that `find` notes as pairs of word 1 of a record and ROWID, some perhaps twice."""
+        """Delete the rows that `find` notes as pairs (word 1 of a record, ROWID); a pair may appear twice."""
         pairs = self._find(2, find).reshape(-1, 2)
         self._replay_deletes(
             [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
@@ -160,4 +162,4 @@ class JoinedRows:
             raise join_memory_error() from error
         except RecordDoesNotFit as error:
             rowid = int(records[error.at + 2]) & ROWID_MASK
-            raise differ(f"a record for ROWID {rowid} does not fit (status {error.status})") from error
+            raise copies_differ(f"a record for ROWID {rowid} does not fit (status {error.status})") from error

@@ -138,7 +138,7 @@ def find_conflicting_rows(mem, fragment, words, stop, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def records_of_slice(mem, fragment, words, stop, identity, out, state):
-    """After the rows in the way are removed, write the records that apply the rows of the slice words[:stop]: UPDATE
+    """After conflicting rows are removed, write the records that apply the rows of the slice words[:stop]: UPDATE
     where the row exists, else INSERT. identity: word 1 of each. Counts are in state[N_USED] and state[N_ROWS].
 
     OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import AnyIndex, Table
 
-WALKS_MAX = 3  # after so many walks with suspects, writers are refused before the next walk
+WALKS_MAX = 3  # after this many walks with suspects, writers are refused before the next walk
 EVIDENCE_WORDS = 1 << 16
 
 

@@ -1,7 +1,7 @@
 """A table in memory: its definition, its row format and the places of its fragments in the arena.
 
 A `Table` is one version of the columns (`engine/store/schema_changes.py`). A caller that holds an older version
-continues with its format and names; `newest` leads to the version in force. All versions share everything that does not
+continues with its format and names; `newest` is the version in force. All versions share everything that does not
 depend on columns.
 
 A change of its partitions is prepared, logged, and then published by one kernel call (D13, D15): anything that can fail

@@ -110,7 +110,7 @@ def stamp(mem, txn, row, state, epoch, author):
 
 @helper
 def release_row(mem, txn, row, operation):
-    """Free a row's lock if this operation is the newest on it; count locks with waiters."""
+    """Release a row's lock if this operation is the newest on it; count locks with waiters."""
     if newest_operation(mem[row]) == operation:
         if mem[row] & A.LOCK_WAITED:
             mem[txn + A.X_WOKEN] += 1
@@ -228,9 +228,9 @@ def prepare_drop(mem, txn, fragment, rowid, row):
 
 
 # --- operations -----------------------------------------------------------------------------------
-# Steps of each: check that record, pages and UNDO room are there; remove index entries; keep the old row for checkpoint
-# and snapshots; change row, disk part and var part; add index entries; free the lock; free old chunks. A slice may end
-# before the first change, after a row of an insert, and after any chunk.
+# Steps of each: check that record, pages and UNDO room are there; remove index entries; keep the old row for
+# checkpoint and snapshots; change row, disk part and var part; add index entries; release the lock; free old chunks.
+# A slice may end before the first change, after a row of an insert, and after any chunk.
 @helper
 def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
     """Make the reserved rows of an insert run live; their images are in place. OK or the status that stopped it.
@@ -486,7 +486,7 @@ def commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, indexes, dis
     fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. pages: where to list the
     pages of disk parts, which then need no pins; empty if the caller has pinned all that `commit_pages` lists.
 
-    Return COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a freed lock has waiters; or ST_INVARIANT. Any
+    Return COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if a released lock has waiters; or ST_INVARIANT. Any
     other status says what is needed, with nothing done: ST_SHAPE, the kernel of another shape; ST_PAGE, a page in
     memory, or room in `pages` for all pages and operations; ST_UNDO, room in the UNDO buffer; ST_MORE, slices;
     ST_COPIES, room in `copies`; ST_SPACE, room in `fill`.

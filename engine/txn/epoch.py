@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Interval at which a waiter for a large commit checks whether the store has failed: a dead thread wakes no waiter.
 HOLDERS_POLL_SECONDS = 0.1
 WANTED_POLLS = 20
-HELD_POLLS = 10  # after so many polls without a thread that takes the boundary, the stream continues
+HELD_POLLS = 10  # after this many polls without a thread that takes the boundary, the stream continues
 
 
 class EpochClock:

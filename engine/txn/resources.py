@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 REDO_POLL_SECONDS = 0.05
 REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
 COPIES_POLL_SECONDS = 0.002
-# A slice that cannot get frames because the disk is full waits for space so many times.
+# A slice that cannot get frames because the disk is full waits for space this many times.
 SPACE_ATTEMPTS = 20
 SPACE_PAUSE_SECONDS = 0.05
 

@@ -1,7 +1,7 @@
 """Rows written to and read from the files of a backup (docs/backup.md).
 
 The format of entries is that of a local checkpoint; in tables with disk columns the disk part follows the image. A
-backup takes entries from a scan of a snapshot. A restore checks everything in a file, even if its checksum is right.
+backup takes entries from a scan of a snapshot. A restore checks everything in a file, even if its checksum is correct.
 """
 
 # mypy: ignore-errors

@@ -202,7 +202,7 @@ def _note_gaps(report: VerifyReport, manifests: list[Manifest]) -> None:
     at: tuple[int, int, int] = (-1, 0, 0)
     for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):
         if at[0] != timeline and all(each.log[0] < lsn for each in manifests if each.timeline == timeline):
-            report.notes.append(f"the archive has a gap before {name}: no backup here leads to it")
+            report.notes.append(f"the archive has a gap before {name}: no backup here reaches it")
         elif at[0] == timeline and at[1:] != (lsn, sequence):
             report.notes.append(f"the archive has a gap before {name}")
         at = (timeline, next_lsn, next_sequence)

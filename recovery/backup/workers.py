@@ -55,7 +55,7 @@ class Workers:
             return [each.pid for each in self._processes if each.poll() is None]
 
     def close(self) -> None:
-        """End all processes, whatever they are doing; no report names the files they were writing."""
+        """Kill all processes, whatever they are doing; no report names the files they were writing."""
         with self._guard:
             self._is_closed = True
             ended, self._processes = self._processes, set()
@@ -85,10 +85,10 @@ class Workers:
     def _carry_out(self, task: str) -> TaskReport:
         code = 0
         for _ in range(ATTEMPTS):
-            process = self._taken()
+            process = self._process_for_task()
             answer = self._ask(process, task)
             if answer is None:  # it died, from a signal or lack of memory
-                code = self._lost(process)
+                code = self._discard(process)
                 continue
             self._idle.append(process)
             if isinstance(answer, Error):
@@ -100,7 +100,7 @@ class Workers:
             exit_code=code,
         )
 
-    def _taken(self) -> subprocess.Popen[str]:
+    def _process_for_task(self) -> subprocess.Popen[str]:
         """Return a process for one task. Raises: see `__call__`; CancelledError after `close`."""
         with self._guard:
             if self._is_closed:
@@ -112,12 +112,12 @@ class Workers:
             try:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             except OSError as cause:
-                raise _not_started(cause) from cause
+                raise _start_error(cause) from cause
             self._processes.add(process)
             return process
 
-    def _lost(self, process: subprocess.Popen[str]) -> int:
-        """Forget a process that died; return its exit code."""
+    def _discard(self, process: subprocess.Popen[str]) -> int:
+        """Forget a process that died; return its exit code. Raises: CancelledError after `close`."""
         with self._guard:
             if self._is_closed:
                 raise CancelledError
@@ -126,12 +126,12 @@ class Workers:
 
     def _ask(self, process: subprocess.Popen[str], task: str) -> TaskReport | Error | None:
         """Send a task to a process and return its answer; None if the process died."""
-        for said in _answers(process, task):
-            if "error" in said:
-                return _error_of(*said["error"])
-            if "report" in said:
-                return TaskReport.from_json(said["report"])
-            self.advance(said["rows"])
+        for message in _answers(process, task):
+            if "error" in message:
+                return _error_of(*message["error"])
+            if "report" in message:
+                return TaskReport.from_json(message["report"])
+            self.advance(message["rows"])
         return None
 
 
@@ -145,7 +145,7 @@ def _answers(process: subprocess.Popen[str], task: str) -> Iterator[dict[str, An
             yield json.loads(line)  # ValueError for a line that the process did not finish
 
 
-def _not_started(cause: OSError) -> Error:
+def _start_error(cause: OSError) -> Error:
     text = f"a worker process of the restore cannot be started ({cause}); restore again, with fewer processes"
     if cause.errno in NO_DESCRIPTOR:
         return TooManyFiles(text)

@@ -40,6 +40,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_PARTITION,
     ST_UNIQUE,
 )
+from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
 from tidemark.recovery.load.commit import read_manifest, sweep
@@ -279,7 +280,7 @@ class _Placing:
         except SpoolDamaged as error:
             raise _damaged(part, error.message.partition(";")[0], error.evidence.get("offset")) from error
         if done != part.file.rows:
-            raise _damaged(part, f"has {done} rows instead of {part.file.rows}")
+            raise _damaged(part, f"has {counted(done, 'row')} instead of {part.file.rows}")
         part.close_page(self._txn.mem)
 
     def _begin(self, part: Part) -> None:
@@ -366,7 +367,7 @@ class _Placing:
         least = "at least " if refused.is_at_least else ""
         where = f"index {first['index']}" if first["index"] else "the primary key"
         raise LoadRefused(
-            f"{self._table.name}: {least}{refused.count} row{' has' if refused.count == 1 else 's have'} a key that"
+            f"{self._table.name}: {least}{counted(refused.count, 'row has', 'rows have')} a key that"
             f" exists or appears twice in the load, the first: {first['key']!r} in {where}; nothing was loaded",
             table=self._table.name,
             refused=0,

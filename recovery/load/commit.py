@@ -18,6 +18,7 @@ from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
+from tidemark.engine.schema.types_base import counted
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
 from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
@@ -175,7 +176,7 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
         examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
         least = "at least " if any(report.is_at_least for report in reports) else ""
         raise LoadRefused(
-            f"{job.table}: {least}{refused} row{' was' if refused == 1 else 's were'} refused, the first:"
+            f"{job.table}: {least}{counted(refused, 'row')} refused, the first:"
             f" {examples[0]['text']}; nothing was loaded",
             table=job.table,
             refused=refused,

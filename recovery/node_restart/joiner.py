@@ -15,7 +15,7 @@ from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.store.fragment_load import end_load
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
-from tidemark.engine.store.node_join import JoinedRows, differ, join_memory_error
+from tidemark.engine.store.node_join import JoinedRows, copies_differ, join_memory_error
 from tidemark.recovery.node_restart.messages import (
     REPLAY_LOG,
     ROWID_SYNC,
@@ -147,7 +147,7 @@ class Joiner:
         except MemoryExhausted as error:
             raise join_memory_error() from error
         store.next_table_id = max(store.next_table_id, begin.next_table_id)
-        self._rows.look_at_tables()
+        self._rows.refresh_tables()
         self.progress.fragments = len(since)
         return [Plan(since)]
 
@@ -217,7 +217,7 @@ class Joiner:
         table = self._store.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
-            raise differ(f"a slice of table number {message.place[0]} is not of the current definition")
+            raise copies_differ(f"a slice of table number {message.place[0]} is not of the current definition")
         slots = (message.start, message.stop)
         self._rows.take_slice(table, message.place[1], slots, message.words, message.epoch)
         self.progress.rows += message.rows
@@ -233,7 +233,7 @@ class Joiner:
         try:  # the blocks of a file have no transaction records, and no changes of the schema
             changes = list(transactions(part.words, at, part.stop, KIND_SCHEMA)) if part.is_last else []
         except InvalidRecord as error:
-            raise differ(f"group {part.sequence} is not made of transactions") from error
+            raise copies_differ(f"group {part.sequence} is not made of transactions") from error
         for change in changes:
             self._rows.take_records(part.words, at, change.at, part.epoch)
             self._change_schema(part, change.at + TRANSACTION_WORDS, change.end)
@@ -254,13 +254,13 @@ class Joiner:
                 apply_schema(self._store, self._pool, [(part.epoch, change)], 0)
         except MemoryExhausted as error:
             raise join_memory_error() from error
-        self._rows.look_at_tables()
+        self._rows.refresh_tables()
 
     # --- the end ---------------------------------------------------------------------------------
     def end_copy(self, end: End) -> None:
         for table in self._store.by_id.values():
             if not all(self._rows.is_copied(fragment) for fragment in table.fragments):
-                raise differ(f"{table.name} was not copied to its end")
+                raise copies_differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
         if self._store.deletes is not None:
             self._store.deletes.begin_after(end.epoch)  # the copy's own deletes are in no log of this node

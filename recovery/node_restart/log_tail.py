@@ -1,5 +1,5 @@
 """What a live node has kept for a joiner: its log from the first group that the joiner lacks, or its delete log up to
-the begin of the stream (docs/internals/node-group.md).
+the start of the stream (docs/internals/node-group.md).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def read_task(task: ReadPlan) -> Iterator[pa.RecordBatch]:
         try:
             reader = PartReader(files, task)
             for part in task.parts:
-                yield from reader.of_backup(part) if origin.is_backup else reader.of_store(part)
+                yield from reader.read_backup_part(part) if origin.is_backup else reader.read_store_part(part)
         finally:
             if pin is not None:
                 pin.release()
@@ -88,7 +88,7 @@ class PartReader:
         self._state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
 
     # --- backups ---------------------------------------------------------------------------------
-    def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def read_backup_part(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a fragment."""
         reader = LevelsReader(self._files, self._origin.store, list(part.levels))
         rows = 0
@@ -112,7 +112,7 @@ class PartReader:
         return shapes, has_var
 
     # --- local checkpoints -----------------------------------------------------------------------
-    def of_store(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def read_store_part(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, or the table's rows in the copies file."""
         origin, table_id = self._origin, self._definition.table_id
         is_copies = part.fragment == COPIES
@@ -141,12 +141,12 @@ class PartReader:
         live: Words,
         name: str,
     ) -> Words:
-        """Return the offsets of chosen images. wanted: fragment; slots per page; 1 with disk parts; 1 if all must be
-        chosen.
+        """Return the offsets of the images of one fragment. wanted: fragment; slots per page; 1 if images have disk
+        parts; 1 if an image that `live` does not mark is damage.
         """
-        most = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
-        if self._out.size < most:
-            self._out = np.empty(most, dtype=np.int64)
+        found_max = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
+        if self._out.size < found_max:
+            self._out = np.empty(found_max, dtype=np.int64)
         state = self._state
         state[:] = 0
         asked = np.array((self._definition.table_id, *wanted), dtype=np.int64)
@@ -182,7 +182,9 @@ class PartReader:
 
 
 def with_var_parts(words: Words, found: Words, fixed: int) -> tuple[Words, Words]:
-    """Return entries from before their table had a var part, with an empty one added, and the new offsets of images."""
+    """Add an empty var part to entries written before their table had one; return (words, new offsets of images).
+    fixed: words of the fixed part.
+    """
     grown = np.insert(words, found + fixed, var_header(VAR_HEADER_WORDS, 0, 0))
     return grown, found + np.arange(found.size, dtype=np.int64) * VAR_HEADER_WORDS
 

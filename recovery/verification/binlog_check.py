@@ -76,7 +76,7 @@ class BinlogReport(Findings):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return {"is_sound": not self.problems, **self.__dict__}
 
 

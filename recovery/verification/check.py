@@ -40,6 +40,7 @@ from tidemark.engine.rows.check_layout import (
     FAULT_VAR,
 )
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.fragment_load import CopiesLoad
 from tidemark.engine.store.row_check import RowCheck
 from tidemark.recovery.local_checkpoint.control import (
@@ -298,10 +299,10 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
         report.add(f"{where}: row {rowid}: {FAULTS[fault]}")
     report.rows += found.rows
     # Commits change the count, so it is compared only if nothing was committed since the scan began.
-    counted = store.arena.word(fragment, F_ROWS)
+    in_descriptor = store.arena.word(fragment, F_ROWS)
     is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
-    if is_quiet and found.rows != counted:
-        report.add(f"{where}: {found.rows} rows were found, {counted} are counted")
+    if is_quiet and found.rows != in_descriptor:
+        report.add(f"{where}: {counted(found.rows, 'row')} found, the fragment counts {in_descriptor}")
     for fault, place in found.index_faults():
         report.add(f"{where}: {FAULTS[fault]} ({place})")
 
@@ -372,7 +373,7 @@ def check_closed(
         disk.closed(intact)
         if disk.torn_pages:
             report.notes.append(
-                f"rows were not verified: {disk.torn_pages} page{' is' if disk.torn_pages == 1 else 's are'} torn,"
+                f"rows were not verified: {counted(disk.torn_pages, 'torn page')},"
                 f" which the next opening repairs from {FILE_NAME}; open and close the store, then check again"
             )
         else:

@@ -165,4 +165,6 @@ class LcpFragment:
             yield words, used
 
     def _refusal(self, name: str) -> Callable[[int], LcpDamaged]:
-        return lambda at: LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
+        return lambda at: LcpDamaged(
+            f"{name} has an impossible row at word {at} of a block; compare a backup", file=name
+        )

@@ -40,6 +40,7 @@ from tidemark.engine.disk.matrix_layout import (
     SPACE_WORDS,
 )
 from tidemark.engine.memory.arena_layout import F_DISK_EXTENT_COUNT
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.access.disk_check import PageVerdict
@@ -113,11 +114,11 @@ class FragmentCheck:
     # --- extents ---------------------------------------------------------------------------------
     def _space(self) -> None:
         found = check_space(self._store.space, self._fragment, self._store.failure.check)
-        counted = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
+        in_descriptor = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
         if isinstance(found, SpaceFinding):
             self._page_problem(found.page, SPACE_FAULTS[found.fault])
-        elif not self._is_live and found != counted:
-            self._report.add(f"{self._where}: {found} extents were found, {counted} are counted")
+        elif not self._is_live and found != in_descriptor:
+            self._report.add(f"{self._where}: {counted(found, 'extent')} found, the fragment counts {in_descriptor}")
 
     # --- pages -----------------------------------------------------------------------------------
     def _pages(self, pages: list[int]) -> None:

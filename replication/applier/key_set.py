@@ -35,7 +35,7 @@ def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
 
 
 def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """Return the keys at `places`, ascending."""
+    """Return the keys at `places`, which ascend."""
     if places.size == keys.count:
         return keys
     if not keys.key_offsets.size:
@@ -88,8 +88,8 @@ class KeySet:
         slots = max(self._slots.size, slots_for(self.count + rows))
         if 8 * (size + slots) > self._limit:
             raise TransactionTooLarge(
-                f"{self.count} rows of an epoch transaction are in conflict or wait for others, and their keys exceed"
-                f" the {self._limit} bytes they may take; nothing of it was applied, open the store with a larger"
+                f"keys of rows of an epoch transaction that conflict or wait for others ({self.count}) exceed the"
+                f" {self._limit} bytes they may take, and nothing of it was applied; open the store with a larger"
                 " transaction_memory",
                 keys=self.count,
             )

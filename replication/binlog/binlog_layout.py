@@ -135,9 +135,10 @@ PARTIAL_UPDATE_ROWS = 39
 TRANSACTION_PAYLOAD_EVENT = 40
 HEARTBEAT_V2_EVENT = 41
 MARIADB_GTID_EVENT = 162
-# Events of servers that change nothing, or belong to a statement that has its own event: values of variables (5, 13,
-# 14), for other tools (3, 28, 29, 160), of group replication (36, 37), of GTIDs (42, 163), of InnoDB's state (161).
-IDLE_EVENTS = frozenset((STOP_EVENT, 5, 13, 14, 28, 29, PREVIOUS_GTIDS_EVENT, 36, 37, 42, 160, 161, 163, 164))
+# Events of servers that change nothing, or belong to a statement that has its own event: the end of a server's log (3),
+# values of variables (5, 13, 14), notes for tools (28, 29, 160), sets of GTIDs (35, 163) and tagged ones (42), group
+# replication (36, 37), the state of InnoDB (161), encryption of the server's file (164).
+IGNORED_EVENTS = frozenset((STOP_EVENT, 5, 13, 14, 28, 29, PREVIOUS_GTIDS_EVENT, 36, 37, 42, 160, 161, 163, 164))
 MARIADB_COMPRESSED = range(165, 172)
 LOAD_DATA_EVENTS = (6, 8, 9, 10, 11, 12, 17, 18)
 

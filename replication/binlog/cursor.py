@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from tidemark.engine.schema.types_base import counted
 from tidemark.replication.binlog.position import Position
 
 _U16, _U64 = struct.Struct("<H"), struct.Struct("<Q")
@@ -50,7 +51,7 @@ class Cursor:
         start = self._at
         end = start + count
         if not start <= end <= len(self._view):
-            raise self.origin.damaged(f"ends {count - self.left} bytes too early")
+            raise self.origin.damaged(f"ends {counted(count - self.left, 'byte')} too early")
         self._at = end
         return self._view[start:end]
 

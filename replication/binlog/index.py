@@ -158,7 +158,7 @@ class BinlogIndex:
             self.files.fdatasync(file)
             self.files.sync_directory(self.folder)
             self.replace([*self.names, name])
-        except Retryable:  # a file left here would be in the way of the next attempt
+        except Retryable:  # a file left here would make the next attempt fail
             self.files.close(file)
             self.files.unlink(self.path(name))
             raise

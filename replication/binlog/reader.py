@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tidemark.engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
 from tidemark.engine.files.protocol import File, Files
+from tidemark.engine.schema.types_base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.cursor import Cursor
@@ -216,7 +217,7 @@ class StatementMaps:
         if found is None:
             raise origin.damaged(f"has rows of table {rows.table_id}, which no TABLE_MAP announced")
         if rows.columns != len(found.columns):
-            raise origin.damaged(f"has rows of {rows.columns} columns of a table of {len(found.columns)}")
+            raise origin.damaged(f"has rows of {counted(rows.columns, 'column')}, its table has {len(found.columns)}")
         return found
 
     def reader(self, rows: e.Rows, origin: Position) -> BodyReader:

@@ -51,7 +51,7 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
 def _end_of(files: Files, path: str, name: str) -> int:
     file = files.open(path)
     try:
-        return _cut(files, file, name)
+        return _end_of_transactions(files, file, name)
     finally:
         files.close(file)
 
@@ -61,7 +61,7 @@ def _end(files: Files, path: str, name: str) -> None:
     file = files.open(path, writable=True)
     try:
         if read_format(files, file, name)[0].flags & b.FLAG_IN_USE:
-            end = _cut(files, file, name)
+            end = _end_of_transactions(files, file, name)
             if files.size(file) > end:
                 files.truncate(file, end)
             if not has_end(files, file, name):
@@ -108,7 +108,7 @@ def _has_transactions(files: Files, path: str, name: str) -> bool:
         files.close(file)
 
 
-def _cut(files: Files, file: File, name: str) -> int:
+def _end_of_transactions(files: Files, file: File, name: str) -> int:
     """Return the end of the last whole transaction of a file. Raises: BinlogDamaged."""
     header, _, end = read_format(files, file, name)
     in_use = bool(header.flags & b.FLAG_IN_USE)

@@ -1,6 +1,6 @@
 """Convert row images to MySQL's row bodies and back, in batches: the plans, and the kernel calls that use them.
 
-Outgoing images lie in one array of words and are found by word position. They are entries as reads, scans and local
+Outgoing images are in one array of words and are found by word position. They are entries as reads, scans and local
 checkpoints create them, without the header words of the entry, and with the disk part if a disk column is requested. An
 incoming body is read in chunks of bounded memory into Arrow columns, which `engine/rows/columnar.py` accepts like any
 other input.
@@ -22,7 +22,7 @@ from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.row_layout import words_for
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_base import ColumnType, counted
 from tidemark.engine.schema.types_text import Char, LongText, VarChar
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import bodies_kernels as bodies
@@ -270,7 +270,7 @@ class BodyReader:
         """
         octets = np.frombuffer(body, np.uint8)
         if len(octets) > r.BODY_BYTES_MAX:
-            raise origin.damaged(f"has a row body of {len(octets)} bytes")
+            raise origin.damaged(f"has a row body of {counted(len(octets), 'byte')}")
         rows_max = max(1, _CELLS // self._columns)
         cells = np.empty(rows_max * self._columns, np.int64)
         ends = np.empty(rows_max, np.int64)

@@ -62,7 +62,9 @@ class Boundaries:
 def check_magic(files: Files, file: File, name: str) -> None:
     """Check that a file begins as a binlog does. Raises: BinlogDamaged."""
     if files.pread(file, 0, b.FIRST_POSITION) != b.MAGIC:
-        raise Position(name, 0).damaged("file does not begin as a binlog does")
+        raise BinlogDamaged(
+            f"{name} does not begin as a binlog does; take it from another site or a backup", file=name, position=0
+        )
 
 
 def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.types_base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
 from tidemark.replication.binlog.types import MySqlType, is_latin1, is_sound, outgoing, text_of
@@ -133,7 +134,7 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
     table = cursor.terminated(cursor.byte())
     count = cursor.length()
     if not 1 <= count <= COLUMNS_MAX:
-        raise cursor.origin.damaged(f"has a table of {count} columns")
+        raise cursor.origin.damaged(f"has a table of {counted(count, 'column')}")
     codes = cursor.take(count)
     metadata = Cursor(cursor.view(cursor.length()), cursor.origin)
     types = []
@@ -188,7 +189,7 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
         else:
             continue  # geometry types, visibility, and additions of later releases
         if value.left:
-            raise cursor.origin.damaged(f"has {value.left} bytes too many in its metadata {tag}")
+            raise cursor.origin.damaged(f"has {counted(value.left, 'byte')} too many in its metadata {tag}")
     # Members are in the character set of their column, which may follow them in the event.
     for place, texts in members.items():
         is_other = is_latin1(columns[place].type.collation)
@@ -215,7 +216,7 @@ def _default_charset(value: Cursor, columns: list[MapColumn], places: Sequence[i
 def _parse_members(value: Cursor) -> tuple[bytes, ...]:
     count = value.length()
     if count > value.left:
-        raise value.origin.damaged(f"has a list of {count} members in {value.left} bytes")
+        raise value.origin.damaged(f"has a list of {counted(count, 'member')} in {counted(value.left, 'byte')}")
     return tuple(value.take(value.length()) for _ in range(count))
 
 

@@ -278,12 +278,12 @@ class BinlogWriter:
             conflict_flags=run.conflict_flags,
             version=1 if images.v1_row_events else 2,
         )
-        self._release(is_statement_end=False)
+        self._write_held(is_statement_end=False)
         self._held = (event, run.server_id)
 
     def _announce(self, plans: TablePlans) -> None:
         """End the statement, and begin the next with the maps of all known tables."""
-        self._release(is_statement_end=True)
+        self._write_held(is_statement_end=True)
         self._tables.setdefault(id(plans), plans)
         for each in self._tables.values():
             self._append(self._map_of(each))
@@ -299,8 +299,8 @@ class BinlogWriter:
             made = self._maps[number] = table_map(plans.definition, number)
         return made
 
-    def _release(self, is_statement_end: bool) -> None:
-        """Write the event held back."""
+    def _write_held(self, is_statement_end: bool) -> None:
+        """Write the row event that is held back. is_statement_end: mark it as the last of its statement."""
         if self._held is None:
             return
         event, server_id = self._held
@@ -316,11 +316,11 @@ class BinlogWriter:
         """
         if self._start is None:
             raise InvariantBroken("a binlog without an open transaction cannot commit; report this")
-        self._release(is_statement_end=True)
+        self._write_held(is_statement_end=True)
         self._append(e.Query("COMMIT"))
-        return self._ended()
+        return self._finish()
 
-    def _ended(self) -> Written:
+    def _finish(self) -> Written:
         assert self._start is not None
         start = Position(self._name, self._start)
         self._flush()
@@ -356,13 +356,14 @@ class BinlogWriter:
     def statement(self, text: str, database: str = "", commit_us: int = 0, server_id: int = 0) -> Written:
         """Write a schema change as a separate transaction, with the id of another server if it came from there.
 
-        Durable on return: as for `commit`.
+        Durable on return: as for `commit`. Raises: StorageFull, after which nothing of it is in the binlog; IoFailed,
+        SyncFailed.
         """
         return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us, server_id)
 
     def incident(self, message: str) -> Written:
-        """Write an incident: changes are missing from here on, and a replica stops there. Durable on return: as for
-        `commit`.
+        """Write an incident: changes are missing from here on, and a replica stops there. Durable on return and
+        raised: as for `statement`.
         """
         self._need_no_transaction("write an incident")
         self._start = self._position
@@ -378,7 +379,7 @@ class BinlogWriter:
     def _guarded(self, event: e.Event, server_id: int = 0) -> Written:
         try:
             self._append(event, server_id=server_id)
-            return self._ended()
+            return self._finish()
         except StorageFull:
             self.roll_back()
             raise

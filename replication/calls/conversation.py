@@ -67,7 +67,7 @@ class Client:
     called: ClassVar[str] = "server of calls"
 
     def check(self) -> None:
-        """Raises: SchemaInvalid for an invalid UUID."""
+        """Check the UUID. Raises: SchemaInvalid."""
         if not is_store_id(self.store):
             raise SchemaInvalid("a store is named by the 32 digits of its UUID")
 
@@ -266,12 +266,12 @@ class CallServer:
         """Return the answer to the call that a frame completes; None if it completes none."""
         try:
             message = messages.take(frame)
-            return None if message is None else self._answered(executor, message, share)
+            return None if message is None else self._execute(executor, message, share)
         except CallMemoryExhausted as error:
             executor.close()
             return _refusal(error)
 
-    def _answered(self, executor: Executor, message: bytearray, share: Share) -> bytes:
+    def _execute(self, executor: Executor, message: bytearray, share: Share) -> bytes:
         try:
             value = unpack(message, self._definitions, share.take)
             share.free(len(message))

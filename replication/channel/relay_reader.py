@@ -1,8 +1,8 @@
 """Read a relay log transaction by transaction, for the applier.
 
 Every byte of a transaction is verified before the transaction is returned. Its events are then read again, once for
-each pass of the applier, usually from the page cache. Memory is one piece and one event. Damage in a relay file is
-BinlogDamaged, naming file and position; nothing after it is applied.
+each pass of the applier, usually from the page cache. One piece and one event are held in memory. Damage in a relay
+file raises BinlogDamaged, which names file and position; nothing after it is applied.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class RelayTransaction:
 
     @property
     def is_taken(self) -> bool:
-        """Whether there is something to apply after the channel's filter. Rows always count, because they move the
-        position.
-        """
+        """Whether the channel's filter leaves something to apply. Rows always count, because they move the position."""
         return self.statement is None or self._filter.takes_statement(self.statement, self.source_id)
 
     def finish(self) -> Position:
@@ -66,7 +64,7 @@ class RelayTransaction:
 
         Raises: BinlogDamaged, IoFailed.
         """
-        return self._passed() if not self._filter.is_open else self._all()
+        return self._filtered() if not self._filter.is_open else self._all()
 
     def _all(self) -> Iterator[ReadEvent]:
         file = self._files.open(self._path)
@@ -89,7 +87,7 @@ class RelayTransaction:
             is_boundary = boundaries.step(header.type, event)
             yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
 
-    def _passed(self) -> Iterator[ReadEvent]:
+    def _filtered(self) -> Iterator[ReadEvent]:
         """Yield the events that pass the filter. If the last event of a statement does not pass, it is yielded without
         rows, because readers drop the table maps at the end of a statement.
         """
@@ -134,8 +132,8 @@ class RelayReader:
         return self._at(run, start.position)
 
     def _at(self, run: Run, position: int) -> tuple[Run, EventStream]:
-        shown = Position(run.name, run.offset_of(position))
-        return run, EventStream(run.source.file, position, self._relay.source_id, shown)
+        origin = Position(run.name, run.offset_of(position))
+        return run, EventStream(run.source.file, position, self._relay.source_id, origin)
 
     def close(self) -> None:
         """Close the open file. A second call does nothing."""
@@ -183,7 +181,7 @@ class RelayReader:
         run, stream = self._run, self._stream
         assert stream is not None
         limit = self._relay.readable_to(run)
-        file = self._opened(run)
+        file = self._open_file(run)
         offset = run.offset_of(stream.position)
         end = self._files.size(file) if limit is None else limit
         if offset < end:
@@ -201,12 +199,12 @@ class RelayReader:
         source = following.source
         is_next = source == SourcePosition(stream.file, stream.position) or source.is_start_after(stream.file)
         if stream.is_incomplete or not is_next:
-            raise origin.damaged(f"is not followed by what {following.name} begins with")
+            raise origin.damaged(f"is not followed by the first event of {following.name}")
         self.close()
         self._run, self._stream = self._at(following, source.position)
         return True
 
-    def _opened(self, run: Run) -> File:
+    def _open_file(self, run: Run) -> File:
         if self._open is None:
             try:
                 self._open = self._files.open(self._relay.index.path(run.name))

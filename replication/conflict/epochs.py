@@ -25,7 +25,7 @@ class Verdict(Enum):
     """What to do with an epoch."""
 
     OK = "ok"
-    WARN = "go on, and say so"
+    WARN = "continue, and say so"
 
 
 @dataclass

@@ -43,7 +43,7 @@ def last_of_each(numbers: Words) -> Words:
     return places
 
 
-def stretches(numbers: Words) -> Iterator[slice]:
+def slices_of_distinct_keys(numbers: Words) -> Iterator[slice]:
     """Yield slices of the rows, each ending before a row whose key occurred in it."""
     order = np.argsort(numbers, kind="stable")
     same = numbers[order][1:] == numbers[order][:-1]
@@ -52,9 +52,10 @@ def stretches(numbers: Words) -> Iterator[slice]:
     yield from _cut(previous)
 
 
-def moving_stretches(before: Words, after: Words) -> Iterator[slice]:
+def slices_of_moves(before: Words, after: Words) -> Iterator[slice]:
     """Yield slices of updates that change keys, so that all rows of a slice can first be deleted and then be inserted:
-    no old key is the new key of an earlier row in the slice, and no key is old twice or new twice.
+    no old key is the new key of an earlier row in the slice, and no key is old twice or new twice. before, after: the
+    numbers of the old and the new key of each row (`key_numbers` of both).
     """
     count = len(before)
     both = np.concatenate([before, after])
@@ -66,8 +67,8 @@ def moving_stretches(before: Words, after: Words) -> Iterator[slice]:
     keys, rows, sides = both[order], row[order], side[order]
     for distance in (1, 2, 3):
         near = (keys[distance:] == keys[:-distance]) & (rows[distance:] != rows[:-distance])
-        harms = near & ~((sides[:-distance] == 0) & (sides[distance:] == 1))
-        np.maximum.at(earlier, rows[distance:][harms], rows[:-distance][harms])
+        conflicts = near & ~((sides[:-distance] == 0) & (sides[distance:] == 1))
+        np.maximum.at(earlier, rows[distance:][conflicts], rows[:-distance][conflicts])
     yield from _cut(earlier)
 
 

@@ -44,9 +44,9 @@ def _find_row(cells, cell, octets, at, end, columns):
 def find_result_cells(cells, ends, octets, start, stop, columns):
     """Find the values of the rows in bytes start … stop, `columns` cells for each row; ends[i] gets the end of row i.
 
-    Stops before an incomplete packet, the packet that ends the result, an error packet, and a packet of maximal length,
-    which is only the beginning of a row. Returns the number of rows, at most ends.size; -1 - row for a row that
-    contradicts its own lengths.
+    Stops before an incomplete packet, the packet that ends the result, an error packet, and a packet of maximum length,
+    which is only the beginning of a row. Returns the number of rows, at most ends.size; -1 - row for a row
+    whose lengths contradict each other.
     """
     if columns < 1 or columns * ends.size > cells.size or start < 0 or stop > octets.size:
         return -1

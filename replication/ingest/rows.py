@@ -39,8 +39,8 @@ from tidemark.replication.ingest.duplicates import (
     has_duplicates,
     key_numbers,
     last_of_each,
-    moving_stretches,
-    stretches,
+    slices_of_distinct_keys,
+    slices_of_moves,
 )
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class RowApplier:
         columns = rows.after if is_insert else rows.before
         batch = target.batch(columns, target.after if is_insert else target.keys, origin)
         numbers, count = key_numbers([columns[position] for position in target.keys])
-        for part in stretches(numbers) if has_duplicates(numbers, count) else (slice(0, rows.count),):
+        for part in slices_of_distinct_keys(numbers) if has_duplicates(numbers, count) else (slice(0, rows.count),):
             some = batch.slice(part.start, part.stop - part.start)
             if not is_insert:
                 outcomes = apply_deletes(txn, target.table, some)
@@ -199,7 +199,7 @@ class RowApplier:
             parts = [batch]
         elif target.has_unique:
             # A value of a unique key may move from row to row, so the order of the source is kept.
-            parts = [batch.slice(part.start, part.stop - part.start) for part in stretches(numbers)]
+            parts = [batch.slice(part.start, part.stop - part.start) for part in slices_of_distinct_keys(numbers)]
         else:
             # All rows of the batch have the same columns, so only the last row of a key counts.
             parts = [batch.take(last_of_each(numbers))]
@@ -216,7 +216,7 @@ class RowApplier:
         full_keys = [rows.after.get(position, rows.before[position]) for position in target.keys]
         both = [pa.concat_arrays([rows.before[at], key]) for at, key in zip(target.keys, full_keys, strict=True)]
         numbers, _ = key_numbers(both)
-        for part in moving_stretches(numbers[: rows.count], numbers[rows.count :]):
+        for part in slices_of_moves(numbers[: rows.count], numbers[rows.count :]):
             size = part.stop - part.start
             keys, changes = old.slice(part.start, size), new.slice(part.start, size)
             whole = get_many(target.table, keys, None, txn)

@@ -1,6 +1,6 @@
 """Rows of a query as columns of text: packets are read as they arrive, and kernels find their values.
 
-A row is one packet, or several if it exceeds the maximal length of a packet. Such a row is a batch of its own.
+A row is one packet, or several if it exceeds the maximum length of a packet. Such a row is a batch of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
     while True:
         found = find_result_cells(cells[rows * columns :], ends[rows:], buffer, at, filled, columns)
         if found < 0:
-            raise _contradicts()
+            raise _invalid_row()
         rows += found
         at = int(ends[rows - 1]) if rows else 0
         is_over = result.is_over(buffer[at:filled])
@@ -67,8 +67,8 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
         filled += result.read_into(buffer[filled:].data)
 
 
-def _contradicts() -> PeerRefused:
-    return PeerRefused("a row of the server contradicts its own lengths; see that the connection is sound")
+def _invalid_row() -> PeerRefused:
+    return PeerRefused("the lengths in a row from the server contradict each other; check the connection")
 
 
 def _size(octets: Octets, at: int) -> int:
@@ -86,9 +86,9 @@ def _column(octets: Octets, cells: Words, column: int, columns: int, rows: int) 
     return build_variable(pa.large_binary(), rows, offsets, data, bitmap, nulls)
 
 
-def _long_row(result: Result, begun: bytes, columns: int) -> tuple[list[bytes | None], bytes]:
+def _long_row(result: Result, start: bytes, columns: int) -> tuple[list[bytes | None], bytes]:
     """Return (values of a row of several packets, bytes after it)."""
-    data = bytearray(begun)
+    data = bytearray(start)
     payload = bytearray()
     at, size = 0, r.PACKET_BYTES_MAX
     while size == r.PACKET_BYTES_MAX:
@@ -112,7 +112,7 @@ def _values(payload: bytes, columns: int) -> list[bytes | None]:
     at = 0
     for _ in range(columns):
         if at >= len(payload):
-            raise _contradicts()
+            raise _invalid_row()
         size = payload[at]
         at += 1
         if size == r.VALUE_NULL:
@@ -121,13 +121,13 @@ def _values(payload: bytes, columns: int) -> list[bytes | None]:
         if size > r.VALUE_NULL:
             prefix = _PREFIXES.get(size, 0)
             if not prefix or prefix > len(payload) - at:
-                raise _contradicts()
+                raise _invalid_row()
             size = int.from_bytes(payload[at : at + prefix], "little")
             at += prefix
         row.append(payload[at : at + size])
         at += size
     if at != len(payload):
-        raise _contradicts()
+        raise _invalid_row()
     return row
 
 

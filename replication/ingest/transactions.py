@@ -128,7 +128,7 @@ class TransactionReader:
             raise _refused(origin, *refused)
         event = self._parsed.parse(header, raw, origin, self._has_checksum)
         if isinstance(event, e.FormatDescription):
-            self._described(event, header, origin)
+            self._take_format(event, header, origin)
         self._advance(header)
         self.timestamp_s = header.timestamp_s or self.timestamp_s
         self._maps.observe(event)
@@ -139,18 +139,18 @@ class TransactionReader:
         if isinstance(event, e.Query):
             return self._query(event, header, origin)
         if isinstance(event, e.Xid):
-            return Commit(self._ended(header))
+            return Commit(self._end_transaction(header))
         if isinstance(event, e.Incident):
-            raise _refused(origin, f"that events were lost ({event.message})", "copy the tables anew")
+            raise _refused(origin, f"an incident ({event.message})", "copy the tables anew")
         if isinstance(event, e.Other) and not header.flags & b.FLAG_IGNORABLE:
-            if event.type not in b.IDLE_EVENTS and event.type != b.MARIADB_GTID_EVENT:
+            if event.type not in b.IGNORED_EVENTS and event.type != b.MARIADB_GTID_EVENT:
                 raise _refused(origin, f"an event of type {event.type}", "copy the tables anew at a position after it")
         if header.type in _MARKS and not self._is_open:
             return Moved(Place(self.file, self.position, "", header.timestamp_s, self.created_s))
         self._begin(event, origin)
         return None
 
-    def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Position) -> None:
+    def _take_format(self, event: e.FormatDescription, header: e.EventHeader, origin: Position) -> None:
         """Take the format description of a file. A server sends it first, even if the stream begins later in the file.
         Raises: PositionLost if this is not the file of the earlier stream.
         """
@@ -189,7 +189,7 @@ class TransactionReader:
         return Rollback(place) if was_open else Moved(place)
 
     def _begin(self, event: e.Event, origin: Position) -> None:
-        """Take a GTID, which precedes the transaction that it names. MariaDB's GTID also begins the transaction."""
+        """Note a GTID, which precedes the transaction that it names. MariaDB's GTID also begins the transaction."""
         if isinstance(event, e.Gtid):
             self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
         elif isinstance(event, e.Other) and event.type == b.MARIADB_GTID_EVENT:
@@ -201,7 +201,7 @@ class TransactionReader:
             self._gtid = f"{domain}-%d-{number}"
             self._is_open = not flags & b.MARIADB_STANDALONE
 
-    def _ended(self, header: e.EventHeader) -> Place:
+    def _end_transaction(self, header: e.EventHeader) -> Place:
         self._is_open = False
         gtid = self._gtid.replace("%d", str(header.server_id))
         self._gtid = ""
@@ -214,7 +214,7 @@ class TransactionReader:
             self._is_open = True
             return None
         if word in ("COMMIT", "ROLLBACK"):
-            return (Commit if word == "COMMIT" else Rollback)(self._ended(header))
+            return (Commit if word == "COMMIT" else Rollback)(self._end_transaction(header))
         if _SAVEPOINT.match(text):
             return None
         if _ROLLBACK_TO.match(text):
@@ -224,7 +224,7 @@ class TransactionReader:
         if _DATA_CHANGE.match(text):
             shown = text[:_SHOWN_CHARACTERS]
             raise _refused(origin, f"the statement {shown!r} instead of rows", "set binlog_format=ROW at the source")
-        place = None if self._is_open else self._ended(header)
+        place = None if self._is_open else self._end_transaction(header)
         return StatementText(text, query.database, origin, place)
 
 

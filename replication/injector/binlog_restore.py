@@ -25,6 +25,7 @@ from tidemark.engine.base.errors import (
     Unsupported,
 )
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.schema.types_base import counted
 from tidemark.recovery.backup.later_changes import LaterPlan, LaterReport
 from tidemark.recovery.system_restart.sysfile import NAMES, read_copy
 from tidemark.replication.applier.replay import EpochReplay
@@ -270,8 +271,8 @@ class RestoreBinlog:
                 text = f"the binlog has a gap after epoch {epoch} ({boundary.incident}); "
             else:
                 text = (
-                    f"{mark.rows} rows of {mark.table}, loaded in epoch {mark.epoch}, are not in the binlog"
-                    " (log_load_rows was off); "
+                    f"a load of {counted(mark.rows, 'row')} into {mark.table} in epoch {mark.epoch} is not in the"
+                    " binlog (log_load_rows was off); "
                 )
             return EpochGap(f"{text}restore until epoch {epoch}, or from a backup after it", epoch=epoch)
         if boundary.is_transaction and boundary.statement is None:
@@ -344,7 +345,9 @@ class RestoreBinlog:
                 context.advance(1)
         report.rows = replay.rows
         if report.epochs != plan.epochs:
-            raise BinlogDamaged(f"{plan.epochs} epochs were planned, and the binlog has {report.epochs}; restore again")
+            raise BinlogDamaged(
+                f"the plan has {counted(plan.epochs, 'epoch')}, the binlog {report.epochs}; restore again"
+            )
         return report
 
 

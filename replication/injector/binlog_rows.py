@@ -182,7 +182,7 @@ def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
 
 def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
     """Return a function that yields the events of a transaction from the start at each call: from memory if they have
-    at most `held_bytes`, else from the file. It does not move the walk over the log.
+    at most `held_bytes`, else from the file. The position of the reader does not change.
     """
     held: list[ReadEvent] = []
     size_bytes = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import qualified_name
+from tidemark.engine.schema.types_base import counted
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
@@ -146,8 +147,8 @@ class Changes:
         if mark is None:
             return self._lost(f"changes after epoch {self.epoch} are not in the binlog ({message})")
         return PositionLost(
-            f"the {mark.rows} rows of a load into {mark.table} in epoch {mark.epoch} are not in the binlog; take them"
-            " from a snapshot of that epoch or a later one and continue after its epoch",
+            f"a load of {counted(mark.rows, 'row')} into {mark.table} in epoch {mark.epoch} is not in the binlog; take"
+            " its rows from a snapshot of that epoch or a later one and continue after its epoch",
             epoch=self.epoch,
             load=f"{mark.job:016x}",
             load_epoch=mark.epoch,

@@ -157,7 +157,7 @@ def is_local(table: str) -> bool:
 
 
 def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange:
-    """Return the one change that leads from a definition to its next version."""
+    """Return the one change that turns a definition into its next version."""
     table = before.name
     if before.name != after.name:
         return s.RenameTable(table, after.name)

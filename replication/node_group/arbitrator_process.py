@@ -214,7 +214,7 @@ class ArbitratorProcess:
         return machine.step(event, self._clock.monotonic())
 
     def _begins_with(self, event: Received) -> View | None:
-        """The view with which an arbitrator without a record may begin; None if it must not."""
+        """Return the view with which an arbitrator without a record may begin; None if it must not."""
         message = event.message
         if event.store == NO_STORE:
             return None

@@ -95,11 +95,11 @@ class Carrier:
         self.senders: dict[int, Sender] = {}
         self._conversations: set[Conversation] = set()
         self._is_closed = False
-        self._server = Server(listen, own, secrets.secret, secrets.server_tls, clock, self._called)
+        self._server = Server(listen, own, secrets.secret, secrets.server_tls, clock, self._serve_link)
         self.address = self._server.address
 
     def start(self) -> None:
-        """Connect to all other nodes, and take their messages."""
+        """Connect to all other nodes, and receive their messages."""
         others = [node for node in self._peers if node != self._own.node]
         self._server.own = self._own = replace(self._own, others=frozenset(others))
         for node in others:
@@ -113,7 +113,7 @@ class Carrier:
 
     def close(self) -> None:
         """End all links and conversations, and wait for running callbacks. Queued small messages are sent first; a node
-        that takes nothing delays this by at most half a second. A second call does nothing.
+        that receives nothing delays this by at most half a second. A second call does nothing.
         """
         with self._mutex:
             if self._is_closed:
@@ -121,7 +121,7 @@ class Carrier:
             self._is_closed = True
         for sender in self.senders.values():
             sender.stop()
-        for conversation in self._under_way():
+        for conversation in self._open_conversations():
             conversation.close()
         for sender in self.senders.values():
             sender.join()
@@ -141,7 +141,7 @@ class Carrier:
         parts = encode(message)
         most = SMALL_BYTES_MAX if lane == SMALL else MESSAGE_BYTES_MAX
         if sum(map(len, parts)) > most:
-            raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; split it")
+            raise LimitExceeded(f"a {type(message).__name__} message has more than {most} bytes; split it")
         return sender.send(lane, parts)
 
     def is_connected(self, node: int) -> bool:
@@ -183,18 +183,18 @@ class Carrier:
     def converse(self, node: int) -> Conversation:
         """Begin a conversation with a node; the caller closes it. Raises: PeerError."""
         if node not in self.senders:
-            raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
+            raise PeerError(f"node {node} is not configured; compare the group option of all nodes")
         if self._is_closed:
             raise PeerError("this node is closing")
         opened = self._call(node, CONVERSATION)
         wake = Wake()
         try:
-            conversation = Conversation(opened, wake, self._clock, partial(self._ended, wake=wake))
+            conversation = Conversation(opened, wake, self._clock, partial(self._unregister, wake=wake))
         except PeerError:  # it ended at once
             opened.wire.close()
             wake.close()
             raise
-        return self._registered(conversation)
+        return self._register(conversation)
 
     def _call(self, node: int, purpose: str) -> OpenLink:
         own = replace(self._own, purpose=purpose, others=frozenset({node}))
@@ -202,7 +202,7 @@ class Carrier:
         return call(self._peers[node], own, secrets.secret, secrets.client_tls, self._clock, CONNECT_SECONDS)
 
     # --- in ---------------------------------------------------------------------------------------
-    def _called(self, opened: OpenLink, wake: Wake) -> None:
+    def _serve_link(self, opened: OpenLink, wake: Wake) -> None:
         party: NodeParty = opened.peer
         claim = self._claims[party.node]
         try:
@@ -216,7 +216,7 @@ class Carrier:
             raise
 
     def _converse(self, opened: OpenLink, wake: Wake) -> None:
-        with self._registered(Conversation(opened, wake, self._clock, self._ended)) as conversation:
+        with self._register(Conversation(opened, wake, self._clock, self._unregister)) as conversation:
             try:
                 self._serve(conversation)
             except PeerError as error:
@@ -224,7 +224,7 @@ class Carrier:
                 raise
 
     def _listen(self, party: NodeParty, claim: Claim, opened: OpenLink, wake: Wake) -> None:
-        """Take the messages of a node until it ends, or until another link replaces this one."""
+        """Receive the messages of a node until it ends, or until another link replaces this one."""
         wire, store = opened.wire, bytes.fromhex(party.store)
         claim.take(party, IN, wire)
         try:
@@ -253,7 +253,7 @@ class Carrier:
             self._received(node, store, message)
 
     # --- conversations ----------------------------------------------------------------------------
-    def _registered(self, conversation: Conversation) -> Conversation:
+    def _register(self, conversation: Conversation) -> Conversation:
         with self._mutex:
             self._conversations.add(conversation)
             is_late = self._is_closed
@@ -262,12 +262,12 @@ class Carrier:
             raise PeerError("this node is closing")
         return conversation
 
-    def _ended(self, conversation: Conversation, wake: Wake | None = None) -> None:
+    def _unregister(self, conversation: Conversation, wake: Wake | None = None) -> None:
         with self._mutex:
             self._conversations.discard(conversation)
         if wake is not None:
             wake.close()
 
-    def _under_way(self) -> list[Conversation]:
+    def _open_conversations(self) -> list[Conversation]:
         with self._mutex:
             return list(self._conversations)

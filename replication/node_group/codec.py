@@ -63,7 +63,7 @@ def _store(item: Any) -> bytes:
 
 
 def _file_name(item: Any) -> str:
-    """A name that a group of the log may refer to: of a spool or a load file, and no other path."""
+    """Return a name that a group of the log may refer to: of a spool or a load file, and no other path."""
     if type(item) is not str or not is_name(item):
         raise FrameRejected("a file has a name that no group refers to")
     return item

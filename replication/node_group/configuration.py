@@ -127,6 +127,6 @@ class GroupConfiguration:
         return first_view("" if self.arbitrator is None else shown(self.arbitrator))
 
     def __str__(self) -> str:
-        """The text that `parse` takes."""
+        """Return the text that `parse` takes."""
         nodes = [f"{number}={shown(address)}" for number, address in self.members.items()]
         return ",".join(nodes if self.arbitrator is None else [*nodes, f"{ARBITRATOR_NAME}={shown(self.arbitrator)}"])

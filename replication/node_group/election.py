@@ -129,8 +129,8 @@ class Election(Machine):
         return actions + self.voter.accept(sender, asked, now)
 
     def _place(self, sender: int, base: View, now: float) -> list[Action] | None:
-        """The answer to a candidate whose base differs from this node's view, or that is no member of it; None if the
-        candidate must be answered in this view.
+        """Return the answer to a candidate whose base differs from this node's view, or that is no member of it; None
+        if the candidate must be answered in this view.
         """
         view = self.view
         if base.number > view.number:
@@ -148,7 +148,7 @@ class Election(Machine):
         return actions
 
     def _voters_to_inform(self, prior: View, view: View) -> list[int]:
-        """The nodes to inform of a decided view."""
+        """Return the nodes to inform of a decided view."""
         found = prior.numbers | view.numbers | self._peers
         if view.arbitrator:
             found |= {ARBITRATOR}

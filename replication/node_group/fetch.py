@@ -1,4 +1,4 @@
-"""Fetches files that a group of the log names, before a node takes the group (docs/internals/node-group.md).
+"""Fetch the files that a group of the log names before a node accepts the group (docs/internals/node-group.md).
 
 A node that lacks a file requests it from the primary; other nodes continue meanwhile. The group becomes part of this
 node's log only after its files are synced here: if the primary died with the only copy, no node could apply the log to
@@ -46,6 +46,10 @@ def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]
 
 
 def write_file(files: Files, name: str, conversation: Conversation) -> None:
+    """Write the parts of a file as they arrive. Durable on return: the file and its name. An error removes the file.
+
+    Raises: PeerError, StorageFull, StoreFailed.
+    """
     folder = name.partition("/")[0]
     make_folder(files, folder)
     file = files.create(name)

@@ -155,7 +155,7 @@ class Machine(ABC):
         return due
 
     def _sooner(self, due: float, at: float) -> float:
-        """The earlier of two times, unless `at` has passed: then it was handled, and its state waits for an event."""
+        """Return the earlier of two times, `due` if `at` has passed: it was handled then, and waits for an event."""
         return at if self.now < at < due else due
 
     def _candidate_at(self) -> float:
@@ -177,19 +177,19 @@ class Machine(ABC):
         return member in self._lacking or self.detector.suspects(member, now)
 
     def joining(self) -> dict[int, Member]:
-        """Return joining nodes that are ready and have every group on disk that all members have there: a reason for
-        the next view.
+        """Return the joining nodes that are ready and have on disk every group that all members have on disk: a reason
+        for the next view.
         """
         return {} if self.primacy is None else self._ready_through(self.primacy.acknowledged)
 
     def joined(self) -> dict[int, Member]:
-        """Return joining nodes that may become members: they also have on disk every group that all members have in
+        """Return the joining nodes that may become members: they also have on disk every group that all members have in
         memory.
         """
         return {} if self.primacy is None else self._ready_through(self.primacy.shared)
 
     def _ready_through(self, sequence: int) -> dict[int, Member]:
-        """Joining nodes that are ready, were heard lately, and have groups up to this one on disk."""
+        """Return the joining nodes that are ready, were heard lately, and have groups up to this one on disk."""
         if self.primacy is None or not self.primacy.is_open:
             return {}
         since = self.now - self.times.suspicion_ms / 1_000

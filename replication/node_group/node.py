@@ -324,7 +324,7 @@ class GroupNode:
 
 
 def _fragments(node: NodeStore | None) -> list[tuple[int, int]]:
-    """The fragments of all tables of an open store, as (table, number)."""
+    """Return the fragments of all tables of an open store, as (table, number)."""
     tables = [] if node is None else list(node.store.by_id.values())
     return [(table.table_id, number) for table in tables for number in list(table.by_number)]
 

@@ -32,7 +32,7 @@ class Feed:
     def __init__(self) -> None:
         self.groups: deque[Words] = deque()
         self._put_bytes = self._taken_bytes = 0  # two counters, each changed by one thread: no lock
-        self.is_over = False  # the node took too little for too long, or the stream has ended
+        self.is_over = False  # the node read too slowly, or the stream has ended
 
     def put(self, words: Words) -> None:
         """Add the next group; more than FEED_BYTES_MAX unread bytes end the feed."""
@@ -117,7 +117,7 @@ class GroupStream:
         return () if self.sent is None else self.sent.groups_from(first, last)
 
     def take(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Take groups of the primary; the thread of the store applies and syncs them. If files of a group are missing
+        """Accept groups of the primary; the thread of the store applies and syncs them. If files of a group are missing
         here, they are fetched, and the group and those after it are skipped.
         """
         assert self._files is not None
@@ -134,7 +134,7 @@ class GroupStream:
             self._work(first, groups)
 
     def roll_back_to(self, epoch: int, sequence: int) -> None:
-        """Make the thread of the store go back to the end of an epoch, and from there up to the primary."""
+        """Make the thread of the store roll back to the end of an epoch, and then catch up with the primary."""
         self.cut(epoch, sequence)
 
     def applied_through(self, sequence: int) -> None:
@@ -159,7 +159,7 @@ class GroupStream:
         with self._changed:
             assert self.sent is not None
             if self.sent.last_epoch < group.epoch:
-                self._completed(self.sent.last_epoch, self.last)
+                self._note_complete(self.sent.last_epoch, self.last)
             self.sent.add(group.sequence, group.lsn, group.epoch, words)
             self.last = self.applied = group.sequence
             for feed in self._feeds:
@@ -213,12 +213,12 @@ class GroupStream:
                 epoch, sequence = self._closings.popleft()
                 opened.append((epoch, sequence))
                 if sequence == self.last + 1 and self.sent is not None and self.sent.last_epoch < epoch:
-                    self._completed(self.sent.last_epoch, self.last)
+                    self._note_complete(self.sent.last_epoch, self.last)
             closed = [EpochClosed(*each) for each in self._complete]
             self._complete.clear()
         return opened, closed
 
-    def _completed(self, epoch: int, sequence: int) -> None:
+    def _note_complete(self, epoch: int, sequence: int) -> None:
         if epoch > self._epoch_reported:
             self._epoch_reported = epoch
             self._complete.append((epoch, sequence))

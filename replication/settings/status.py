@@ -1,13 +1,13 @@
 """The status variables of replication: one table with the name, meaning and source of each variable, the counters, and
 the registry of an open store.
 
-Names are the server's without the prefix `Ndb_`, which `shown_name` restores; `find` accepts both `conflict_fn_max` and
-`Ndb_conflict_fn_max`. Counters begin at 0 when the store is opened. The counts of an epoch transaction are staged, and
-added to the totals when it commits. A rollback drops them, unless the applier keeps them for its next pass over the
-same epoch transaction.
+Names are those of MySQL without the prefix `Ndb_`, which `shown_name` restores; `find` accepts both `conflict_fn_max`
+and `Ndb_conflict_fn_max`. Counters begin at 0 when the store is opened. The counts of an epoch transaction are staged,
+and added to the totals when it commits. A rollback drops them, unless the applier keeps them for its next pass over
+the same epoch transaction.
 
 Rooms that count or know a variable register it with `ReplicationStatus`. A variable that no room has registered is 0,
-as at a server that does not replicate. Reading takes no lock, so values are of about the same instant.
+as in a MySQL server that does not replicate. Reading takes no lock, so values are of about the same instant.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ _API = (
     ("pruned_scan_count", "scans of one partition"),
     ("scan_batch_count", "batches of scans"),
     ("read_row_count", "rows read"),
-    ("trans_local_read_row_count", "rows read in the own process"),
-    ("adaptive_send_forced_count", "sends that did not wait for more"),
-    ("adaptive_send_unforced_count", "sends that did"),
-    ("adaptive_send_deferred_count", "sends put off"),
+    ("trans_local_read_row_count", "rows read in this process"),
+    ("adaptive_send_forced_count", "sends that did not wait for more data"),
+    ("adaptive_send_unforced_count", "sends that waited for more data"),
+    ("adaptive_send_deferred_count", "sends deferred"),
 )
 
 VARIABLES: Final = (
@@ -86,7 +86,7 @@ VARIABLES: Final = (
     _applier(ROW_CONFLICTS, "rows found in conflict by transactional functions", "conflict_" + ROW_CONFLICTS),
     _applier(ROW_REJECTS, "rows not applied because their transaction was rejected", "conflict_" + ROW_REJECTS),
     _applier(REJECTS, "transactions rejected", "conflict_" + REJECTS),
-    _applier(DETECT_ITERATIONS, "passes made again over epoch transactions", "conflict_" + DETECT_ITERATIONS),
+    _applier(DETECT_ITERATIONS, "repeated passes over epoch transactions", "conflict_" + DETECT_ITERATIONS),
     _applier(
         CONFLICT_COMMITS, "epoch transactions committed after transactional handling", "conflict_" + CONFLICT_COMMITS
     ),
@@ -127,7 +127,7 @@ def find(name: str) -> Variable | None:
 
 
 def shown_name(variable: Variable) -> str:
-    """Return the name that the server shows: with `Ndb_` and, for variables of conflicts, `conflict_`."""
+    """Return the name that MySQL shows: with `Ndb_` and, for variables of conflicts, `conflict_`."""
     long = next((alias for alias in variable.aliases if alias.startswith("conflict_")), variable.name)
     return PREFIX + long
 
@@ -161,8 +161,8 @@ class Counters:
 
 
 class ReplicationStatus:
-    """Status variables are the sums of `counters`, which belong to appliers, or gauges, which are read on request.
-    `trails` have the epochs in flight, by name of their target, for instance "to server 2".
+    """The status variables of a store: sums of `counters`, which belong to appliers, and gauges, which are read on
+    request. `trails` have the epochs in flight, by name of their target, for instance "to server 2".
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class ReplicationStatus:
         return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
 
     def variables(self) -> dict[str, int]:
-        """Return every variable by the name that the server shows."""
+        """Return every variable by the name that MySQL shows."""
         return {shown_name(each): self.value(each.name) for each in VARIABLES}
 
     def to_dict(self, now_us: int) -> dict[str, Any]:

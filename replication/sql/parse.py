@@ -245,7 +245,7 @@ class _Parser(ColumnReader):
         if self.has("CHANGE"):
             self.has("COLUMN")
             before = self.name()
-            column = self.changed()
+            column = self.changed_column()
             if column.name != before:
                 raise Unsupported(
                     f"CHANGE renames {table}.{before} and changes its type; rename and modify in two statements"
@@ -253,7 +253,7 @@ class _Parser(ColumnReader):
             return s.ChangeColumn(table, column)
         if self.has("MODIFY"):
             self.has("COLUMN")
-            return s.ChangeColumn(table, self.changed())
+            return s.ChangeColumn(table, self.changed_column())
         if self.has("ALTER"):
             self.has("COLUMN")
             name = self.name()
@@ -263,11 +263,11 @@ class _Parser(ColumnReader):
             return s.SetDefault(table, name, self.literal())
         raise self.wrong()
 
-    def changed(self) -> Column:
+    def changed_column(self) -> Column:
         column, _ = self.column()
         if self.is_computed or self.may_lose_text:
             raise Unsupported(f"what the server has made of the values of {column.name} is not known here")
-        self.placed()
+        self.skip_position()
         return column
 
     def addition(self, table: str) -> s.Statement:
@@ -288,10 +288,10 @@ class _Parser(ColumnReader):
             raise self.wrong()
         if self.is_computed:
             raise Unsupported(f"what the server has computed for {table}.{column.name} of its rows is not known here")
-        self.placed()
+        self.skip_position()
         return s.AddColumn(table, column)
 
-    def placed(self) -> None:
+    def skip_position(self) -> None:
         """Skip FIRST and AFTER: columns are found by name, and a new column becomes the last."""
         if self.has("AFTER"):
             self.name()
@@ -355,8 +355,8 @@ def typed_bound(definition: TableDefinition, bound: list[Any]) -> Any:
     partition = definition.partition
     if not isinstance(partition, (RangePartition, ListPartition)):
         raise Unsupported(
-            f"table {definition.name} is spread by {partition.describe()} here and gets no partitions; make it as the"
-            " source has it",
+            f"table {definition.name} is partitioned by {partition.describe()} here, so no partition can be added;"
+            " create it with the partitions of the source",
             table=definition.name,
         )
     kinds = {column.name: column.type for column in definition.columns}

@@ -51,7 +51,7 @@ def arrow_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column is sent. Raises: TypeMismatch."""
+    """Return the type in which a column is sent. Raises: TypeMismatch."""
     import pyarrow as pa
 
     types = pa.types
@@ -186,7 +186,7 @@ def _judge_batch(metadata: bytes, is_dictionary: bool, body_bytes: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
-    """The offset of a field of a FlatBuffers table; None if it has its default."""
+    """Return the offset of a field of a FlatBuffers table; None if it has its default."""
     descriptor = table - struct.unpack_from("<i", data, table)[0]
     place = 4 + 2 * number
     if descriptor < 0 or place >= struct.unpack_from("<H", data, descriptor)[0]:
@@ -196,7 +196,7 @@ def _field(data: bytes, table: int, number: int) -> int | None:
 
 
 def _table_of(data: bytes, table: int, number: int) -> int:
-    """The offset of the table that a field refers to. Raises: FrameRejected if there is none."""
+    """Return the offset of the table that a field refers to. Raises: FrameRejected if there is none."""
     at = _field(data, table, number)
     if at is None:
         raise FrameRejected("an Arrow message is empty")
@@ -220,7 +220,7 @@ def _judge_dictionaries(table: pa.Table) -> None:
 
 
 def _decoded_bytes(words: pa.Array, places: pa.Array) -> int:
-    """The bytes that the values of all rows take when decoded."""
+    """Return the bytes that the values of all rows take when decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -65,7 +65,7 @@ class Kind(NamedTuple):
 
 
 def number(least: int = 0, most: int = NUMBER_MAX) -> Kind:
-    """An integer from `least` to `most`."""
+    """Return the kind of an integer from `least` to `most`."""
 
     def check(item: Any) -> int:
         if type(item) is not int or not least <= item <= most:
@@ -76,7 +76,7 @@ def number(least: int = 0, most: int = NUMBER_MAX) -> Kind:
 
 
 def exactly(kind: type) -> Kind:
-    """An item of this type."""
+    """Return the kind of an item of this type."""
 
     def check(item: Any) -> Any:
         if type(item) is not kind:
@@ -98,7 +98,7 @@ def _check_text(item: Any) -> str:
 
 
 def list_of(kind: Kind, most: int = NUMBER_MAX) -> Kind:
-    """A list of at most so many items of a kind; the value is a tuple."""
+    """Return the kind of a list of at most this many items of a kind; the value is a tuple."""
 
     def check(item: Any) -> tuple[Any, ...]:
         if type(item) is not list or len(item) > most:
@@ -109,7 +109,7 @@ def list_of(kind: Kind, most: int = NUMBER_MAX) -> Kind:
 
 
 def row_of(*kinds: Kind, made: Callable[..., Any] = lambda *values: values) -> Kind:
-    """A list of one item of each kind; the value is what `made` returns for them."""
+    """Return the kind of a list of one item of each kind; the value is what `made` returns for them."""
 
     def check(item: Any) -> Any:
         if type(item) is not list or len(item) != len(kinds):
@@ -120,7 +120,7 @@ def row_of(*kinds: Kind, made: Callable[..., Any] = lambda *values: values) -> K
 
 
 def object_of(kinds: Mapping[str, Kind]) -> Kind:
-    """A JSON object with exactly these fields, which are sent in this order; the value is a dict."""
+    """Return the kind of a JSON object with exactly these fields, sent in this order; the value is a dict."""
 
     def check(item: Any) -> dict[str, Any]:
         if type(item) is not dict or item.keys() != kinds.keys():
@@ -219,7 +219,7 @@ class In:
         self._at = end
 
     def next(self) -> Any:
-        """The next item of the head."""
+        """Return the next item of the head."""
         for each in self._head:
             return each
         raise FrameRejected("it has too few fields")
@@ -230,7 +230,7 @@ class In:
         return len(self._data) - self._at
 
     def bytes(self, size: int) -> Buffer:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         if not 0 <= size <= self.left_bytes:
             raise FrameRejected("it is shorter than its fields")
         found = self._data[self._at : self._at + size]
@@ -239,15 +239,15 @@ class In:
         return found
 
     def section(self) -> Buffer:
-        """A section, whose size is the next item of the head."""
+        """Return a section, whose size is the next item of the head."""
         return self.bytes(NUMBER.check(self.next()))
 
     def words(self) -> Words:
-        """A section of words."""
+        """Return a section of words."""
         return as_words(self.section())
 
     def blobs(self) -> list[Buffer]:
-        """Pieces that `Out.blobs` appended."""
+        """Return the pieces that `Out.blobs` appended."""
         return [self.bytes(size) for size in self.words().tolist()]
 
     def end(self) -> None:
@@ -268,7 +268,7 @@ Field = tuple[Callable[[Out, Any], None], Callable[[In], Any]]
 
 
 def in_head(kind: Kind) -> Field:
-    """A field that is one item of the head."""
+    """Return a field that is one item of the head."""
     return (lambda out, value: out.head.append(kind.plain(value))), (lambda data: kind.check(data.next()))
 
 
@@ -278,7 +278,7 @@ DATA: Field = (Out.section, lambda data: bytes(data.section()))
 
 # --- octets ---------------------------------------------------------------------------------------
 def scalar(code: str, kind: Kind = NUMBER) -> Field:
-    """A number of fixed size, little-endian; code: as for `struct`."""
+    """Return the field of a number of fixed size, little-endian; code: as for `struct`."""
     layout = struct.Struct("<" + code)
     return (
         lambda out, value: out.bytes(layout.pack(value)),
@@ -287,7 +287,7 @@ def scalar(code: str, kind: Kind = NUMBER) -> Field:
 
 
 def sized_text(kind: Kind) -> Field:
-    """A text in UTF-8 after its size of two bytes."""
+    """Return the field of a UTF-8 text after its size, two bytes."""
     put_size, take_size = scalar("H")
 
     def put(out: Out, text: str) -> None:
@@ -298,7 +298,7 @@ def sized_text(kind: Kind) -> Field:
 
 
 def many(most: int, *kinds: Field) -> Field:
-    """The last field: at most so many tuples, to the end."""
+    """Return the last field: at most this many tuples, to the end."""
 
     def put(out: Out, values: Sequence[Sequence[Any]]) -> None:
         for value in values:

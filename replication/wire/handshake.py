@@ -3,8 +3,8 @@
 hello (caller) → challenge (called) → proof (caller) → welcome (called), the first sealed frame. The proof is an HMAC
 over all messages so far, which include fresh nonces of both sides, so nothing of one session is valid in another
 (F106). The keys of both directions are derived from the same transcript and from the roles of the sides: the seal of
-the welcome is the called side's own proof. The called side proves nothing to an unproved caller, so a stranger learns
-nothing against which guesses of the secret could be tested.
+the welcome is the called side's own proof. The called side proves nothing to an unproved caller, so an
+unauthenticated host learns nothing against which guesses of the secret could be tested.
 
 Any host on the path can send unsealed frames. So each side checks the other side's identity only after its proof, and
 refuses it in a sealed frame. A refusal before that is `PeerUnproved`, which ends no channel.
@@ -107,7 +107,7 @@ def check_secret(secret: bytes, is_exposed: bool = False) -> None:
     """
     if not isinstance(secret, bytes | bytearray):
         raise SchemaInvalid(
-            f"the secret of a link is bytes, got {type(secret).__name__}; encode it, or read it from its file with"
+            f"the secret of a link must be bytes, got {type(secret).__name__}; encode it, or read it from its file with"
             " read_secret()"
         )
     if len(secret) < SECRET_BYTES_MIN:
@@ -132,12 +132,12 @@ def check_peer(site: Site, peer: Site) -> None:
         )
 
 
-# Fields of an object that is a field, in the order of their names too.
+# An object that is itself a field: its fields are sent in the order of their names, too.
 _SORTED = Kind(exactly(dict).check, lambda value: dict(sorted(value.items())))
 
 
 def _kind(fields: dict[str, type]) -> Kind:
-    """JSON objects of these fields, in the order of their names."""
+    """Return the kind of a JSON object with these fields, in the order of their names."""
     return object_of({name: _SORTED if kind is dict else exactly(kind) for name, kind in sorted(fields.items())})
 
 
@@ -183,12 +183,12 @@ class Handshake:
     def _derive(self, purpose: str) -> bytes:
         return hmac.new(self._secret, purpose.encode() + self._transcript.digest(), hashlib.sha256).digest()
 
-    def _own(self) -> dict[str, Any]:
+    def _own_fields(self) -> dict[str, Any]:
         fields = {name: getattr(self.own, name) for name in self.own.fields}
         return {**fields, "nonce": self._nonce.hex()}
 
     def _peer_fields(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
-        """Return the other side's fields, and `more`. Raises: FrameRejected."""
+        """Return the other side's fields. more: further fields that the frame must have. Raises: FrameRejected."""
         content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
         if len(content["nonce"]) != 2 * NONCE_BYTES:
             raise FrameRejected("a nonce of the handshake is invalid")
@@ -215,7 +215,7 @@ def error_payload(error: PeerError) -> bytes:
 
 
 def refusal_of(payload: bytes) -> PeerError:
-    """Return the error of a sealed frame, as the leaf of PeerError it names. Raises: FrameRejected."""
+    """Return the error of a sealed frame, as the subclass of PeerError it names. Raises: FrameRejected."""
     leaf, message = _claim(payload, PeerRefused)
     return leaf(f"the other side says: {message}")
 
@@ -241,7 +241,9 @@ class CallerHandshake(Handshake):
 
     def begin(self) -> bytes:
         """Return the first frame."""
-        return self._recorded_frame(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
+        return self._recorded_frame(
+            FRAME_HELLO, _pack({**self._own_fields(), "newest": VERSION, "oldest": VERSION_OLDEST})
+        )
 
     def receive(self, frame: Frame) -> bytes:
         """Return the answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
@@ -316,8 +318,8 @@ class CalledHandshake(Handshake):
         if version < max(VERSION_OLDEST, oldest):
             raise PeerVersion(
                 f"the {self.own.caller} speaks versions {oldest} to {newest} of the protocol,"
-                f" this side {VERSION_OLDEST} to {VERSION}"
+                f" this side {VERSION_OLDEST} to {VERSION}; upgrade the older side"
             )
         self._content = content
         self._transcript.update(payload)
-        return self._recorded_frame(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))
+        return self._recorded_frame(FRAME_CHALLENGE, _pack({**self._own_fields(), "version": version}))

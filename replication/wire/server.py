@@ -226,7 +226,7 @@ class Server:
             self._selector.register(self._socket, selectors.EVENT_READ)
 
     def _rest_s(self) -> float | None:
-        """Seconds until the next deadline, None without one."""
+        """Return the seconds until the next deadline, None without one."""
         oldest = next(iter(self._unproved.values()), None)
         due = [each for each in (None if oldest is None else oldest.deadline, self._accepts_at) if each is not None]
         return max(0.0, min(due) - self._clock.monotonic()) if due else None
@@ -408,7 +408,7 @@ def _connection_to_evict(connections: list[_Unproved]) -> _Unproved:
 
 
 def _address(where: Any) -> str:
-    """The key of a quota: an IPv4 address, or the /64 network of an IPv6 address, all of which one host may have."""
+    """Return the key of a quota: an IPv4 address, or the /64 network of an IPv6 address, which one host may own."""
     address = ipaddress.ip_address(where[0].partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

@@ -1,4 +1,5 @@
 """The protocol of both sides after the handshake: methods that take frames and the time, and return frames to send.
+Times are seconds of a monotonic clock.
 
 The source sends its binlog from the position where the replica continues, at most a window ahead of the acknowledged
 bytes. So a slow replica costs the source one chunk of memory, and delays no commit (F97). The replica takes the bytes
@@ -41,8 +42,8 @@ class Binlog(Protocol):
         ...
 
     def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
-        """Return at most `bytes_max` bytes from `at` on, and where they begin: at the end of a file, that is in the
-        next one. None at the end of the newest epoch that may leave the site. Raises: PositionLost.
+        """Return (start, bytes): at most `bytes_max` bytes from `at` on. If `at` is the end of a file, the start is in
+        the next file. None at the end of the newest epoch that may leave the site. Raises: PositionLost.
         """
         ...
 
@@ -79,7 +80,7 @@ class Relay(Protocol):
         ...
 
     def learn(self, settings: Settings) -> None:
-        """Take the conflict functions of the source. Raises: PeerRefused if those of this site conflict with them."""
+        """Accept the conflict functions of the source. Raises: PeerRefused if those of this site conflict with them."""
         ...
 
     @property
@@ -159,7 +160,7 @@ class SourceSession:
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_COPY and self._start is None:
-            return self._copied(frame.payload, now)
+            return self._answer_copy(frame.payload, now)
         if frame.kind == FRAME_START and self._start is None and self._copy is None:
             start = Start.unpack(frame.payload)
             self._at = self._binlog.locate(start)
@@ -170,7 +171,7 @@ class SourceSession:
             settings = self._binlog.settings()
             return Step([self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else [])
         if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
-            self._acknowledged(Acknowledge.unpack(frame.payload))
+            self._note_acknowledgement(Acknowledge.unpack(frame.payload))
             return Step([])
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
 
@@ -178,16 +179,16 @@ class SourceSession:
         """Note that the replica is alive: bytes from it wait to be read."""
         self._heard_at = now
 
-    def _copied(self, request: bytes, now: float) -> Step:
+    def _answer_copy(self, request: bytes, now: float) -> Step:
         if self._copy is None:
             self._copy = self._binlog.copy(request)
         piece = next(self._copy, None)
         if piece is None:
-            raise FrameRejected("a piece of a copy was asked for past its end")
+            raise FrameRejected("a piece past the end of a copy was requested")
         self._sent_at = now
         return Step([self._writer.frame(FRAME_COPIED, piece)])
 
-    def _acknowledged(self, news: Acknowledge) -> None:
+    def _note_acknowledgement(self, news: Acknowledge) -> None:
         if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
             raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
         if news.epoch < self.acknowledged_epoch:
@@ -270,7 +271,7 @@ class ReplicaSession:
 
     @property
     def must_acknowledge(self) -> bool:
-        """Whether half of the window was taken: without an acknowledgement the source would soon wait."""
+        """Whether half of the window was received: without an acknowledgement the source would soon wait."""
         return self._taken_bytes - self._reported_bytes >= self._start.window_bytes // 2
 
     def receive(self, frame: Frame, now: float) -> Step:

@@ -288,7 +288,7 @@ def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float
 
 
 def _rest_s(clock: Clock, deadline: float) -> float:
-    """Seconds until `deadline`. Raises: PeerTimeout if none are left; this drops a peer that drips bytes, too."""
+    """Return the seconds until `deadline`. Raises: PeerTimeout if none are left, even for a peer that drips bytes."""
     rest_s = deadline - clock.monotonic()
     if rest_s <= 0:
         raise PeerTimeout("the other side did not end the handshake in time; connect again")

@@ -18,10 +18,10 @@ def opened() -> Any:
 
 def test_progress_of_a_whole_scan_ends_with_every_row_of_the_total() -> None:
     db, table = opened()
-    told: list[tuple[int, int, str]] = []
-    assert table.to_arrow(progress=lambda *what: told.append(what)).num_rows == 100_000
-    assert len(told) > 2 and told[-1] == (100_000, 100_000, "rows")
-    assert [done for done, _, _ in told] == sorted({done for done, _, _ in told})
+    reported: list[tuple[int, int, str]] = []
+    assert table.to_arrow(progress=lambda *what: reported.append(what)).num_rows == 100_000
+    assert len(reported) > 2 and reported[-1] == (100_000, 100_000, "rows")
+    assert [done for done, _, _ in reported] == sorted({done for done, _, _ in reported})
     db.close()
 
 
@@ -33,9 +33,9 @@ def test_progress_counts_the_rows_found_where_their_number_is_unknown() -> None:
         lambda progress: table.scan(index="by_n", lower=11, progress=progress),
         lambda progress: db.transaction().scan("t", where=tm.col("n") == 11, progress=progress),
     ):
-        told: list[tuple[int, int, str]] = []
-        assert len(list(scan(lambda *what, told=told: told.append(what)))) == 5  # type: ignore[misc]
-        assert told[-1] == (5, -1, "rows")
+        reported: list[tuple[int, int, str]] = []
+        assert len(list(scan(lambda *what, reported=reported: reported.append(what)))) == 5  # type: ignore[misc]
+        assert reported[-1] == (5, -1, "rows")
     db.close()
 
 

@@ -123,7 +123,7 @@ def test_own_events_and_those_of_ignored_servers_are_left_out_but_positions_of_t
     assert applier_of(db).mre.value == 77
 
 
-def test_epoch_seen_again_is_passed_over_or_refused() -> None:
+def test_epoch_seen_again_is_skipped_or_refused() -> None:
     log, db = Log(), make_store()
     log.epoch(5, (1, "a", 1))
     log.epoch(6, (2, "b", 2))
@@ -317,11 +317,11 @@ def test_table_changed_between_epochs_is_read_anew() -> None:
     log, db = Log(), make_store()
     applier = applier_of(db)
     log.epoch(5, (1, "a", 1))
-    behind = apply_all(applier, log)[-1].next
+    after = apply_all(applier, log)[-1].next
     db.add_column(NAME, tm.Column("more", tm.Int32, nullable=True))
     log.table(NAME, (*COLUMNS, tm.Column("more", tm.Int32, nullable=True)), ("id",))
     log.epoch(6, (2, "b", 2, 3))
-    apply_all(applier, log, behind)
+    apply_all(applier, log, after)
     assert rows_in(db) == {1: (1, "a", 1, None), 2: (2, "b", 2, 3)}
 
 
@@ -399,7 +399,7 @@ def test_values_of_a_unique_index_that_change_hands_within_an_epoch_are_no_confl
 def test_value_of_a_unique_index_twice_at_the_end_of_an_epoch_stops() -> None:
     log, db = Log(), unique_store()
     applier = applier_of(db)
-    behind = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
+    after = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
     apply_all(applier, log)
     log.begin(6)
     log.insert((9, "z", 9))
@@ -407,17 +407,19 @@ def test_value_of_a_unique_index_twice_at_the_end_of_an_epoch_stops() -> None:
     log.update(((2, "c", 2), (2, "b", 3)))
     log.commit()
     with pytest.raises(DuplicateKey) as stopped:
-        apply_all(applier, log, behind)
+        apply_all(applier, log, after)
     assert stopped.value.evidence["file"] == "binlog.000001"
     assert rows_in(db) == {1: (1, "a", 1), 2: (2, "b", 2), 3: (3, "c", 3)} and positions_in(db) == {SOURCE: 5}
 
 
 @pytest.mark.parametrize("options", [{}, {"allow_batching": False}])
-def test_rows_in_the_way_of_a_value_at_the_end_of_an_epoch_go_and_no_others(options: dict[str, Any]) -> None:
+def test_rows_that_conflict_with_a_value_at_the_end_of_an_epoch_are_removed_and_no_others(
+    options: dict[str, Any],
+) -> None:
     """Story: a row of this site had the value, and the applier stopped at the source's row for good."""
     log, db = Log(), unique_store()
     applier = applier_of(db, **options)
-    behind = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
+    after = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
     apply_all(applier, log)
     db[NAME].insert_many([(8, "x", 8), (9, "y", 9)])
     log.begin(6)
@@ -425,7 +427,7 @@ def test_rows_in_the_way_of_a_value_at_the_end_of_an_epoch_go_and_no_others(opti
     log.delete((3, "c", 3))
     log.insert((4, "c", 4))
     log.commit()
-    apply_all(applier, log, behind)
+    apply_all(applier, log, after)
     assert rows_in(db) == {1: (1, "b", 1), 2: (2, "y", 2), 4: (4, "c", 4), 8: (8, "x", 8)}
     assert db.check()["is_sound"]
 

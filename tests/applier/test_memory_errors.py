@@ -1,4 +1,4 @@
-"""MemoryError at any point of the applier (F103): the epoch is applied once or not at all, and the next try goes on."""
+"""MemoryError at any point of the applier (F103): an epoch is applied once or never, and the next try continues."""
 
 from __future__ import annotations
 

@@ -86,7 +86,9 @@ def text(rows: list[tuple[Any, ...]]) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize("how", READS)
-def test_update_of_a_row_read_elsewhere_rejects_the_reader_s_transaction(pair: dict[str, StoreSite], how: str) -> None:
+def test_update_of_a_row_read_at_another_site_rejects_the_reader_s_transaction(
+    pair: dict[str, StoreSite], how: str
+) -> None:
     """Tests 2, 5, 6 and 7 of the server's read tracking, with the counters and exceptions rows recorded there."""
     a, b = pair["A"], pair["B"]
     with a.db.transaction() as txn:
@@ -190,7 +192,7 @@ def test_rejected_change_after_a_read_leaves_the_read_tracked_and_what_follows_u
     db.close()
 
 
-def test_read_in_a_savepoint_that_is_taken_back_is_no_read() -> None:
+def test_read_after_a_savepoint_that_is_rolled_back_is_no_read() -> None:
     db = site()
     with db.transaction(log_exclusive_reads=True) as txn:
         with pytest.raises(ZeroDivisionError), txn.savepoint():

@@ -32,10 +32,10 @@ def function(case: str) -> str:
 def listed(tree: Path) -> list[str]:
     """The cases of `make test` in a tree."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not soak", "-p", "no:cacheprovider"]
-    told = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment(tree), check=False)
-    if told.returncode:
-        raise SystemExit(f"the cases of {tree} cannot be collected: {told.stdout[-2_000:]}{told.stderr[-2_000:]}")
-    return [line for line in told.stdout.splitlines() if "::" in line]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment(tree), check=False)
+    if done.returncode:
+        raise SystemExit(f"the cases of {tree} cannot be collected: {done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    return [line for line in done.stdout.splitlines() if "::" in line]
 
 
 def environment(tree: Path, **more: str) -> dict[str, str]:
@@ -49,11 +49,11 @@ def covered(tree: Path, what: list[str], output: Path) -> dict[str, set[int]]:
     arguments.write_text("\n".join(what), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not soak", "-p", "lines"]
     variables = {lines.SOURCES_VARIABLE: SOURCES, lines.OUTPUT_VARIABLE: str(output)}
-    told = subprocess.run([*command, f"@{arguments}"], cwd=tree, env=environment(tree, **variables), check=False)
-    if told.returncode == pytest.ExitCode.TESTS_FAILED:
+    done = subprocess.run([*command, f"@{arguments}"], cwd=tree, env=environment(tree, **variables), check=False)
+    if done.returncode == pytest.ExitCode.TESTS_FAILED:
         print(f"some cases failed in {tree}: what they ran counts all the same", flush=True)
-    elif told.returncode:
-        raise SystemExit(f"the cases of {tree} did not run: pytest ended with {told.returncode}")
+    elif done.returncode:
+        raise SystemExit(f"the cases of {tree} did not run: pytest ended with {done.returncode}")
     found: dict[str, set[int]] = {}
     for files in lines.read(output)[0].values():
         for file, numbers in files.items():

@@ -51,7 +51,7 @@ class Change:
         """The source of the mutant."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
-    def told(self, source: bytes) -> str:
+    def reported(self, source: bytes) -> str:
         """The line before and after."""
         first = source.rfind(b"\n", 0, self.start) + 1
         last = source.find(b"\n", self.end)

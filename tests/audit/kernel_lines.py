@@ -22,7 +22,7 @@ TESTS = (
 )
 # Every point of a call is interrupted, and kernels in Python have too many of them.
 LEFT_OUT = (
-    "tests/disk/test_cache_trouble.py::test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise",
+    "tests/disk/test_cache_trouble.py::test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_reservation",
 )
 
 

@@ -50,7 +50,7 @@ def record(room: Room, folder: Path) -> tuple[lines.Lines, dict[str, float]]:
     recording.start()
     recording.join()
     if recording.exitcode:
-        raise SystemExit(f"a case of {room.name} fails without any mutant; mend it first")
+        raise SystemExit(f"a case of {room.name} fails without any mutant; repair it first")
     return lines.read(output)
 
 

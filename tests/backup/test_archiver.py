@@ -80,7 +80,7 @@ def test_place_of_an_archive_is_the_same_however_it_is_spelled(tmp_path: Path, m
             db.archive("place")
 
 
-def test_closed_store_has_archived_everything_and_goes_on_without_a_gap(tmp_path: Path) -> None:
+def test_closed_store_has_archived_everything_and_continues_without_a_gap(tmp_path: Path) -> None:
     for turn in range(3):
         with tm.open(tmp_path / "store", background=False, archive=str(tmp_path / "place"), **ROOM) as db:
             if not turn:
@@ -136,7 +136,7 @@ def test_place_that_fails_and_comes_back_costs_no_commit_and_no_epoch(
     db.close()
 
 
-def test_log_waits_for_a_place_that_is_gone_and_commits_go_on_until_it_is_full() -> None:
+def test_log_waits_for_a_place_that_is_gone_and_commits_continue_until_it_is_full() -> None:
     db, place = made(redo_log="1 MiB", data_memory="64 MiB"), MemoryFiles()
     take(db, place)
     is_there = [False]
@@ -213,9 +213,9 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("shown", ["failed sync", "growth"])
-def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -> None:
+def test_segment_that_only_the_page_cache_has_is_synced(shown: str) -> None:
     """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read the
-    segment's header and its size, went on after it, and the log was cut: the archive lost what the segment lacked.
+    segment's header and its size, continued after it, and the log was cut: the archive lost what the segment lacked.
     """
     db, place = made(), MemoryFiles()
     take(db, place)
@@ -322,7 +322,7 @@ def test_closed_archiver_opens_no_place_again() -> None:
     assert "archive" not in db.parts.store.followers
 
 
-def test_archive_that_no_backup_leads_to_is_a_gap() -> None:
+def test_archive_that_follows_no_backup_is_a_gap() -> None:
     """Story: a store went back to an earlier epoch, which begins a timeline, and archived without a backup. `verify`
     noted no gap, though nothing of the new timeline can be restored.
     """
@@ -343,4 +343,4 @@ def test_archive_that_no_backup_leads_to_is_a_gap() -> None:
     later.close()
     name = segment_names(place)[-1]
     assert name.startswith("archive/1-")
-    assert verify(place).notes == [f"the archive has a gap before {name}: no backup here leads to it"]
+    assert verify(place).notes == [f"the archive has a gap before {name}: no backup here reaches it"]

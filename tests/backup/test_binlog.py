@@ -167,7 +167,7 @@ def test_epoch_larger_than_any_log_is_several_transactions() -> None:
     db.close()
 
 
-def test_archive_leads_to_where_the_binlog_goes_on() -> None:
+def test_archive_reaches_to_where_the_binlog_continues() -> None:
     """The binlog begins after the backup, and the archive ends before the store does."""
     db, place = new_site(), MemoryFiles()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")

@@ -56,7 +56,7 @@ def test_plan_and_list_show_the_reach_of_the_binlog(tmp_path: Path) -> None:
     db.close()
 
 
-def test_tasks_are_carried_out_elsewhere_and_the_binlog_is_applied_here(
+def test_tasks_run_in_other_processes_and_the_binlog_is_applied_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by Spark, of a store that is open."""
@@ -64,25 +64,25 @@ def test_tasks_are_carried_out_elsewhere_and_the_binlog_is_applied_here(
     monkeypatch.setattr(jobs, "cores", lambda spark: 2)
     no_spark: Any = None
     db, history = worked(tmp_path / "store", tmp_path / "place")
-    told: list[tuple[int, int, str]] = []
+    reported: list[tuple[int, int, str]] = []
     report = tidemark.spark.restore(
         no_spark,
         tmp_path / "place",
         tmp_path / "copy",
         binlog=tmp_path / "store",
         apply_status=True,
-        progress=lambda *said: told.append(said),
+        progress=lambda *said: reported.append(said),
         **ROOM,
     )
     last = max(history)
     assert (report["epoch"], report["later_epochs"], report["later_rows"], report["notes"]) == (last, 3, 6, [])
-    assert told[-1] == (3, 3, "epochs") and report["is_verified"]
+    assert reported[-1] == (3, 3, "epochs") and report["is_verified"]
     with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
         assert content(copy)["test.t"] == history[last]["test.t"]
         (row,) = copy["mysql.ndb_apply_status"].scan()
         assert (row.server_id, row.epoch) == (5, last)
         assert len(copy["mysql.ndb_binlog_index"]) == 0
-    # A replica made of it goes on where it ends.
+    # A replica made of it continues where it ends.
     db["test.t"].insert((500, 1))
     db.sync()
     with tm.open(tmp_path / "copy", background=False, server_id=6, **ROOM) as copy, tm.Channel(db, copy) as channel:

@@ -33,7 +33,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))])
-def test_backup_beside_random_writer_restores_to_the_snapshot_of_its_epoch(
+def test_backup_during_random_writes_restores_to_the_snapshot_of_its_epoch(
     shape: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")
@@ -102,7 +102,7 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
         assert copy["test.disk"].get(1).text == "long " * 9_000
 
 
-def test_authors_and_epochs_of_applied_rows_come_back_and_go_on() -> None:
+def test_authors_and_epochs_of_applied_rows_come_back_and_continue() -> None:
     db = open_memory()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     table = db["test.t"]
@@ -127,7 +127,7 @@ def test_authors_and_epochs_of_applied_rows_come_back_and_go_on() -> None:
     copy.close()
 
 
-def test_snapshot_dropped_in_the_middle_goes_on_from_the_next_one() -> None:
+def test_snapshot_dropped_in_the_middle_continues_from_the_next_one() -> None:
     db = open_memory(None, snapshot_memory="64 KiB", data_memory="64 MiB", redo_log="16 MiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("pad", tm.Binary(200))]
     for name in ("a", "b", "c"):

@@ -163,7 +163,7 @@ def test_store_that_went_back_to_an_earlier_epoch_gets_a_full_backup(tmp_path: P
         assert content(copy) == want
 
 
-def test_store_opened_again_goes_on_from_its_backup(tmp_path: Path) -> None:
+def test_store_opened_again_continues_from_its_backup(tmp_path: Path) -> None:
     for turn in range(3):
         with tm.open(tmp_path / "store", background=False) as db:
             if not turn:
@@ -202,7 +202,7 @@ def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: in
 
 
 @pytest.mark.parametrize("fault", ["failed sync", "killed"])
-def test_file_of_a_backup_that_was_broken_off_is_made_sure_of_before_it_is_a_level(fault: str) -> None:
+def test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault: str) -> None:
     """Story: the sync of a rows file failed, or its process was killed before it. The next backup read the whole file
     back from the cache, and its manifest named it. Power was lost, and the backup could not be restored.
     """

@@ -101,7 +101,7 @@ def test_log_is_cut_only_after_what_is_archived() -> None:
     db.close()
 
 
-def test_archive_goes_on_where_the_last_opening_ended(tmp_path: Path) -> None:
+def test_archive_continues_where_the_last_opening_ended(tmp_path: Path) -> None:
     wanted: dict[int, Tables] = {}
     for turn in range(3):
         with tm.open(tmp_path / "store", background=False) as db:
@@ -120,7 +120,7 @@ def test_archive_goes_on_where_the_last_opening_ended(tmp_path: Path) -> None:
             assert content(copy) == want
 
 
-def test_log_that_was_not_archived_is_a_gap_that_the_plan_tells(tmp_path: Path) -> None:
+def test_log_that_was_not_archived_is_a_gap_in_the_plan(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", background=False) as db:
         db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
         db.backup(tmp_path / "place")

@@ -179,7 +179,7 @@ def test_owner_of_an_open_store_makes_backup_and_archive_for_the_command(tmp_pat
             ask(store, "status", 5.0, place="x")
 
 
-def test_replica_goes_on_from_the_row_a_restore_writes(tmp_path: Path) -> None:
+def test_replica_continues_from_the_row_a_restore_writes(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", background=False, server_id=3, log_bin="binlog") as db:
         db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
         db["test.t"].insert((1,))

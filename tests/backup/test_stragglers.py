@@ -38,14 +38,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Runner:
     """Carry out the tasks in this process; call `behind` with the last one when all of them are done."""
 
-    def __init__(self, behind: Callable[[RestoreTask], None] = lambda task: None) -> None:
-        self._behind = behind
+    def __init__(self, after_last: Callable[[RestoreTask], None] = lambda task: None) -> None:
+        self._after_last = after_last
         self.kinds: list[str] = []
 
     def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
         reports = [restore_fragment(task) for task in tasks]
         self.kinds.append(tasks[-1].kind)
-        self._behind(tasks[-1])
+        self._after_last(tasks[-1])
         yield from reports
 
 

@@ -140,23 +140,23 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
     store damaged. If two intact ones come before it, nothing has been retired for it; with fewer, the torn one may be
     the one that counts.
     """
-    told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
+    reported = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     third = newest(store, "control-*")
     (store / "lcp" / "control-4").write_bytes(third.read_bytes()[:512] + bytes(third.stat().st_size - 512))
     report = checked(store)
     assert report["problems"] == []
-    assert f"{told} (a local checkpoint that was not finished)" in report["notes"]
+    assert f"{reported} (a local checkpoint that was not finished)" in report["notes"]
     flip(third, 200)
     report = checked(store)
-    assert told in report["problems"]  # type: ignore[operator]
-    assert told.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
+    assert reported in report["problems"]  # type: ignore[operator]
+    assert reported.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
 
 
 def test_torn_control_file_older_than_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
     """Story: a power loss tore a control file. The next local checkpoint was made, and power was lost again before the
     torn one it replaces was removed. `check` called the store damaged.
     """
-    told = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
+    reported = "lcp/control-4 is damaged; another local checkpoint is used, if there is one"
     kept: dict[Path, bytes] = {}
     with tm.open(store, data_memory="16 MiB", background=False) as db:
         for _ in range(2):
@@ -168,9 +168,9 @@ def test_torn_control_file_older_than_a_newer_one_is_a_note_only_before_two_inta
     torn.write_bytes(torn.read_bytes()[:512] + bytes(torn.stat().st_size - 512))
     report = checked(store)
     assert report["problems"] == []
-    assert f"{told} (a local checkpoint that was not finished)" in report["notes"]  # type: ignore[operator]
+    assert f"{reported} (a local checkpoint that was not finished)" in report["notes"]  # type: ignore[operator]
     (store / "lcp" / "control-2").unlink()
-    assert told in checked(store)["problems"]  # type: ignore[operator]
+    assert reported in checked(store)["problems"]  # type: ignore[operator]
 
 
 @memory_only
@@ -184,7 +184,7 @@ def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
     assert any("rows were not verified" in note for note in report["notes"])
 
 
-def test_command_tells_people_and_machines_and_exits_with_one(store: Path) -> None:
+def test_command_prints_text_and_json_and_exits_with_one(store: Path) -> None:
     run = CliRunner().invoke(commands, ["check", str(store)])
     assert run.exit_code == 0 and run.output.splitlines()[-1].startswith("sound: ")
     flip(newest(store, "*-1-0.data"), 300)

@@ -178,7 +178,7 @@ def harm_page(mem: Any, fragment: int, row: int) -> None:
         (harm_var_end, "variable part is incomplete"),
         (harm_key, "primary index does not refer to it"),
         (harm_index, "counts its entries wrong"),
-        (harm_row_count, "are counted"),
+        (harm_row_count, "the fragment counts"),
         (harm_page, "counts its rows wrong"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -282,15 +282,15 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     db.create_index("t", "by_k", ("k",))
     store, checker = db.parts.store, threading.get_ident()
     pin, problems = object(), list[str]()
-    waits, goes_on = threading.Event(), threading.Event()
+    waits, resume = threading.Event(), threading.Event()
     real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema_latch
 
     class Latch:
-        """The drop waits for the disk and holds the latch; it goes on as soon as `check` asks for the latch."""
+        """The drop waits for the disk and holds the latch; it continues as soon as `check` asks for the latch."""
 
         def __enter__(self) -> None:
             if threading.get_ident() == checker and waits.is_set():
-                goes_on.set()
+                resume.set()
             real_latch.__enter__()
 
         def __exit__(self, *error: Any) -> None:
@@ -307,7 +307,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
 
     def wait_for_disk(ticket: int) -> None:
         waits.set()
-        goes_on.wait()
+        resume.wait()
         real_wait(ticket)
 
     dropper = threading.Thread(target=lambda: db.drop_partition("t", "a"))
@@ -316,7 +316,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     monkeypatch.setattr(OrderedIndex, "check", check_beside_a_drop)
     store.pin(pin)
     check_indexes(store, store.table("t"), problems.append)
-    goes_on.set()
+    resume.set()
     dropper.join()
     store.unpin(pin)
     assert problems == []

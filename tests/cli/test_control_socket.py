@@ -222,7 +222,7 @@ def test_time_for_a_line_is_for_all_of_it_and_an_answer_begins_it_anew(tmp_path:
         assert dripping.recv(1) == b""
 
 
-def test_accepting_goes_on_when_the_system_has_no_room_for_a_client(
+def test_accepting_continues_when_the_system_has_no_room_for_a_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wants = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED]
@@ -243,11 +243,11 @@ def test_accepting_goes_on_when_the_system_has_no_room_for_a_client(
 def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on, failed = threading.Event(), threading.Event(), threading.Event()
+    begun, resume, failed = threading.Event(), threading.Event(), threading.Event()
 
     def long() -> str:
         begun.set()
-        return "ended" if go_on.wait(100) else "forgotten"
+        return "ended" if resume.wait(100) else "forgotten"
 
     def refused(_: socket.socket) -> Any:
         failed.set()
@@ -272,7 +272,7 @@ def test_close_while_no_client_can_be_taken_waits_for_a_command_and_its_answer(
             closing = threading.Thread(target=control.close)
             closing.start()
             wait_until(is_closed)
-            go_on.set()
+            resume.set()
             closing.join(60)
         with client.makefile("rb") as answers:
             assert json.loads(answers.readline()) == {"result": "ended"}
@@ -372,13 +372,13 @@ def test_arguments_that_are_none_reach_no_command(tmp_path: Path, arguments: obj
     assert asked == [right]
 
 
-def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run_concurrently_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_port, "COMMANDS_MAX", 2)
-    begun, go_on = threading.Semaphore(0), threading.Event()
+    begun, resume = threading.Semaphore(0), threading.Event()
 
     def long() -> str:
         begun.release()
-        return "ended" if go_on.wait(100) else "forgotten"
+        return "ended" if resume.wait(100) else "forgotten"
 
     with listening(tmp_path, long=long), connect(tmp_path) as first, connect(tmp_path) as second:
         first.sendall(b'{"command": "long"}\n')
@@ -388,7 +388,7 @@ def test_commands_run_beside_each_other_up_to_a_bound(tmp_path: Path, monkeypatc
         assert begun.acquire(timeout=60)
         with pytest.raises(tm.PeerError, match="2 commands are running"):
             ask(tmp_path, "say")
-        go_on.set()
+        resume.set()
         for connection in (first, second):
             with connection.makefile("rb") as answers:
                 assert json.loads(answers.readline()) == {"result": "ended"}
@@ -408,8 +408,8 @@ def test_lines_sent_at_once_are_answered_in_order_and_long_answers_wait_for_thei
 def test_command_that_breaks_cuts_its_client_off_and_no_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[type[BaseException]] = []
-    monkeypatch.setattr(threading, "excepthook", lambda what: told.append(what.exc_type))
+    reported: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda what: reported.append(what.exc_type))
 
     def broken() -> None:
         raise OSError("planted")
@@ -418,7 +418,7 @@ def test_command_that_breaks_cuts_its_client_off_and_no_other_one(
         with pytest.raises(tm.PeerError, match="ended, or sent an invalid answer"):
             ask(tmp_path, "broken")
         assert exchange(other, SAY) == {"result": "said"}
-    assert told == [OSError]
+    assert reported == [OSError]
 
 
 def test_error_of_the_owner_is_the_error_of_the_client(
@@ -438,13 +438,13 @@ def test_error_of_the_owner_is_the_error_of_the_client(
 def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
     db: tm.Database, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, resume = threading.Event(), threading.Event()
     assert db.parts.control is not None
     checkpoint = db.checkpoint
 
     def slow() -> dict[str, Any]:
         begun.set()
-        assert go_on.wait(100)
+        assert resume.wait(100)
         return checkpoint()
 
     monkeypatch.setattr(db.parts.control, "commands", {"checkpoint": slow})
@@ -453,7 +453,7 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
         assert begun.wait(100)
         closing = threading.Thread(target=db.close)
         closing.start()
-        go_on.set()
+        resume.set()
         closing.join(60)
         assert not closing.is_alive()
         with connection.makefile("rb") as answers:

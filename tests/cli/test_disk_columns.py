@@ -48,13 +48,13 @@ def document(*arguments: object) -> Any:
     return json.loads(run(*arguments, "--json"))
 
 
-def test_info_shows_tablespaces_their_files_and_what_lies_in_them(store: Path) -> None:
+def test_info_shows_tablespaces_their_files_and_their_content(store: Path) -> None:
     found = document("info", store)
     pages = found["tablespaces"]["pages"]
     assert (pages["page_bytes"], pages["extent_bytes"]) == (4_096, 65_536)
     assert pages["autoextend"] is True and pages["limit_bytes"] == 8 << 20
     assert pages["data_files"] == {name: (store / name).stat().st_size for name in ("space/1.data", "space/2.data")}, (
-        "a data file made behind the local checkpoint is one too"
+        "a data file made after the local checkpoint is one too"
     )
     tables = {each["name"]: each for each in found["tables"]}
     assert (tables["test.t"]["on_disk"], tables["test.t"]["tablespace"]) == ("number, text", "pages")
@@ -115,7 +115,7 @@ def test_check_of_a_closed_store_looks_at_its_pages(store: Path) -> None:
     assert found["is_sound"] and found["pages"] > 5 and found["rows"] == 100
 
 
-def test_status_of_an_open_store_tells_what_its_tablespaces_hold(store: Path) -> None:
+def test_status_of_an_open_store_shows_what_its_tablespaces_hold(store: Path) -> None:
     with tm.open(store, **{**SMALL, "background": True}):
         found = document("status", store)
     assert found["tablespaces"]["pages"]["files"].keys() == {"space/1.data", "space/2.data"}

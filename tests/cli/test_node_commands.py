@@ -59,12 +59,12 @@ def test_log_lines_of_a_node_have_time_and_level(tmp_path: Path, secret: Path, m
     """Story: a node was silent for minutes while it compiled, and warnings stood on standard error without a time."""
     before = threading.Event.wait
 
-    def told_once_member(event: threading.Event, timeout: float | None = None) -> bool:
+    def signal_once_member(event: threading.Event, timeout: float | None = None) -> bool:
         if timeout == 0.2 and threading.current_thread() is threading.main_thread():
             signal.raise_signal(signal.SIGTERM)
         return before(event, timeout)
 
-    monkeypatch.setattr(threading.Event, "wait", told_once_member)
+    monkeypatch.setattr(threading.Event, "wait", signal_once_member)
     given = ("--group", f"1=127.0.0.1:{free_port()}", "--secret-file", secret, "--found", "-o", "data_memory=64 MiB")
     result = run("node", tmp_path / "n1", "--node", 1, *given, "-o", "redo_log=8 MiB", "-o", "undo_log=4 MiB")
     assert result.exit_code == 0, result.output

@@ -172,8 +172,8 @@ def test_csv_of_many_blocks_keeps_rows_of_many_lines_whole(
     lines[900] = "3900,x,much,note"
     text = refused("load", store, "test.account", write_csv(tmp_path / "bad.csv", *lines), "--batch-rows", 100)
     assert "row 901: " in text and "'much'" in text
-    told = int(text.split("; ")[-1].split(" rows were loaded")[0])
-    assert told % 100 == 0 and len(rows_of(store, "test.account")) == 1_009 + told
+    reported = int(text.split("; ")[-1].split(" rows were loaded")[0])
+    assert reported % 100 == 0 and len(rows_of(store, "test.account")) == 1_009 + reported
 
 
 def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path
     assert "LoadRefused" in text and "1 row has a key that exists" in text and "id=1001" in text
     bad = write_csv(tmp_path / "bad.csv", *[f"{key},{'x' * 41},1," for key in range(200_000, 251_000)])
     text = refused("load", store, "test.account", bad, "--bulk")
-    assert "were refused, the first: " in text and "holds 40 characters" in text
+    assert "rows refused, the first: " in text and "holds 40 characters" in text
     assert rows_of(store, "test.account") == after
     assert run("load", store, "test.account", few, "--bulk", "--mode", "write").exit_code == 2
     assert run("load", store, "test.account", few, "--bulk", "--batch-rows", 3).exit_code == 2
@@ -386,7 +386,7 @@ def test_create_without_key_and_key_without_create_are_wrong_usage(store: Path, 
     assert run("load", store, "test.account", file, "--batch-rows", 0).exit_code == 2
 
 
-def test_load_larger_than_the_log_goes_on_through_local_checkpoints(store: Path, tmp_path: Path) -> None:
+def test_load_larger_than_the_log_continues_through_local_checkpoints(store: Path, tmp_path: Path) -> None:
     rows = 40_000
     table = pa.table({"id": range(1_000, 1_000 + rows), "owner": ["o" * 40] * rows, "note": ["n" * 200] * rows})
     pq.write_table(table, tmp_path / "many.parquet")

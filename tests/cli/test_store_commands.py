@@ -14,8 +14,8 @@ from pyarrow import fs as arrow_fs
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
 from tidemark.backup import backups, restore
-from tidemark.cli.output import counted
 from tidemark.control_socket import NAME
+from tidemark.engine.schema.types_base import counted
 from tidemark.format_document import fingerprint
 
 
@@ -61,7 +61,7 @@ def test_init_makes_a_store_with_its_options_once(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_info_tells_what_the_files_hold_and_changes_none(store: Path) -> None:
+def test_info_prints_what_the_files_hold_and_changes_none(store: Path) -> None:
     before = contents(store)
     found = document("info", store)
     assert contents(store) == before
@@ -210,9 +210,9 @@ def test_mistyped_path_is_reported_as_one_and_advises_no_restore(tmp_path: Path)
         (lambda: restore(f"file://{none}", tmp_path / "new"), f"there is no backup in {none}: "),
     ]
     for call, words in calls:
-        with pytest.raises(tm.FileMissing) as told:
+        with pytest.raises(tm.FileMissing) as reported:
             call()
-        text = told.value.message
+        text = reported.value.message
         assert words in text and "; check the p" in text and "restore" not in text
     for command in (("backup", "list", none), ("restore", none, tmp_path / "new"), ("backup", "verify", none)):
         assert f"FileMissing: there is no backup in {none}: the directory does not exist" in refused(*command)
@@ -220,10 +220,10 @@ def test_mistyped_path_is_reported_as_one_and_advises_no_restore(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(0, "0 passes"), (1, "1 pass"), (2, "2 passes"), (1_234_567, "1,234,567 passes")]
+    ("number", "wanted"), [(0, "0 passes"), (1, "1 pass"), (2, "2 passes"), (1_234_567, "1,234,567 passes")]
 )
-def test_noun_agrees_with_its_number(number: int, told: str) -> None:
-    assert counted(number, "pass", "passes") == told and counted(number, "row").endswith("row" + "s" * (number != 1))
+def test_noun_agrees_with_its_number(number: int, wanted: str) -> None:
+    assert counted(number, "pass", "passes") == wanted and counted(number, "row").endswith("row" + "s" * (number != 1))
 
 
 def test_missing_directory_and_missing_argument_are_wrong_usage(tmp_path: Path) -> None:

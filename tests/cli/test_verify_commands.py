@@ -74,7 +74,7 @@ def test_repair_makes_the_other_copy_equal_and_says_what_it_did(store, twin):
     assert report["is_equal"] and document("diff", store, twin)["is_equal"]
 
 
-def test_backups_and_stores_that_are_open_elsewhere_are_compared(store, twin, tmp_path):
+def test_backups_and_stores_open_in_another_process_are_compared(store, twin, tmp_path):
     document("backup", store, tmp_path / "place")
     change(store)
     document("backup", store, tmp_path / "place", "--incremental")

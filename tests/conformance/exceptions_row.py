@@ -58,8 +58,8 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
     if source is Source.CAUSE:
         return _numbered(column.type, conflict.cause)
     if source is Source.TRANSACTION:
-        is_told = conflict.cause == Cause.TRANS_IN_CONFLICT and conflict.transaction != INVALID_TRANSACTION
-        return conflict.transaction if is_told else None if column.nullable else INVALID_TRANSACTION
+        is_known = conflict.cause == Cause.TRANS_IN_CONFLICT and conflict.transaction != INVALID_TRANSACTION
+        return conflict.transaction if is_known else None if column.nullable else INVALID_TRANSACTION
     position = planned.position
     if source is Source.KEY and position is not None:
         # Minimal images omit the key from the after-image.

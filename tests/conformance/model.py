@@ -1,7 +1,7 @@
 """A reference model of a site: dicts, no store, no network, directly on the modules of replication.
 
 The cases were first checked against it, and stores are compared with it. Epochs are closed one after the other within
-one GCI; the history of a case lies in the GCI before it.
+one GCI; the history of a case is in the GCI before it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_scenarios_differ_by_seed_and_are_the_same_for_one() -> None:
     assert made[0] == made[1] != made[2]
 
 
-def test_command_tells_how_many_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_how_many_are_equal(capsys: pytest.CaptureFixture[str]) -> None:
     seed = random.Random(SEED).randrange(1 << 20)
     assert main(["--seed", str(seed), "--count", "2", "--sites", "model"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "2 equal, 0 not"

@@ -110,10 +110,10 @@ def suitable(case: Case, file: Case) -> list[str]:
     if case.get("ok"):
         return [] if setup.function is not None else [f"refused: {setup.faults[0]}"]
     wanted = _without_remark(case.get("message") or case["error"]).lower()
-    told = [f"{fault.rule} {fault.column} {fault.text}".lower() for fault in setup.faults]
-    if setup.function is None and any(wanted in text for text in told):
+    reported = [f"{fault.rule} {fault.column} {fault.text}".lower() for fault in setup.faults]
+    if setup.function is None and any(wanted in text for text in reported):
         return []
-    return [f"set-up tells {told}"]
+    return [f"set-up tells {reported}"]
 
 
 def replication_table(case: Case, file: Case) -> list[str]:
@@ -127,7 +127,7 @@ def replication_table(case: Case, file: Case) -> list[str]:
         return [] if found == row and setup.function is None else ["a function was set up"]
     if case.get("ndb_replication_table_absent"):
         found_match = find_row([], "test", "t1", 1)
-        return [] if found_match.row is None and found_match.warning is None else ["a warning is told"]
+        return [] if found_match.row is None and found_match.warning is None else ["a warning is given"]
     if "ndb_replication_pk" in case:
         key = tuple(case["ndb_replication_pk"])
     missing = case.get("ndb_replication_missing")
@@ -140,8 +140,8 @@ def replication_table(case: Case, file: Case) -> list[str]:
     # A store has no table without primary key: the rest of the key, or any column, replaces a missing one.
     key = tuple(name for name in key if name in names) or (kept[0].name,)
     faults = verify(TableDefinition(0, 1, NDB_REPLICATION, kept, key))
-    told = [fault.rule for fault in faults]
-    return [] if case["warning"] in told else [f"told {told}"]
+    reported = [fault.rule for fault in faults]
+    return [] if case["warning"] in reported else [f"told {reported}"]
 
 
 def _exceptions_column(given: Any) -> Column:
@@ -328,5 +328,5 @@ def run_vectors(case: Case) -> list[str]:
         rule = next((RULES[name] for name in names if name in RULES), None)
         if rule is None:
             raise CaseInvalid(f"case {number} has no field that tells its rule: {sorted(each)}")
-        wrong += [f"case {number}: {told}" for told in rule(each, case)]
+        wrong += [f"case {number}: {reported}" for reported in rule(each, case)]
     return wrong

@@ -138,7 +138,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
         "            return\n",
         "binlog-shown-mark",
     ),
-    # --- a channel that goes on with another server -------------------------------------------------------
+    # --- a channel that continues with another server -------------------------------------------------------
     Defect(
         "old-peer-confirms-for-the-new-one",
         "tidemark.replication.channel.channel",

@@ -87,13 +87,13 @@ def part(name: str) -> Callable[[], object]:
     if name == "disk-order":
         return lambda: record(disk_history.work, 1)
     if name == "disk-restarts":
-        return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
+        return test_disk_tables.test_fifty_restarts_interrupted_in_replay_do_not_fill_the_undo_log
     if name == "disk-grown":
         return test_disk_tables.test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read
     if name == "disk-left":
         return test_disk_tables.test_what_a_lost_run_left_on_free_pages_does_not_come_back
     if name == "disk-beside":
-        return test_disk_tables.test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced
+        return test_disk_tables.test_data_file_that_grows_during_a_batch_of_pages_does_not_count_them_as_synced
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "unique":
@@ -147,7 +147,7 @@ def binlog(name: str) -> None:
 
     if name == "binlog-openings":
         test_attached.test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_openings()
-        test_attached_crash.test_openings_that_break_off_lose_and_double_nothing(test_attached_crash.SEED)
+        test_attached_crash.test_interrupted_openings_lose_and_double_nothing(test_attached_crash.SEED)
     elif name == "binlog-types":
         test_attached.test_binlog_says_what_transactions_did_by_every_type(7, 11)
     elif name == "binlog-batches":
@@ -157,9 +157,9 @@ def binlog(name: str) -> None:
     elif name == "binlog-power-lazy":
         test_attached_crash.test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(0)
     elif name == "binlog-back":
-        test_attached_back.test_old_copy_beside_a_newer_binlog_begins_anew_after_an_incident(0, 0, True)
+        test_attached_back.test_old_copy_with_a_newer_binlog_begins_anew_after_an_incident(0, 0, True)
     elif name == "binlog-gap":
-        test_attached.test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells()
+        test_attached.test_store_opened_without_its_binlog_has_a_gap_that_an_incident_reports()
     elif name == "binlog-shown-relay":
         test_second_loss.test_relay_log_whose_sync_failed_is_written_again_before_more_is_received()
     elif name == "binlog-shown-index":
@@ -194,7 +194,7 @@ def sites(name: str) -> None:
         test_unique_clashes.test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_reported(
             Pair, function, 7
         )
-        test_unique_clashes.test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(Pair, function)
+        test_unique_clashes.test_row_that_conflicted_comes_back_as_the_primary_has_it(Pair, function)
         test_unique_clashes.test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(Pair, function)
     else:
         test_updates_of_nothing.test_change_of_the_other_site_after_an_update_of_nothing_is_taken(Pair, function, 7)
@@ -219,15 +219,15 @@ def simulate_views(seeds: int) -> None:
 def schedule(arguments: Sequence[str]) -> None:
     """Lives whose threads take turns, until one is a finding; their output is not printed."""
     os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # no module of the program is loaded yet
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told):
+    reported = io.StringIO()
+    with contextlib.redirect_stderr(reported):
         from tests.simulation.threads.lives import NO_WORD, main
 
         is_found = main([*arguments, "--first"]) != 0
-    if NO_WORD in told.getvalue():
-        raise RuntimeError(f"a life could not be lived, whatever was planted: {told.getvalue()}")
+    if NO_WORD in reported.getvalue():
+        raise RuntimeError(f"a life could not be lived, whatever was planted: {reported.getvalue()}")
     if is_found:
-        raise AssertionError(next(line for line in told.getvalue().split("\n")[1:] if line))
+        raise AssertionError(next(line for line in reported.getvalue().split("\n")[1:] if line))
 
 
 def stress_lives() -> None:
@@ -321,7 +321,7 @@ def archive() -> None:
     from tests.backup import test_archiver as tests
 
     for shown in ("failed sync", "growth"):
-        tests.test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown)
+        tests.test_segment_that_only_the_page_cache_has_is_synced(shown)
 
 
 def follower_drops() -> None:
@@ -346,7 +346,7 @@ def shown_backups() -> None:
 
     test_retention.test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go()
     for fault in ("failed sync", "killed"):
-        test_incremental.test_file_of_a_backup_that_was_broken_off_is_made_sure_of_before_it_is_a_level(fault)
+        test_incremental.test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault)
 
 
 def shown_load() -> None:
@@ -400,7 +400,7 @@ def pool() -> None:
     """Pages, blocks and cells against a model."""
     from tests.engine import test_pool as tests
 
-    tests.test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(1)
+    tests.test_any_units_taken_and_freed_have_one_owner_and_blocks_become_pages_again(1)
 
 
 def left_user() -> None:
@@ -424,7 +424,7 @@ def withdrawn() -> None:
             db, patch, "memory"
         ),
         tests.test_scan_by_an_index_that_no_commit_maintains_any_more_ends,
-        lambda db, patch: tests.test_withdrawn_handle_leads_to_nothing_for_good(db),
+        lambda db, patch: tests.test_withdrawn_handle_is_refused_for_good(db),
     )
     for test in seen:
         with (

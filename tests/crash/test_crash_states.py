@@ -49,7 +49,7 @@ def test_store_whose_first_local_checkpoint_was_abandoned_opens_after_any_loss()
     assert report.places["control file write torn"] >= 2
 
 
-def test_promise_before_the_commit_is_seen() -> None:
+def test_reservation_before_the_commit_is_seen() -> None:
     def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
         history.History(open_store, seed, Hasty(ledger)).run(6)
 

@@ -187,7 +187,7 @@ def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> N
     assert [each for each in db.check()["problems"] if newest not in each] == []
 
 
-def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced() -> None:
+def test_data_file_that_grows_during_a_batch_of_pages_does_not_count_them_as_synced() -> None:
     """Story: while pages were being written to a data file, a transaction needed an extent and the file was synced for
     its growth. This sync made the pages count as synced, and the double-write file was overwritten: a power loss might
     have torn them for good.
@@ -218,7 +218,7 @@ def full_store() -> tuple[MemoryFiles, Ledger]:
     return disk, ledger
 
 
-def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
+def test_fifty_restarts_interrupted_in_replay_do_not_fill_the_undo_log() -> None:
     """Story: each restart that got as far as REDO wrote the structural UNDO records again, after those of the restart
     before. After a few restarts the log would have been written over its tail, and the store could not have been opened
     any more.
@@ -275,7 +275,7 @@ def test_program_of_the_enumeration_does_what_the_enumeration_is_for(program: st
     assert (figures["undo_filtered"] == 0) == ("unfiltered" in program)
 
 
-def test_enumeration_in_pieces_tells_of_the_programs_in_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_enumeration_in_pieces_prints_one_line_per_program(capsys: pytest.CaptureFixture[str]) -> None:
     program = "tests.crash.programs.disk_history:tiny_work"
     asked = ["states", "--work", program, "--jobs", "2", "--distinct", "2", "--per-point", "1", "--share", "0.1"]
     asked += ["--json", "--seed", "7"]

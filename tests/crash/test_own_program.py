@@ -56,8 +56,8 @@ def test_right_program_passes_and_figures_are_printed(capsys: pytest.CaptureFixt
 def test_wrong_program_is_reported_with_seed_and_place(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["states", "--work", f"{HERE}:hasty_work", "--verify", f"{HERE}:verify", "--seed", "3"]
     assert main(asked) == 1
-    told = capsys.readouterr().err
-    assert "seed 3" in told and "point" in told and "event 0 is lost" in told
+    reported = capsys.readouterr().err
+    assert "seed 3" in reported and "point" in reported and "event 0 is lost" in reported
 
 
 def test_program_that_ends_is_verified_and_not_counted_as_killed(

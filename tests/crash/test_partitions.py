@@ -23,7 +23,7 @@ def test_crash_states_of_partitions_with_disk_columns_show_what_was_promised() -
     assert report.points > 200
 
 
-def test_program_changes_partitions_beside_local_checkpoints_too() -> None:
+def test_program_changes_partitions_during_local_checkpoints_too() -> None:
     """Otherwise the enumeration covers less than it claims."""
     ledger, calls = Ledger(), []
 

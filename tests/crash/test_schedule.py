@@ -144,7 +144,7 @@ with taking_turns(turns):
     assert done.stdout.split("\n")[0] == "[True, False, 'a word'] 40", done.stdout + done.stderr
 
 
-def test_thread_that_only_sleeps_lets_those_go_on_that_were_stopped() -> None:
+def test_thread_that_only_sleeps_lets_stopped_threads_continue() -> None:
     """Story: a reader of a store without tables only slept, while all other threads were stopped for some points. A
     sleep was not a point: none passed, and two lives of a long run had no end.
     """
@@ -168,7 +168,7 @@ with taking_turns(turns):
     assert done.stdout == "worked\n", done.stdout + done.stderr
 
 
-def test_memory_that_was_given_back_is_overwritten_and_nothing_else() -> None:
+def test_memory_that_was_freed_is_overwritten_and_nothing_else() -> None:
     with open_memory() as db:
         for name in ("kept", "dropped"):
             table = db.create_table(name, [tm.Column("id", tm.Int64), tm.Column("note", tm.VarChar(3_000))], "id")

@@ -227,7 +227,7 @@ class Store(RuleBasedStateMachine):
 
     # --- transactions ----------------------------------------------------------------------------
     @rule(number=numbers, batch=st.lists(rows, min_size=1, max_size=4), some=st.sets(keys, max_size=2))
-    def savepoint_given_up(self, number: int, batch: list[Row], some: set[int]) -> None:
+    def savepoint_rolled_back(self, number: int, batch: list[Row], some: set[int]) -> None:
         session = self.session(number)
         if any(self.is_locked(number, key) for key in [*(row[0] for row in batch), *some]) or session.is_full(batch):
             return

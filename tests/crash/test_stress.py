@@ -189,7 +189,7 @@ def ledger_of(*lines: str, under_way: str = "") -> Ledger:
         (4, 1, True),  # begun when the drop had ended
     ],
 )
-def test_row_of_a_dropped_range_is_there_as_its_transaction_lay_to_the_drop(
+def test_row_of_a_dropped_range_exists_if_its_transaction_was_before_the_drop(
     seen: int, drops: int, verdict: bool | None
 ) -> None:
     shape = {"partitions": [["b", 240]], "indexes": [], "tables": {}}

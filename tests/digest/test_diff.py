@@ -313,7 +313,7 @@ def test_tables_of_the_system_are_compared_only_by_name():
 
 
 # --- beside writers, and after replication --------------------------------------------------------
-def test_comparison_beside_writers_shows_each_side_at_one_epoch():
+def test_comparison_during_writes_shows_each_side_at_one_epoch():
     columns = [tm.Column("id", tm.Int64), tm.Column("balance", tm.Int64)]
     a = store([(key, 100) for key in range(2_000)], columns=columns)
     b = store([(key, 100) for key in range(2_000)], columns=columns)

@@ -228,8 +228,8 @@ def test_chosen_entries_copied_equal_twin(seed, has_var, has_disk, has_map):
             no_map = np.zeros(0, dtype=np.int64)
             assert k.copy_chosen(broken, 1, 1 + len(words), shape, no_map, 0, *full) == ST_INVARIANT
         state[:] = 0
-        nobody = np.zeros(2, dtype=np.int64)
-        assert k.copy_chosen(source, 1, 1 + len(words), shape, nobody, 1, *full) == ST_INVARIANT
+        none = np.zeros(2, dtype=np.int64)
+        assert k.copy_chosen(source, 1, 1 + len(words), shape, none, 1, *full) == ST_INVARIANT
 
 
 @given(st.integers(0, 2**32))

@@ -53,7 +53,7 @@ def test_backups_and_checkpoints_are_compared_in_tasks(copies):
     assert same["is_equal"] and same["tables"][0]["rows_a"] == 2_999
 
 
-def test_local_checkpoint_with_rows_copied_beside_its_scan_is_whole(tmp_path):
+def test_local_checkpoint_with_rows_copied_during_its_scan_is_whole(tmp_path):
     with tm.open(tmp_path / "a", **ON_FILES) as db:
         db.create_table("d.t", COLUMNS, "id", tm.HashPartition(8))
         db["d.t"].insert_many([row_of(key) for key in range(20_000)])

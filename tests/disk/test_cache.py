@@ -250,7 +250,7 @@ def test_eight_threads_on_25_frames_lose_no_value_and_leave_no_pin(seed: int) ->
         assert {each: again.get(each) for each in own} == own
 
 
-def test_who_meets_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
+def test_reader_of_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
     gate, reached = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -365,7 +365,7 @@ def test_dirty_hot_pages_are_written_when_every_cold_page_is_pinned() -> None:
     assert [stage.get(page(number)) for number in range(1, 26)] == list(range(1, 26))
 
 
-def test_who_needs_a_frame_while_another_thread_cleans_waits_for_it() -> None:
+def test_thread_that_needs_a_frame_while_another_cleans_waits_for_it() -> None:
     gate, reached = threading.Event(), threading.Event()
 
     def stall() -> None:
@@ -386,7 +386,7 @@ def test_who_needs_a_frame_while_another_thread_cleans_waits_for_it() -> None:
     assert stage.counter("pinned") == 0
 
 
-def test_holder_waits_for_pages_promised_to_others_and_goes_on_when_they_are_released() -> None:
+def test_holder_waits_for_pages_reserved_by_others_and_continues_when_they_are_released() -> None:
     stage = Stage(frames=25, clock=SystemClock())
     first = [page(number) for number in range(1, 21)]
     second = [page(number, 2) for number in range(1, 21)]

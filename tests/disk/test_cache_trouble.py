@@ -221,7 +221,7 @@ def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> 
 
 
 @pytest.mark.parametrize("call", ["hold", "release"])
-def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(call: str) -> None:
+def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_reservation(call: str) -> None:
     """Story: a signal between reserving frames and the following `try` lost the reservation. Every later holder had
     fewer frames, until none was left. Nor may a signal during a release leave half of the pages pinned for ever.
     """

@@ -229,7 +229,7 @@ def test_recount_finds_what_is_changed_without_its_knowledge(place: int) -> None
     assert stage.check() in range(m.SPACE_CLASSES, m.SPACE_EXTENT + 1)
 
 
-def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
+def test_recount_finds_a_lost_reservation_and_a_broken_list() -> None:
     stage = Stage()
     page = stage.reserve(5)
     cell = -int(stage.mem[stage.call(6, page)])
@@ -240,7 +240,7 @@ def test_recount_finds_a_lost_promise_and_a_broken_list() -> None:
     assert stage.check() == m.SPACE_OPEN
 
 
-def test_extents_copied_and_restored_are_the_same_with_promises_forgotten() -> None:
+def test_extents_copied_and_restored_are_the_same_without_reservations() -> None:
     stage, seed = Stage(80, 5, 6), random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -304,7 +304,7 @@ def test_dropped_tables_extents_come_back_from_a_copy_as_dropped() -> None:
     assert disk_extents.restore_extent(other.mem, FIRST + 4, other.fragment, copies, 0) == a.ST_INVARIANT
 
 
-def test_tablespace_given_back_leaves_every_block_as_before() -> None:
+def test_tablespace_freed_leaves_every_block_as_before() -> None:
     stage = Stage(extents=200, extent_pages=100, pages=80)
     count = int(stage.mem[a.S_POOL + a.P_FREE_BLOCK_COUNT])
     other = disk_extents.setup_tablespace(stage.mem, 8, 512, 64, 0)

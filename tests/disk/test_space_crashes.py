@@ -91,9 +91,11 @@ def judge(disk: MemoryFiles, ledger: Ledger) -> tuple[int, int]:
             named.add(leaf)
             assert disk.size(name) >= 4_096 + size_bytes
     assert names >= named
-    assert names - named <= {"3.data"}, "files nobody names are removed, but for those a kept checkpoint names"
+    assert names - named <= {"3.data"}, (
+        "files that no record names are removed, but for those that a kept checkpoint names"
+    )
     assert not names - named or "b" not in state
-    # It goes on working, with numbers that were never used.
+    # It works, with numbers that were never used.
     db.create_tablespace("c", EXTENT, **SIZES)
     assert db.status()["tablespaces"]["c"]["extents"] == 1
     return len(named), len(names - named)
@@ -202,7 +204,7 @@ def test_extents_file_of_another_store_checkpoint_or_count_is_refused() -> None:
         read_extents(files, IDENTITY[0], 7, sizes)
 
 
-def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_that_were() -> None:
+def test_copy_counts_reserved_space_as_free_and_is_restored_for_tables_that_are_and_that_were() -> None:
     db = open_memory()
     db.create_tablespace("a", 4 * EXTENT, **SIZES)
     store = db.parts.store

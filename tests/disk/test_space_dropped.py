@@ -50,7 +50,7 @@ def test_tablespace_dropped_with_dirty_pages_in_memory_leaves_the_store_usable()
 
 
 def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tablespace() -> None:
-    # Story: opening checks each page of the last batch. A page of a tablespace dropped since lies in no data file, and
+    # Story: opening checks each page of the last batch. A page of a tablespace dropped since is in no data file, and
     # that was PageDamaged: the store could not be opened any more.
     files = MemoryFiles()
     db = open_memory(files)
@@ -69,7 +69,7 @@ def test_store_opens_when_the_double_write_file_ends_with_pages_of_a_dropped_tab
     assert_sound(open_memory(files.kill()), y=10)
 
 
-def test_batch_broken_off_by_a_full_disk_is_finished_before_its_tablespace_is_dropped() -> None:
+def test_batch_interrupted_by_a_full_disk_is_finished_before_its_tablespace_is_dropped() -> None:
     # Story: the page writer keeps such a batch to write it again before the next one, here into a file that would be
     # gone.
     plan = Plan([Rule("pwrite", "space/*", once=False, error=errno.ENOSPC)])

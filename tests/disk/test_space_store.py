@@ -345,7 +345,7 @@ def test_data_file_that_is_not_the_right_one_is_named_and_nothing_changes(spoil:
     assert MemoryFiles(files.disk).digest() == before
 
 
-def test_file_that_grew_in_part_has_the_extents_that_fit_and_strangers_stay() -> None:
+def test_file_that_grew_in_part_has_the_extents_that_fit_and_foreign_files_stay() -> None:
     def grow(files: MemoryFiles) -> None:
         file = files.open("space/1.data", True)
         files.pwrite(file, files.size(file), bytes(2 * EXTENT + 5_000))
@@ -363,7 +363,7 @@ def test_file_that_grew_in_part_has_the_extents_that_fit_and_strangers_stay() ->
     assert file_name(9) == "space/9.data"
 
 
-def test_store_with_tablespaces_is_listed_checked_and_read_by_those_who_do_not_open_it(tmp_path: Path) -> None:
+def test_store_with_tablespaces_is_listed_checked_and_read_by_processes_that_do_not_open_it(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="2 MiB", background=False) as db:
         db.create_table("t", [tm.Column("id", tm.Int64)], primary_key="id")
         db.checkpoint()

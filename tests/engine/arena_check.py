@@ -73,7 +73,7 @@ class ArenaCheck:
         self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
 
     def everything_owned(self, end: int, begin: int) -> None:
-        assert not self.owner[end:begin].any(), "something lies in memory never used"
+        assert not self.owner[end:begin].any(), "something is in memory never used"
         self.owner[end:begin] = 1
         lost = np.flatnonzero(self.owner == 0)
         assert not lost.size, f"{lost.size} words have no owner, the first is {lost[0]}"
@@ -317,10 +317,10 @@ class ArenaCheck:
         lock = self.word(row) & a.LOCK_MASK
         if lock & a.LOCK_SHARED:
             shared = {(address_of(fragment), each) for fragment, each in self.store.locks.shared}
-            assert (f, rowid) in shared, "a row is shared by nobody"
+            assert (f, rowid) in shared, "no transaction shares a shared row"
         elif lock:
-            assert (lock & a.LOCK_OP_MASK) << 3 in self.operations, "a row is locked by nobody"
-        assert lock or state == a.LIVE, "a row nobody inserts any more is reserved"
+            assert (lock & a.LOCK_OP_MASK) << 3 in self.operations, "no operation holds a lock"
+        assert lock or state == a.LIVE, "a row that no transaction inserts is reserved"
 
     def var_pages(self, f: int) -> None:
         count = 0
@@ -406,9 +406,9 @@ class ArenaCheck:
             for i in np.flatnonzero(self.mem[at : at + a.BLOCK_WORDS]).tolist():
                 entry = self.word(at + i)
                 tag, compact = entry >> a.ENTRY_TAG_SHIFT & a.TAG_MASK, entry & a.COMPACT_MASK
-                assert tag & own_mask == prefix & own_mask, "an entry lies in a segment of other tags"
+                assert tag & own_mask == prefix & own_mask, "an entry is in a segment of other tags"
                 if first >= 0:
-                    assert first + i // 8 in self.buckets(tag, blocks * 64), "an entry lies in neither of its buckets"
+                    assert first + i // 8 in self.buckets(tag, blocks * 64), "an entry is in neither of its buckets"
                 rowid = (compact >> a.COMPACT_SLOT_BITS) << 16 | compact & a.COMPACT_SLOT_MASK
                 key = (rowid, tag) if is_many else rowid
                 assert key not in found, "two entries lead to one row"
@@ -440,4 +440,4 @@ def check_arena(db: Any) -> None:
     let_read_ahead_end(db.parts.store)
     check = ArenaCheck(db.parts.store)
     check.run()
-    assert not check.chunks, f"var parts that lie in no page: {dict(check.chunks)}"
+    assert not check.chunks, f"var parts that are in no page: {dict(check.chunks)}"

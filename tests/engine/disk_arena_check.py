@@ -158,7 +158,7 @@ class DiskArenaCheck:
             assert (free[-1] if free else 0) == self.word(at + d.TS_FREE_LAST)
             for extent in [*free, *self.listed(self.word(at + d.TS_DROPPED), d.POSITION_DROPPED)]:
                 assert self.word(extent + d.EX_FRAGMENT) == 0 and self.tablespace_of[extent] == at
-                assert (self.check.mem[extent + d.EX_PAGES : extent + size] >= 0).all(), "nobody's page is open"
+                assert (self.check.mem[extent + d.EX_PAGES : extent + size] >= 0).all(), "a page of no fragment is open"
 
     def listed(self, extent: int, position: int) -> list[int]:
         """A doubly linked list of extents, all of which say that they are in it."""

@@ -39,7 +39,7 @@ def test_xxh3_of_several_ranges_equals_that_of_each() -> None:
             xxh3_signed_of_units(WORDS, [(0, 31), bad])
 
 
-def test_xxh3_refuses_what_lies_outside_the_array_or_is_too_short() -> None:
+def test_xxh3_refuses_what_is_outside_the_array_or_too_short() -> None:
     for start, count in ((0, WORDS_MIN - 1), (-1, 100), (4_950, 100)):
         with pytest.raises(ValueError, match="inside the array"):
             xxh3_words(WORDS, start, count)

@@ -58,7 +58,7 @@ def test_cycle_of_any_size_has_one_victim_the_youngest(stage: Stage, size: int, 
     assert stage.db.parts.store.locks.counters()["timeouts"] == 0
 
 
-def test_two_who_share_a_row_and_both_want_to_change_it_have_one_victim(stage: Stage) -> None:
+def test_two_sharers_of_a_row_that_both_want_to_change_it_have_one_victim(stage: Stage) -> None:
     actors = stage.actors_in_order(2)
     for actor in actors:
         actor.read(1, "shared")

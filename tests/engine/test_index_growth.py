@@ -113,7 +113,7 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
 
 
 @pytest.mark.parametrize("status", [OK, ST_MEMORY])
-def test_statuses_that_the_kernel_above_tells_apart(status: int) -> None:
+def test_statuses_that_the_kernel_above_distinguishes(status: int) -> None:
     index = Index()
     index.arena.refuse(index.arena.requests + 1 if status == ST_MEMORY else 0)
     assert index.add([1]) == (status == OK)

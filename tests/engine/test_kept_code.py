@@ -29,7 +29,7 @@ def read(place: Path, leaf: str = "kernel", folder: str = "module-1") -> bytes |
     return None if found is None else bytes(found)
 
 
-def test_code_is_found_again_and_lies_there_for_this_user_alone(tmp_path: Path) -> None:
+def test_code_is_found_again_and_only_this_user_can_read_it(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         place = tmp_path / "cache" / "kernels"

@@ -1,4 +1,4 @@
-"""Compiled code that the disk has no room for: the process that compiled it goes on with it."""
+"""Compiled code that the disk has no room for: the process that compiled it continues with it."""
 
 from __future__ import annotations
 

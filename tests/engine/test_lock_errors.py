@@ -95,7 +95,7 @@ def test_row_that_is_not_committed_is_named_by_the_key_of_the_call_or_as_new(tim
         txn.rollback()
 
 
-def test_row_in_the_way_of_a_unique_key_is_named_by_its_own_primary_key(timed: Timed) -> None:
+def test_row_that_conflicts_with_a_unique_key_is_named_by_its_own_primary_key(timed: Timed) -> None:
     timed.db.create_index("test.person", "by_mail", ["mail"], unique=True)
     with timed.db.transaction() as txn:
         txn.delete("test.person", (2, "y"))
@@ -147,7 +147,7 @@ def test_victim_of_a_deadlock_reads_the_same_whichever_thread_finds_it(last: str
 
 
 @pytest.mark.parametrize("how", ["shared", "exclusive"])
-def test_thread_that_would_wait_for_itself_is_refused_at_once_and_its_transactions_go_on(how: str) -> None:
+def test_thread_that_would_wait_for_itself_is_refused_at_once_and_its_transactions_continue(how: str) -> None:
     """Story: a thread that met a lock of another transaction of its own waited for the whole timeout, and the error
     did not say that no other thread was concerned.
     """

@@ -61,7 +61,7 @@ SHARED = ["shared", "scan shared"]
 def test_two_transactions_on_one_row_agree_only_if_both_share(impatient: Stage, first: str, second: str) -> None:
     holder, other = impatient.actors_in_order(2)
     holder.do(lambda txn: take(txn, first))
-    assert other.read(1).value == 0, "a read without a lock waits for nobody and sees what is committed"
+    assert other.read(1).value == 0, "a read without a lock does not wait and sees what is committed"
     if first in SHARED and second in SHARED:
         other.do(lambda txn: take(txn, second))
         other.rollback()
@@ -82,7 +82,7 @@ def test_two_transactions_on_one_row_agree_only_if_both_share(impatient: Stage, 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize("how", EXCLUSIVE + SHARED)
-def test_lock_ends_with_its_transaction_and_the_waiter_goes_on(stage: Stage, how: str, end: str) -> None:
+def test_lock_ends_with_its_transaction_and_the_waiter_continues(stage: Stage, how: str, end: str) -> None:
     holder, waiter = stage.actors_in_order(2)
     holder.do(lambda txn: take(txn, how))
     waiting = waiter.start(lambda txn: txn.write(NAME, (1, 77)))
@@ -95,7 +95,7 @@ def test_lock_ends_with_its_transaction_and_the_waiter_goes_on(stage: Stage, how
     assert set(promises(stage.db).values()) == {0}
 
 
-def test_insert_of_a_key_waits_for_the_one_who_inserts_it(stage: Stage) -> None:
+def test_insert_of_a_key_waits_for_the_transaction_that_inserts_it(stage: Stage) -> None:
     for end, error in (("commit", tm.DuplicateKey), ("rollback", None)):
         first, second = stage.actor(), stage.actor()
         first.do(lambda txn: txn.insert(NAME, (100, 1)))
@@ -130,7 +130,7 @@ def test_many_waiters_of_one_row_all_get_it_one_after_the_other(stage: Stage) ->
     assert stage.table[1].value == 1 + len(waiters)
 
 
-def test_waiter_for_an_exclusive_lock_waits_for_all_who_share(stage: Stage) -> None:
+def test_waiter_for_an_exclusive_lock_waits_for_all_sharers(stage: Stage) -> None:
     sharers = stage.actors_in_order(3)
     for sharer in sharers:
         sharer.read(1, "shared")
@@ -145,7 +145,7 @@ def test_waiter_for_an_exclusive_lock_waits_for_all_who_share(stage: Stage) -> N
     assert stage.table[1].value == 9
 
 
-def test_sharers_who_come_later_do_not_starve_a_waiting_writer(stage: Stage) -> None:
+def test_later_sharers_do_not_starve_a_waiting_writer(stage: Stage) -> None:
     first, writer, late = stage.actors_in_order(3)
     first.read(1, "shared")
     writing = writer.start(lambda txn: (txn.update(NAME, 1, {"value": 9}), txn.commit(True)))
@@ -159,7 +159,7 @@ def test_sharers_who_come_later_do_not_starve_a_waiting_writer(stage: Stage) -> 
     assert stage.table[1].value == 9
 
 
-def test_writer_that_gave_up_no_longer_stands_in_the_way_of_sharers(impatient: Stage) -> None:
+def test_writer_that_timed_out_no_longer_blocks_sharers(impatient: Stage) -> None:
     """Story: the mark that a transaction waits outlived the waiter's timeout. Every later shared lock on the row was
     refused, although all its holders shared it and no transaction waited.
     """
@@ -219,7 +219,7 @@ def test_savepoint_that_is_undone_frees_its_own_exclusive_locks(impatient: Stage
     assert [impatient.table[key].value for key in (1, 2, 50)] == [1, 7, 7]
 
 
-def test_savepoint_that_is_undone_wakes_who_waited_for_its_locks(stage: Stage) -> None:
+def test_savepoint_that_is_undone_wakes_the_waiters_for_its_locks(stage: Stage) -> None:
     first, waiter = stage.actors_in_order(2)
     locked, gate = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that goes on or says it failed.
+"""MemoryError at any point of a call (F103): a typed error, nothing lost, and a store that continues or says it failed.
 
 Python raises MemoryError wherever it makes an object, so nearly everywhere. A profile function raises it at each call
 and each return of a C function inside the packages, as tests of Ctrl-C do; a limit of the address space gives real
@@ -32,7 +32,7 @@ from tidemark.engine.txn import transaction, transactions
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 # On the way into these, no work has begun yet, or an error is under way already, which the caller gets unchanged.
-ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _alone")
+ON_THE_WAY = ("in __enter__", "in __exit__", "in rollback", "in _in_own_transaction")
 # On the way into this pages stay pinned.
 LETTING_GO = "in release"
 POINTS = few(5, 80)  # per case
@@ -136,7 +136,7 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
             cause = None if error is None else type(error.__cause__).__name__
             found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
             del error
-            table.write((0, name, 1.0, long))  # the store goes on
+            table.write((0, name, 1.0, long))  # the store continues
     return found
 
 
@@ -207,14 +207,14 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
     for nth in chosen(points, 4 * POINTS):
         point = fail_at(nth, lambda db=db: snapshot_reads(db), MemoryError)  # type: ignore[misc]
         place = f"point {nth}: {point.where}, and {point.error!r} came out"
-        is_told = isinstance(point.error, tm.MemoryExhausted)
-        refused += is_told
+        is_refused = isinstance(point.error, tm.MemoryExhausted)
+        refused += is_refused
         if isinstance(point.error, tm.StoreFailed):
             assert db.parts.store.failure.first is not None, place
             db = open_memory(db.parts.files.kill(), **OPTIONS)
             assert state_of(db) == before, place
             continue
-        assert is_told or is_the_callers(point) or point.error is None, place
+        assert is_refused or is_the_callers(point) or point.error is None, place
         db.parts.store.snapshots.close_all()
         snapshot_reads(db)
         assert not db.parts.store.pins, place

@@ -81,7 +81,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", [1, *fresh_seeds(2)])
-def test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(seed: int) -> None:
+def test_any_units_taken_and_freed_have_one_owner_and_blocks_become_pages_again(seed: int) -> None:
     print("seed", seed)
     rng, model = random.Random(seed), Model()
     for number in range(6_000):

@@ -147,7 +147,7 @@ def test_scan_of_a_partition_whose_memory_is_another_tables_gives_none_of_its_ro
 
 
 @pytest.mark.parametrize("name", ["scan_program", "sum_column"])
-def test_sums_pass_over_a_partition_that_went_on_the_way(db: tm.Database, monkeypatch: Any, name: str) -> None:
+def test_sums_skip_a_partition_that_was_dropped_meanwhile(db: tm.Database, monkeypatch: Any, name: str) -> None:
     before_first(monkeypatch, program_scans, name, lambda: refill(db, COLUMNS))
     if name == "sum_column":
         assert db["t"].scan().sum("k") == sum(range(100, 300))
@@ -194,7 +194,7 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
     begun.wait()
 
     class Looked(dict[int, Any]):
-        """by_slot: the first look at the open transactions lets one end before it goes on."""
+        """by_slot: the first look at the open transactions lets one end before it continues."""
 
         def values(self) -> Any:
             found = list(super().values())
@@ -207,7 +207,7 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
     assert store.dropped == []
 
 
-def test_pin_given_back_by_a_finalizer_below_the_latch_waits_for_nothing(db: tm.Database) -> None:
+def test_pin_released_by_a_finalizer_under_the_latch_waits_for_nothing(db: tm.Database) -> None:
     """Story: a generator that a collection of garbage ends closes its snapshot; in the middle of a change of the schema
     that waited for the latch of its own thread.
     """
@@ -229,7 +229,7 @@ def test_pin_given_back_by_a_finalizer_below_the_latch_waits_for_nothing(db: tm.
     assert store.dropped == []
 
 
-def test_withdrawn_handle_leads_to_nothing_for_good(db: tm.Database) -> None:
+def test_withdrawn_handle_is_refused_for_good(db: tm.Database) -> None:
     """The block comes again as a descriptor, of whatever kind, and never with a handle it had."""
     store = db.parts.store
     mem, seen = store.mem, set()

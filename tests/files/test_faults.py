@@ -283,7 +283,7 @@ def test_sync_interrupted_by_signal_may_be_called_again() -> None:
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "truncate"])
-def test_sync_of_another_thread_beside_a_write_leaves_the_file_unsynced(operation: str) -> None:
+def test_sync_of_another_thread_during_a_write_leaves_the_file_unsynced(operation: str) -> None:
     """Story: a data file grew, and its sync began while a batch of pages was being written to it. The pages counted as
     synced, and the double-write file was written over while only the system had them.
     """

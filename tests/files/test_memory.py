@@ -194,7 +194,7 @@ def test_second_handle_on_one_disk_is_locked() -> None:
     other.lock()
 
 
-def test_digest_tells_content_names_and_boundaries_apart() -> None:
+def test_digest_distinguishes_content_names_and_boundaries() -> None:
     contents = [{}, {"a": b""}, {"a": b"x"}, {"b": b"x"}, {"a": b"", "b": b"x"}, {"a": b"x", "b": b""}, {"a/": b""}]
     assert len({MemoryFiles.from_snapshot(content).digest() for content in contents}) == len(contents)
     files = MemoryFiles.from_snapshot(contents[5])

@@ -1,4 +1,4 @@
-"""Who may read what a store makes (F47): modes of files and folders, whatever the umask is; another user."""
+"""Which users may read what a store makes (F47): modes of files and folders, whatever the umask is; another user."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MUST_HAVE = {
     [(0o000, None, "-rw-------"), (0o077, 0o750, "-rw-r-----"), (0o000, 0o777, "-rw-------")],
     ids=["none", "group", "open"],
 )
-def test_files_have_the_rights_of_their_owner_and_what_the_directory_tells(
+def test_files_have_the_permissions_of_their_owner_and_directory(
     tmp_path: Path, mask: int, directory: int | None, file: str
 ) -> None:
     """Story: modes were what the umask left of 0666 and 0777. Under umask 0, which some supervisors set, any user could
@@ -178,7 +178,7 @@ def test_file_system_that_keeps_no_modes_is_reported_once_and_used(
 
 
 @needs_root
-def test_users_of_a_group_share_a_directory_that_tells_so() -> None:
+def test_users_of_a_group_share_a_directory_whose_mode_allows_it() -> None:
     """As tasks of a load of another user than the store's need it."""
     with open_folder() as root, umask(0o077):
         (root / "load").mkdir()
@@ -221,14 +221,14 @@ def test_rights_that_were_taken_from_a_file_stay_so(tmp_path: Path) -> None:
 def test_directory_any_user_may_write_is_reported_once_it_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for mode, is_told in ((0o700, False), (0o755, False), (0o770, False), (0o777, True), (0o703, True)):
+    for mode, is_warned in ((0o700, False), (0o755, False), (0o770, False), (0o777, True), (0o703, True)):
         tmp_path.chmod(mode)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "tidemark.files"):
             files = PosixFiles(tmp_path)
             files.lock()
             files.close_all()
-        assert ("chmod o-w" in caplog.text) is is_told, oct(mode)
+        assert ("chmod o-w" in caplog.text) is is_warned, oct(mode)
 
 
 def _opened(path: Path, flags: int) -> str:

@@ -45,7 +45,7 @@ class Run:
         return again
 
     def write_group(self, count: int = 4096, sync: bool = True) -> None:
-        """Append a group; at the end of a file it goes on in the next one."""
+        """Append a group; at the end of a file it continues in the next one."""
         done = 0
         touched = []
         while done < count:
@@ -133,7 +133,7 @@ def test_control_renamed_into_place_before_data_is_durable_is_caught(run: Run) -
     violation("O1", lambda: run.files.rename("lcp/new", "lcp/control-1"))
 
 
-def test_control_beside_unsynced_data_of_another_checkpoint_passes(run: Run) -> None:
+def test_control_with_unsynced_data_of_another_checkpoint_passes(run: Run) -> None:
     run.write_data(1)
     run.write_data(2, sync=False)
     run.write_control(1)

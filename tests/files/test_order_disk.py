@@ -90,7 +90,7 @@ def test_double_write_file_over_pages_not_durable_is_caught(stage: Stage) -> Non
         stage.double_write.write_batch(stage.batch(1), [PAGE], PAGE_WORDS)
 
 
-def test_pages_written_beside_a_sync_are_not_durable_by_it(stage: Stage) -> None:
+def test_pages_written_during_a_sync_are_not_durable_by_it(stage: Stage) -> None:
     stage.plan.add(Rule("pwrite", "space/1.data", stall=stage.sync_files))
     stage.writer.write(stage.batch(0), [PAGE], PAGE_WORDS, 0)
     with pytest.raises(OrderViolation, match="O12"):

@@ -17,7 +17,7 @@ LABELS_SHOWN = 12
 SHOWN_BYTES = 400
 
 
-def told(report: Report, shown: int) -> list[str]:
+def reported(report: Report, shown: int) -> list[str]:
     """A report in lines."""
     rate = report.inputs / report.cpu_seconds if report.cpu_seconds else 0
     lines = [
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = inputs = 0
     for reader in chosen:
         report = Run(reader, asked.seed).run(max(1, asked.inputs // reader.cost))
-        print("\n".join(told(report, asked.labels)), flush=True)
+        print("\n".join(reported(report, asked.labels)), flush=True)
         missing = report.missing(reader.reached)
         if missing:
             print(f"not reached: {', '.join(missing)}", flush=True)

@@ -29,7 +29,7 @@ _TREE_DEPTH = 40
 
 
 def boundary(rng: random.Random, size: int) -> int:
-    """A number of so many bytes at which readers go wrong: about a power of two, about zero, about the largest."""
+    """A number of this many bytes at which readers go wrong: about a power of two, about zero, about the largest."""
     bits = 8 * size
     choice = rng.randrange(6)
     if choice == 0:
@@ -325,7 +325,7 @@ def resealed(kind: int) -> Callable[[bytes], bytes]:
     return mend
 
 
-def unit_fields(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> Fields:
+def unit_fields(kind: int, layout: np.dtype[Any], words_after: int = 0) -> Fields:
     """The fields of every unit of a kind, and `words_behind` words after each header."""
 
     def fields(data: bytes) -> list[tuple[int, int]]:
@@ -333,15 +333,15 @@ def unit_fields(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> Fiel
         for at in units_in(data, kind):
             found += fields_of(layout, at * 8)
             begin = at * 8 + layout.itemsize
-            found += [(begin + place * 8, 8) for place in range(words_behind)]
+            found += [(begin + place * 8, 8) for place in range(words_after)]
         return found
 
     return fields
 
 
-def sealed_units(kind: int, layout: np.dtype[Any], words_behind: int = 0) -> tuple[Mutation, Mutation, Mutation]:
+def sealed_units(kind: int, layout: np.dtype[Any], words_after: int = 0) -> tuple[Mutation, Mutation, Mutation]:
     """Mutations of inputs made of sealed units: as they are, and twice as often with their seals right again."""
-    plain = octets(unit_fields(kind, layout, words_behind))
+    plain = octets(unit_fields(kind, layout, words_after))
     mended = then(plain, resealed(kind))
     return plain, mended, mended
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.__main__ import told
+from tests.fuzz.__main__ import reported
 from tests.fuzz.harness import ACCEPTED, CORPUS, Report, kept
 from tests.fuzz.keeper import Keeper
 from tests.fuzz.readers import readers
@@ -30,12 +30,12 @@ def keeper() -> Iterator[Keeper]:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_reader_stands_whatever_comes_and_its_content_is_reached(keeper: Keeper, name: str) -> None:
+def test_reader_survives_any_input_and_its_content_is_reached(keeper: Keeper, name: str) -> None:
     print("seed", SEED)
     reader = READERS[name]
     report = keeper.run(name, SEED, max(1, INPUTS // reader.cost))
-    assert isinstance(report, Report) and not report.findings, "\n".join(told(report, 0))
-    assert report.missing(reader.reached) == [], "\n".join(told(report, 40))
+    assert isinstance(report, Report) and not report.findings, "\n".join(reported(report, 0))
+    assert report.missing(reader.reached) == [], "\n".join(reported(report, 40))
 
 
 @pytest.mark.parametrize(("name", "title"), KEPT)

@@ -27,7 +27,7 @@ def manifest_of(archive: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_golden_store_opens_with_every_row_and_goes_on(archive: Path) -> None:
+def test_golden_store_opens_with_every_row_and_continues(archive: Path) -> None:
     manifest = manifest_of(archive)
     files = MemoryFiles.from_snapshot(make.unpack(archive))
     db = make.open_golden(files)

@@ -80,7 +80,7 @@ def test_large_commits_in_slices_maintain_every_index(on_disk: bool) -> None:
 
 
 def test_keys_in_chained_var_parts_that_updates_keep_stay_in_order() -> None:
-    """The primary key and a text lie in a var part of several chunks, which updates of fixed columns leave alone."""
+    """The primary key and a text are in a var part of several chunks, which updates of fixed columns leave alone."""
     rng = random.Random(9)
     gc.collect()
     db = open_memory(**ROOM)

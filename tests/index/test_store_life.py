@@ -27,7 +27,7 @@ def filled(**options: Any) -> Indexed:
     return store
 
 
-def test_restart_builds_every_index_and_its_timeline_tells() -> None:
+def test_restart_builds_every_index_and_its_timeline_shows_it() -> None:
     store = filled(partition=tm.HashPartition(5))
     store.index()
     store.db.checkpoint()

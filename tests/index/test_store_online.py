@@ -199,7 +199,7 @@ def test_table_dropped_in_the_middle_of_a_build_ends_it() -> None:
     store.db.close()
 
 
-def test_memory_exhausted_by_promises_leaves_no_trace() -> None:
+def test_memory_exhausted_by_reservations_leaves_no_trace() -> None:
     gc.collect()
     db = open_memory(data_memory="2 MiB", redo_log="16 MiB", transaction_memory="8 MiB")
     db.create_table(NAME, columns(False)[:5], "id")

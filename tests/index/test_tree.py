@@ -113,7 +113,7 @@ def check_range(stage: Stage, random: np.random.Generator) -> None:
     inside = [
         place
         for key, place in sorted((key, place) for place, key in stage.indexed.items())
-        if is_behind(key, *keys[0]) and not is_behind(key, *keys[1])
+        if is_past(key, *keys[0]) and not is_past(key, *keys[1])
     ]
     batch = int(random.integers(1, 50))
     assert stage.tree(False, batch, *ends) == inside
@@ -124,7 +124,7 @@ def check_range(stage: Stage, random: np.random.Generator) -> None:
         assert estimate == len(inside), "a range within a leaf or two is counted"
 
 
-def is_behind(key: Any, prefix: Any, is_above: bool) -> bool:
+def is_past(key: Any, prefix: Any, is_above: bool) -> bool:
     begin = key[: len(prefix)]
     return begin > prefix if is_above else begin >= prefix
 
@@ -192,7 +192,7 @@ def test_ascending_keys_fill_leaves_and_a_straggler_does_not_end_that() -> None:
     stage.close()
 
 
-def test_the_same_entry_twice_is_passed_over_and_a_missing_one_is_not_removed() -> None:
+def test_the_same_entry_twice_is_skipped_and_a_missing_one_is_not_removed() -> None:
     stage, _ = make("long", 50, 3, TINY)
     places = stage.places()
     stage.add(range(40), places)
@@ -205,7 +205,7 @@ def test_the_same_entry_twice_is_passed_over_and_a_missing_one_is_not_removed() 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_scan_continues_after_its_last_entry_whatever_became_of_the_tree(shape: str, reverse: bool) -> None:
+def test_scan_continues_after_its_last_entry_whatever_happened_to_the_tree(shape: str, reverse: bool) -> None:
     """Its entry, its leaf, or everything is removed between two batches; other entries come and go."""
     stage, random = make(shape, 300, 9, TINY)
     places = stage.places()

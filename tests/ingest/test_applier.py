@@ -161,7 +161,7 @@ def test_difference_between_the_sides_stops_with_its_place_and_leaves_nothing(db
     assert (5, "e", 5) in rows(db) and source_position_of(db).position == stream.position
 
 
-def test_tables_that_are_not_wanted_are_passed_over_whatever_they_hold(db: tm.Database) -> None:
+def test_tables_that_are_not_wanted_are_skipped_whatever_they_hold(db: tm.Database) -> None:
     other = tm.Column("g", tm.Blob)
     definition = type(DEFINITION)(4, 1, "other.x", (tm.Column("id", tm.Int32), other), ("id",))
     stream = Stream().begin().insert((1, b"x"), definition=definition).insert((1, "a", 1)).commit()

@@ -73,8 +73,8 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-@pytest.mark.parametrize("point", ["before", "behind"])
-def test_schema_change_broken_off_at_any_step_is_made_once(
+@pytest.mark.parametrize("point", ["before", "after"])
+def test_schema_change_interrupted_at_any_step_is_made_once(
     db: tm.Database, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Each step of each statement meets a crash before or after it; the next process starts again from the row."""
@@ -175,7 +175,7 @@ def test_tinyint_of_one_digit_is_a_number() -> None:
         "FLUSH TABLES",
     ],
 )
-def test_statement_that_changes_no_rows_is_passed_over(text: str) -> None:
+def test_statement_that_changes_no_rows_is_skipped(text: str) -> None:
     assert steps(text) == []
 
 
@@ -219,7 +219,7 @@ def test_statement_that_is_not_understood_stops_no_replica_that_does_not_want_it
         ),
     ],
 )
-def test_what_the_source_alone_sees_to_is_passed_over(text: str, made: list[type]) -> None:
+def test_what_concerns_only_the_source_is_skipped(text: str, made: list[type]) -> None:
     assert [type(each) for each in steps(text)] == made
 
 

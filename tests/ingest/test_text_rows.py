@@ -141,7 +141,7 @@ def test_row_of_several_packets_with_a_length_byte_that_none_is_is_refused() -> 
         selected(octets, 2, 0, Whole)
 
 
-def test_error_among_the_rows_is_raised_and_lengths_that_lie_are_refused() -> None:
+def test_error_among_the_rows_is_raised_and_false_lengths_are_refused() -> None:
     row = packet(lenenc(b"a"))
     with pytest.raises(tm.PeerRefused, match="so it is"):
         selected(row + packet(b"\xff" + (1227).to_bytes(2, "little") + b"#42000so it is"), 1, 0)

@@ -139,7 +139,7 @@ def test_rows_without_map_or_outside_a_transaction_are_damage() -> None:
         Stream().insert((1, "a", 1)).steps()
 
 
-def test_positions_beyond_four_gibibytes_go_on_counting() -> None:
+def test_positions_past_four_gibibytes_keep_counting() -> None:
     """A header has 32 bits of position; a transaction of several gigabytes exceeds them."""
     stream = Stream(position=(1 << 32) - 40).begin().commit()
     place = stream.steps()[-1].place

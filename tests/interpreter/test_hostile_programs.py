@@ -189,7 +189,7 @@ def stored_rows(count: int) -> Any:
     return db
 
 
-def test_endless_program_is_an_error_of_the_call_and_the_store_goes_on() -> None:
+def test_endless_program_is_an_error_of_the_call_and_the_store_continues() -> None:
     db = stored_rows(3_000)
     endless = rounds(db["test.t"].definition, None)
     for call in (
@@ -229,7 +229,7 @@ def test_ctrl_c_ends_a_long_scan_after_the_call_it_fell_into(calls: int, monkeyp
             list(db["test.t"].scan(where=long))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(seen) == calls, "it went on after Ctrl-C"
+    assert len(seen) == calls, "it continued after Ctrl-C"
     steps = [rows * (3 + 2 * times) for rows in seen]
     assert sum(seen) < count and min(steps) > 4_000_000, "it was no long run"
     assert max(steps) <= conditions.STEPS_PER_CALL

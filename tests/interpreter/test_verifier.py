@@ -261,7 +261,7 @@ def words_of_a_filter() -> Program:
         (p.PROGRAM_HEADER_WORDS + 8, 63),
     ],
 )
-def test_header_that_does_not_tell_the_truth_is_refused(word: int, value: int) -> None:
+def test_header_with_false_values_is_refused(word: int, value: int) -> None:
     good = words_of_a_filter()
     words = good.words.copy()
     words[word] = value

@@ -94,8 +94,8 @@ def test_snapshot_taken_before_does_not_see_the_rows() -> None:
     with db.snapshot() as before:
         db.adopt(job)
         assert len(list(before[NAME].scan())) == 10 and before[NAME].get(500) is None
-        with db.snapshot() as behind:
-            assert len(list(behind[NAME].scan())) == 810
+        with db.snapshot() as after:
+            assert len(list(after[NAME].scan())) == 810
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -230,7 +230,7 @@ def test_key_that_a_transaction_holds_is_waited_for_and_then_everything_goes_bac
     sound(db)
 
 
-def test_writers_beside_go_on_and_nothing_is_mixed_up() -> None:
+def test_concurrent_writers_continue_and_nothing_is_mixed_up() -> None:
     """Story: on a busy machine the load was adopted before the writer had begun."""
     db = new_store(lock_timeout_ms=200_000)
     db.create_index(NAME, "by_n", ["n"])

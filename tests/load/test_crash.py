@@ -151,7 +151,7 @@ def test_disk_full_at_any_write_of_a_task_names_the_place_and_leaves_none_of_its
     assert list((tmp_path / "load").iterdir()) == []
 
 
-def test_disk_full_at_any_write_of_an_adoption_from_elsewhere_leaves_nothing_and_can_be_done_again() -> None:
+def test_disk_full_at_any_write_of_a_copying_adoption_leaves_nothing_and_can_be_done_again() -> None:
     call = 0
     while True:
         call += 1

@@ -34,7 +34,7 @@ def test_archived_load_is_restored_at_every_epoch(on_disk: bool) -> None:
         db.checkpoint()  # cuts the log: load files go, but not before they are archived
     assert leaves(db) == []
     db[NAME].delete_many(list(range(1_100, 1_200)))
-    db[NAME].update(1_050, {"text": "behind the load"})
+    db[NAME].update(1_050, {"text": "after the load"})
     history[db.sync()] = content(db)
     archive.copy()
     assert verify(place).problems == []
@@ -115,14 +115,14 @@ def test_load_takes_any_source_small_and_large(kind: str, count: int, tmp_path: 
     made = pa.table({"id": pa.array(range(count), pa.int64()), "n": pa.array([f"n{key}" for key in range(count)])})
     with tm.open(tmp_path / "s", background=False, data_memory="64 MiB") as db:
         db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20), nullable=True)], "id")
-        told: list[tuple[int, int, str]] = []
-        assert db.load("t", source_of(kind, made, tmp_path), progress=lambda *each: told.append(each)) == count
+        reported: list[tuple[int, int, str]] = []
+        assert db.load("t", source_of(kind, made, tmp_path), progress=lambda *each: reported.append(each)) == count
         assert db["t"].scan().to_arrow().num_rows == count
         if count:
             assert db["t"].get(count - 1).n == f"n{count - 1}"
         if count > 50_000:
-            assert told[-1] == (count, count, "rows")
-            assert max(each[0] for each in told if each[2] == "rows written") == count
+            assert reported[-1] == (count, count, "rows")
+            assert max(each[0] for each in reported if each[2] == "rows written") == count
             assert db.status()["spool"]["committed"] == 1
         with pytest.raises(tm.Rejected):
             db.load("t", source_of(kind, pa.table({"nope": ["x"]}), tmp_path))
@@ -154,7 +154,7 @@ def source_of(kind: str, made: pa.Table, folder: Path) -> Any:
     return made
 
 
-def test_refused_load_leaves_no_file_and_tells_rows_of_the_input(tmp_path: Path) -> None:
+def test_refused_load_leaves_no_file_and_names_rows_of_the_input(tmp_path: Path) -> None:
     with tm.open(tmp_path / "s", background=False, data_memory="64 MiB") as db:
         db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int8, nullable=True)], "id")
         numbers = [1] * 80_000

@@ -158,7 +158,7 @@ def test_two_attempts_of_one_task_are_one_load() -> None:
     db.adopt(job)
     assert found(db) == by_key(made)
     kept = {file.file.leaf for file in (first[0], second[1]) if file.file is not None}
-    assert set(leaves(db)) == kept, "the attempts nobody named are gone"
+    assert set(leaves(db)) == kept, "the attempts that were not named are gone"
 
 
 def test_publication_is_decided_once() -> None:
@@ -224,7 +224,7 @@ def test_abort_racing_publishers_and_stragglers_leaves_all_or_nothing(seed: int,
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_threads_write_every_row_once_and_tell_its_number(workers: int) -> None:
+def test_threads_write_every_row_once_and_return_its_number(workers: int) -> None:
     db = new_store()
     job = db.plan_load(NAME)
     made = [row(key) for key in range(3_000)]

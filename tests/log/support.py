@@ -30,7 +30,7 @@ class Log:
         memory: MemoryFiles | None = None,
         position: Position | None = None,
     ) -> None:
-        """memory, position: a disk that has the files already, and the position at which the log goes on."""
+        """memory, position: a disk that has the files already, and the position at which the log continues."""
         self.memory = memory or MemoryFiles()
         self.geometry = Geometry(file_bytes, file_count)
         if memory is None:

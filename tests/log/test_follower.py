@@ -315,7 +315,7 @@ def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
     return found
 
 
-def test_schema_changes_stand_alone_in_their_epochs_and_lead_to_the_right_format() -> None:
+def test_schema_changes_are_alone_in_their_epochs_and_give_the_right_format() -> None:
     files = MemoryFiles()
     db = followed(files)
     db.create_table("fixed", FIXED, "id")
@@ -433,8 +433,8 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
         for number in range(1, 1_000):
             txn.insert("memory", (number, 1, "b" * 40))
         txn.delete("memory", 0)
-    told = [part for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
-    assert {part.kind for part in told} == {KIND_INSERT, KIND_REFRESH}
-    ids = [values(part, int(at), False)["id"] for part in told if part.kind == KIND_INSERT for at in part.after]
+    reported = [part for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
+    assert {part.kind for part in reported} == {KIND_INSERT, KIND_REFRESH}
+    ids = [values(part, int(at), False)["id"] for part in reported if part.kind == KIND_INSERT for at in part.after]
     assert sorted(ids) == list(range(1, 1_000))
     db.close()

@@ -40,11 +40,11 @@ def work(txn: Any) -> dict[int, tuple[Any, Any]]:
     txn.update_many("t", [{"id": key, "number": key + 1} for key in even if key % 4 == 0])
     txn.delete_many("t", [key for key in even if key % 10 == 0])
     txn.delete_many("t", [key for key in odd if key % 5 == 0])
-    told: dict[int, tuple[Any, Any]] = {key: (None, row(key)) for key in odd if key % 5}
+    reported: dict[int, tuple[Any, Any]] = {key: (None, row(key)) for key in odd if key % 5}
     for key in even:
         after = row(key, key + 1 if key % 4 == 0 else -key)
-        told[key] = (row(key), None if key % 10 == 0 else after)
-    return told
+        reported[key] = (row(key), None if key % 10 == 0 else after)
+    return reported
 
 
 def made(files: MemoryFiles, memory: str) -> Any:
@@ -76,13 +76,13 @@ def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_r
     files = MemoryFiles()
     db = made(files, memory)
     with db.transaction() as txn:
-        told = work(txn)
+        reported = work(txn)
         db.drop_partition("t", "middle")
         txn.insert("t", row(MIDDLE[7]))  # the range above takes it now
         db["t"].insert(row(MIDDLE[8]))
         db.checkpoint()
     db["t"].update(MIDDLE[7], {"number": 5})
-    wanted = {key: images for key, images in told.items() if key not in MIDDLE}
+    wanted = {key: images for key, images in reported.items() if key not in MIDDLE}
     wanted[MIDDLE[7]] = (None, row(MIDDLE[7]))
     last = ("t", row(MIDDLE[7]), row(MIDDLE[7], 5))
 
@@ -101,7 +101,7 @@ def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_r
 
 
 @MEMORY
-def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_tells_nothing(memory: str) -> None:
+def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_logs_nothing(memory: str) -> None:
     files = MemoryFiles()
     db = made(files, memory)
     db.create_table("other", COLUMNS, "id")
@@ -135,8 +135,8 @@ def test_absent_row_of_a_dropped_partition_is_not_reported_absent_after_the_rang
         if gone == "middle":
             db["t"].delete(MIDDLE[1])
         parts = changes_of(db, follower(db, files))
-        told = [part for part in parts if isinstance(part, RowChanges) and part.kind == KIND_REFRESH]
-        keys = [values(each, int(place), False)["id"] for each in told[-1:] for place in each.before]
+        reported = [part for part in parts if isinstance(part, RowChanges) and part.kind == KIND_REFRESH]
+        keys = [values(each, int(place), False)["id"] for each in reported[-1:] for place in each.before]
         assert keys == kept
     db.close()
 

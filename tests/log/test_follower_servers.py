@@ -32,7 +32,7 @@ SERVERS = (17, 18, 19)
 Step = tuple[int, dict[Any, Row]]  # a server, and the table after the step
 
 
-def told(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:
+def read_changes(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:
     """By table and key: server, row before, row after, in order."""
     found: dict[Any, list[tuple[int, Any, Any]]] = defaultdict(list)
     for _, parts in read_all(db, by):
@@ -99,7 +99,7 @@ def test_random_changes_of_several_servers_are_read_back_one_by_one(seed: int) -
         random_steps(rng, txn, now, twin, 5)
         assert held != now
         txn.commit(True)
-        assert told(db, by) == twin.settled()
+        assert read_changes(db, by) == twin.settled()
     db.close()
 
 
@@ -121,7 +121,7 @@ def test_row_of_one_server_that_another_took_away_is_reported_with_both(memory: 
             txn.insert("memory", (number, 1, "b" * 40))
         noted_rows.tag(txn, 19, SOURCE)
         txn.delete("memory", 0)
-    changes = told(db, by)
+    changes = read_changes(db, by)
     assert changes["memory", 0] == [(18, None, row), (19, row, None)]
     assert len(changes) == 1_000
     db.close()

@@ -51,11 +51,11 @@ def test_sixteen_threads_each_acknowledged_commit_is_in_a_power_loss_image() -> 
 
 
 def test_followers_are_written_with_one_group_while_the_leader_is_at_the_disk() -> None:
-    at_disk, go_on = threading.Event(), threading.Event()
+    at_disk, resume = threading.Event(), threading.Event()
 
     def stall() -> None:
         at_disk.set()
-        go_on.wait()
+        resume.wait()
 
     log = Log(lambda files: FaultFiles(files, [Rule("fdatasync", "redo/*", stall=stall)]))
     threads = [threading.Thread(target=log.write, args=(1,))]
@@ -66,7 +66,7 @@ def test_followers_are_written_with_one_group_while_the_leader_is_at_the_disk() 
     threads += [threading.Thread(target=log.redo.wait, args=(ticket,)) for ticket in list(tickets) * 8]
     for thread in threads[1:]:
         thread.start()
-    go_on.set()
+    resume.set()
     for thread in threads:
         thread.join()
     assert [records(group) for group in read(log.after_power_loss(), log.geometry)] == [[1], list(range(2, 10))]
@@ -140,7 +140,7 @@ def test_signal_after_the_publishing_of_a_group_does_not_write_its_buffer_again(
 
 @pytest.mark.parametrize("personality", ["clean", "reverted", "late"])
 @pytest.mark.parametrize("operation", FILE_CALLS)
-def test_failure_at_the_disk_tells_all_who_wait_that_the_outcome_is_unknown(
+def test_failure_at_the_disk_tells_all_waiters_that_the_outcome_is_unknown(
     operation: str, personality: Personality
 ) -> None:
     outcomes: dict[int, type[BaseException] | None] = {}

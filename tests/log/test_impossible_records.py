@@ -77,7 +77,7 @@ def test_schema_record_that_is_none_is_redo_damaged(contents: dict[str, bytes], 
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 1 << 40, -(1 << 63)])
-def test_schema_record_with_a_length_that_lies_is_redo_damaged(contents: dict[str, bytes], length: int) -> None:
+def test_schema_record_with_a_false_length_is_redo_damaged(contents: dict[str, bytes], length: int) -> None:
     words = np.frombuffer(contents[NAME], dtype=np.int64).copy()
     assert json.loads(words[RECORD + 2 :].tobytes()[: int(words[RECORD + 1])])["create"]["name"] == "test.account"
     words[RECORD + 1] = length
@@ -207,7 +207,7 @@ SHAPE = TableDefinition(7, 1, "t", (tm.Column("id", tm.Int64), tm.Column("value"
 
 
 def group_of(kind: int, rows: int, more_words: int = 0) -> GroupRead:
-    """A group of one transaction with one record and its image, as if it had so many rows, and words after it."""
+    """A group of one transaction with one record and its image, as if it had this many rows, and words after it."""
     image = [*[1] * (RowFormat(SHAPE).fixed_words), *[0] * more_words]
     record = [pack_kind(kind, 0, 4 + len(image)), pack_identity(7, 0, 1), pack_rows(0, rows), 0, *image]
     words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]

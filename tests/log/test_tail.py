@@ -54,7 +54,7 @@ def test_log_is_cut_to_the_lowest_need_and_status_names_it() -> None:
     assert held_by(db) == [("local checkpoint 5, the older of two", db.parts.store.log.tail_lsn)]
 
 
-def test_need_tells_since_when_it_has_not_moved() -> None:
+def test_need_reports_since_when_it_has_not_moved() -> None:
     clock = ManualClock()
     needs = TailNeeds(clock)
     began = clock.wall_us()
@@ -96,7 +96,7 @@ def test_binlog_and_archive_are_named(tmp_path: Path) -> None:
 
 
 def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
-    """As if the store had been opened so many times."""
+    """As if the store had been opened this many times."""
     from dataclasses import replace
 
     sysfile = read_sysfile(files)
@@ -134,12 +134,12 @@ def test_last_thousand_openings_are_reported_and_no_others(caplog: pytest.LogCap
     """Story: a mutant that warned at every opening but those was seen by no test."""
     files = MemoryFiles()
     open_memory(files).close()
-    for incarnation, is_told in ((1, False), (INCARNATION_MAX - 1_001, False), (INCARNATION_MAX - 1_000, True)):
+    for incarnation, is_warned in ((1, False), (INCARNATION_MAX - 1_001, False), (INCARNATION_MAX - 1_000, True)):
         files = files.kill()
         with_incarnation(files, incarnation)
         caplog.clear()
         open_memory(files).close()
-        assert ("back the store up" in caplog.text) == is_told, incarnation
+        assert ("back the store up" in caplog.text) == is_warned, incarnation
 
 
 def test_last_id_of_an_opening_is_followed_by_none() -> None:

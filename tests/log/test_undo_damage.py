@@ -161,7 +161,7 @@ def test_sealed_group_that_does_not_follow_the_one_before_is_not_taken_for_it(fi
     assert [group.sequence for group in found.forward(1, 0)] == [1, 2]
 
 
-def test_end_is_firm_after_sealing_it_whatever_the_page_cache_showed() -> None:
+def test_end_is_durable_after_sealing_it_whatever_the_page_cache_showed() -> None:
     """F39: after a failed sync the last group is read, but is not on the disk."""
     undo, made, _ = of_groups(2)
     name, end = "undo/0000.undo", undo.log.head
@@ -198,7 +198,7 @@ def test_log_never_written_is_empty_and_takes_its_first_group() -> None:
         read(undo.after_power_loss(), undo.geometry, needed=1)
 
 
-def test_log_of_one_group_is_read_and_gone_on_with() -> None:
+def test_log_of_one_group_is_read_and_continued() -> None:
     undo, made, _ = of_groups(1)
     found, records = read(undo.after_power_loss(), undo.geometry)
     assert records == made
@@ -209,7 +209,7 @@ def test_log_of_one_group_is_read_and_gone_on_with() -> None:
 
 @pytest.mark.parametrize("groups_left", [0, 1])
 @pytest.mark.parametrize("file", [1, 2, 3])
-def test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first(file: int, groups_left: int) -> None:
+def test_head_at_a_file_end_continues_in_the_next_file_or_the_first(file: int, groups_left: int) -> None:
     geometry = geometry_of(1 << 15, 3)  # 8 blocks a file
     undo = Undo(geometry, 1_400)
     places = []
@@ -295,7 +295,7 @@ def test_group_damaged_between_the_two_readings_is_undo_damaged() -> None:
     assert len(made) == 3
 
 
-def test_restart_record_that_leads_nowhere_is_undo_damaged() -> None:
+def test_restart_record_that_points_nowhere_is_undo_damaged() -> None:
     for sequence, position in [(0, 0), (2, 0), (1, BLOCK), (1, 0), (99, 0)]:
         undo = Undo()
         undo.write(UNDO_ALLOC)

@@ -85,11 +85,11 @@ def append(undo: Undo, value: int, words: int) -> int:
 
 
 def test_records_made_while_the_flusher_is_at_the_disk_go_with_the_next_group_together() -> None:
-    at_disk, go_on = threading.Event(), threading.Event()
+    at_disk, resume = threading.Event(), threading.Event()
 
     def stall() -> None:
         at_disk.set()
-        go_on.wait()
+        resume.wait()
 
     undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
     first = undo.append(UNDO_FREE, 1)
@@ -100,7 +100,7 @@ def test_records_made_while_the_flusher_is_at_the_disk_go_with_the_next_group_to
     threads += [threading.Thread(target=undo.log.flush_through, args=(made.lsn,)) for made in later]
     for thread in threads[1:]:
         thread.start()
-    go_on.set()
+    resume.set()
     for thread in threads:
         thread.join()
     assert undo.log.counters()["groups_written"] == 2
@@ -172,12 +172,12 @@ def made_memory(personality: Personality) -> MemoryFiles:
     return memory
 
 
-def test_waiters_of_a_flusher_who_fails_fail_too() -> None:
-    at_disk, go_on = threading.Event(), threading.Event()
+def test_waiters_of_a_flusher_that_fails_fail_too() -> None:
+    at_disk, resume = threading.Event(), threading.Event()
 
     def stall() -> None:
         at_disk.set()
-        go_on.wait()
+        resume.wait()
 
     rules = [Rule("fdatasync", "undo/*", stall=stall, error=errno.EIO)]
     undo = Undo(wrap=lambda files: FaultFiles(files, rules))
@@ -196,7 +196,7 @@ def test_waiters_of_a_flusher_who_fails_fail_too() -> None:
     at_disk.wait()
     for thread in threads[1:]:
         thread.start()
-    go_on.set()
+    resume.set()
     for thread in threads:
         thread.join(60)
     assert outcomes == ["failed"] * 4

@@ -27,7 +27,7 @@ def memory(buffer_words: int = SIZE, free: int = 50_000) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_promises_and_records_of_any_sequence_equal_twin(seed: int) -> None:
+def test_reservations_and_records_of_any_sequence_equal_twin(seed: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     mem, twin = memory(free=6_000), naive.Buffer(SIZE, 6_000, 8)
@@ -60,10 +60,10 @@ def test_promises_and_records_of_any_sequence_equal_twin(seed: int) -> None:
         assert (mem[AT + d.U_LSN], mem[AT + d.U_FREE]) == (twin.lsn, twin.free)
         assert mem[AT + d.U_RESERVED] == sum(twin.promised.values())
         assert mem[AT + d.U_RECORDS] == twin.records
-    assert not mem[AT + d.UNDO_WORDS + SIZE : -8].any() and (mem[-8:] == -1).all(), "nothing behind the active buffer"
+    assert not mem[AT + d.UNDO_WORDS + SIZE : -8].any() and (mem[-8:] == -1).all(), "nothing after the active buffer"
 
 
-def test_promise_without_a_log_is_refused_and_given_back_harmlessly() -> None:
+def test_reservation_without_a_log_is_refused_and_released_harmlessly() -> None:
     mem = memory()
     mem[S_UNDO] = 0
     assert k.reserve_undo(mem, 64, 10) == ST_UNDO

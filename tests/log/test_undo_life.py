@@ -119,7 +119,7 @@ class Life:
             undo.log.set_mark(place[1])
 
     def restart(self) -> None:
-        """Lose power, and go on with the log."""
+        """Lose power, and continue with the log."""
         old = self.undo
         image = old.memory.crash(self.rng, CRASH_POLICIES[self.rng.randrange(len(CRASH_POLICIES))])
         found = self.check(image)
@@ -158,7 +158,7 @@ def test_any_life_with_power_losses_keeps_every_durable_record(seed: int, is_fil
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_promised_records_never_reach_the_tail_whatever_the_groups(seed: int) -> None:
+def test_reserved_records_never_reach_the_tail_whatever_the_groups(seed: int) -> None:
     """Every reservation is used, each transaction is flushed by itself, nothing is filtered: the worst padding there
     is.
     """
@@ -227,7 +227,7 @@ def test_records_of_tables_come_back_in_order() -> None:
     assert [(made.kind, made.values[0]) for made in found] == [(4, 7), (5, 7), (4, 8)]
 
 
-def test_restart_record_leads_to_the_mark_alone_and_what_is_older() -> None:
+def test_restart_record_points_to_the_mark_alone_and_what_is_older() -> None:
     undo = Undo()
     older = undo.write(UNDO_ALLOC)
     mark = undo.mark(1, 5)

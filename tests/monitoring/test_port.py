@@ -112,11 +112,11 @@ def test_silent_clients_keep_no_other_one_out(serving: MetricsServing, monkeypat
 def test_few_requests_are_answered_at_once(
     serving: MetricsServing, monkeypatch: pytest.MonkeyPatch, db: tm.Database
 ) -> None:
-    begun, go_on = threading.Semaphore(0), threading.Event()
+    begun, resume = threading.Semaphore(0), threading.Event()
 
     def slow(_: object) -> str:
         begun.release()
-        assert go_on.wait(100)
+        assert resume.wait(100)
         return "done\n"
 
     monkeypatch.setattr(port, "metrics", slow)
@@ -126,7 +126,7 @@ def test_few_requests_are_answered_at_once(
             each.sendall(GET)
             assert begun.acquire(timeout=100)
         assert asked(serving, GET)[0] == "HTTP/1.1 503 Service Unavailable"
-        go_on.set()
+        resume.set()
         assert all(everything(each).endswith(b"done\n") for each in waiting)
 
 

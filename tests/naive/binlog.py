@@ -13,13 +13,13 @@ _PACKED = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
 
 def _decimal(value, precision, scale):
     digits = str(abs(int(value.scaleb(scale, decimal.Context(prec=100))))).rjust(precision, "0")
-    before, behind = digits[: precision - scale], digits[precision - scale :]
+    before, after = digits[: precision - scale], digits[precision - scale :]
     groups = []
     head = len(before) % 9
     if head:
         groups.append(before[:head])
     groups += [before[at : at + 9] for at in range(head, len(before), 9)]
-    groups += [behind[at : at + 9] for at in range(0, len(behind), 9)]
+    groups += [after[at : at + 9] for at in range(0, len(after), 9)]
     packed = bytearray(b"".join(int(group).to_bytes(_PACKED[len(group)], "big") for group in groups))
     if value.is_signed() and value != 0:
         packed = bytearray(byte ^ 0xFF for byte in packed)

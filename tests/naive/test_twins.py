@@ -40,7 +40,7 @@ PADDED = f"{CODEC}:test_padded_values_equal_twin"
 NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
 KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
 VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
-UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
+UNDO = "tests.log.test_undo_kernels:test_reservations_and_records_of_any_sequence_equal_twin"
 UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
 JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
 INTACT = "tests.disk.test_cache_trouble:test_page_read_alone_is_intact_or_not_as_the_careful_way_says"
@@ -51,7 +51,7 @@ FOLLOWED = "tests.log.test_follower:test_random_transactions_are_read_back_as_wh
 TAGGED = "tests.log.test_follower:test_any_value_and_author_belong_to_operations_and_rows"
 KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
 TREE_RANGES = "tests.index.test_tree:test_ranges_of_every_shape_equal_twin"
-TREE_PROMISES = "tests.index.test_promises:test_promised_entries_find_room_with_the_pool_empty"
+TREE_RESERVATIONS = "tests.index.test_reservations:test_reserved_entries_find_room_with_the_pool_empty"
 TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_and_takes_changes"
 TREE_ONLINE = "tests.index.test_build:test_online_build_with_commits_between_its_slices_equals_twin"
 TREE_DAMAGE = "tests.index.test_build:test_damage_of_a_tree_is_found"
@@ -62,9 +62,9 @@ TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back
 MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
 ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
-SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
+SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_without_reservations"
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
-SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
+SPACE_FREED = "tests.disk.test_space:test_tablespace_freed_leaves_every_block_as_before"
 
 BACKUP = "tidemark.recovery.backup"
 DIGEST = "tidemark.recovery.verification.digests"
@@ -211,7 +211,7 @@ TWINS = {
     "memory.handles.withdraw": f"{WITHDRAWN}:test_only_the_next_handle_gives_memory_back",
     **dict.fromkeys(
         ["table.setup.fragment_handles", "table.setup.withdraw_table"],
-        f"{WITHDRAWN}:test_withdrawn_handle_leads_to_nothing_for_good",
+        f"{WITHDRAWN}:test_withdrawn_handle_is_refused_for_good",
     ),
     **dict.fromkeys(
         ["index.unique_check.unique_counters", "access.disk_reads.chunk_words_of", "disk.space.tablespace_of"],
@@ -279,7 +279,7 @@ TWINS = {
     **dict.fromkeys(["disk.extents.drop_fragment_extents", "disk.extents.free_dropped_extents"], SPACE_DROPPED),
     **dict.fromkeys(
         [f"disk.extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],
-        SPACE_GIVEN_BACK,
+        SPACE_FREED,
     ),
     "disk.matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
     "memory.pool.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
@@ -314,7 +314,7 @@ TWINS = {
     ),
     **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
     "index.tree_scans.tree_estimate": TREE_RANGES,
-    **dict.fromkeys(["index.tree_reservation.tree_reserve", "index.tree_reservation.tree_release"], TREE_PROMISES),
+    **dict.fromkeys(["index.tree_reservation.tree_reserve", "index.tree_reservation.tree_release"], TREE_RESERVATIONS),
     **dict.fromkeys(
         [
             f"index.tree_build.{name}"

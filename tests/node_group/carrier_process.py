@@ -20,7 +20,7 @@ def say(node: int, store: bytes, message: Any) -> None:
     sys.stdout.flush()
 
 
-def stand_still(conversation: Conversation) -> None:
+def pause(conversation: Conversation) -> None:
     """Serve a conversation without a message, for ever."""
     threading.Event().wait()
 
@@ -29,7 +29,7 @@ if __name__ == "__main__":
     number = int(sys.argv[1])
     peers = {int(each.split("=")[0]): (HOST, int(each.split("=")[1])) for each in sys.argv[2].split(",")}
     carrier = Carrier(
-        NodeParty(STORE, number, 1), peers[number], peers, Secrets(SECRET), CLOCK, say, lambda node: None, stand_still
+        NodeParty(STORE, number, 1), peers[number], peers, Secrets(SECRET), CLOCK, say, lambda node: None, pause
     )
     carrier.start()
     threading.Event().wait()

@@ -57,18 +57,18 @@ class ListLog:
         entry = np.array([epoch, payload], dtype=np.int64)
         entry.flags.writeable = False
         self.entries.append(entry)
-        self._owner.tell(LogGrew())
+        self._owner.post(LogGrew())
 
     def take(self, first: int, groups: tuple[Any, ...]) -> None:
         """Append groups of another node."""
         assert first == self.last + 1
         self.entries += groups
-        self._owner.tell(LogGrew())
+        self._owner.post(LogGrew())
 
     def roll_back_to(self, epoch: int, sequence: int) -> None:
         """Cut the log back to the end of an epoch."""
         self.entries = [each for each in self.entries if each[0] <= epoch]
-        self._owner.tell(LogCut())
+        self._owner.post(LogCut())
 
 
 class GroupNode:
@@ -94,15 +94,15 @@ class GroupNode:
             group.peers,
             secrets,
             CLOCK,
-            lambda node, store, message: self.tell(Received(node, store, message)),
-            lambda node: self.tell(Gone(node)),
+            lambda node, store, message: self.post(Received(node, store, message)),
+            lambda node: self.post(Gone(node)),
             lambda conversation: None,
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.carrier.start()
         self._thread.start()
 
-    def tell(self, event: Event) -> None:
+    def post(self, event: Event) -> None:
         """Give the machine an event."""
         self._events.put(event)
 
@@ -144,7 +144,7 @@ class GroupNode:
                 self.carrier.send(action.to, action.message)
             elif isinstance(action, Write):
                 self.record = action.record
-                self.tell(Written(action.version))
+                self.post(Written(action.version))
             elif isinstance(action, Acknowledge):
                 self.acknowledged = action.sequence
             elif isinstance(action, Fail | Lost):

@@ -47,7 +47,7 @@ class Stream:
             sent = encode(Groups(1, number, (self.groups.pop(number),)))  # as between processes
             (words,) = decode(bytearray(b"".join(sent))).groups
             self.words.append(words.copy())
-            self.tell(number)
+            self.post(number)
             self.before(words)
             assert self.applier.apply(words) == number
             self.applier.store.log.flush()
@@ -60,7 +60,7 @@ class Stream:
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         self.closings.append((epoch, sequence))
 
-    def tell(self, sequence: int) -> None:
+    def post(self, sequence: int) -> None:
         """Report to the member the epochs that were closed before a group."""
         while self.closings and self.closings[0][1] <= sequence:
             self.applier.close_epoch(*self.closings.pop(0))
@@ -109,7 +109,7 @@ class Pair:
     def pump(self) -> None:
         """Bring the member up to date with the primary."""
         self.primary.parts.store.log.flush()
-        self.stream.tell(self.primary.parts.store.log.sequence)
+        self.stream.post(self.primary.parts.store.log.sequence)
 
     def verify(self, said: str = "") -> None:
         """Check that both stores are equal, and sound."""

@@ -284,22 +284,22 @@ class Stop:
 
     def __init__(self) -> None:
         self.reached = threading.Event()
-        self._goes_on = threading.Event()
+        self._released = threading.Event()
         self.error: BaseException | None = None
 
     def wait(self) -> None:
         """Wait until a thread has stopped at the place."""
-        assert self.reached.wait(PATIENCE_MS / 1_000), "nobody came by"
+        assert self.reached.wait(PATIENCE_MS / 1_000), "no thread came by"
 
     def go(self, error: BaseException | None = None) -> None:
         """Let the thread continue, or raise the error in it."""
         self.error = error
-        self._goes_on.set()
+        self._released.set()
 
     def stand(self) -> None:
         """Stop at the place until `go`."""
         self.reached.set()
-        self._goes_on.wait(PATIENCE_MS / 1_000)
+        self._released.wait(PATIENCE_MS / 1_000)
         if self.error is not None:
             raise self.error
 

@@ -138,8 +138,8 @@ def test_vote_is_on_disk_before_it_is_sent_and_read_again(tmp_path: Path, group:
     asker.close()
     with tm.Arbitrator(tmp_path / "votes", str(group), SECRET, is_new=True) as arbitrator:
         asker = Asker(group)
-        told = asker.ask(Prepare(base, Ballot(4, 1)), Promise)
-        assert (told.accepted_ballot, told.accepted) == (Ballot(3, 1), alone)
+        reported = asker.ask(Prepare(base, Ballot(4, 1)), Promise)
+        assert (reported.accepted_ballot, reported.accepted) == (Ballot(3, 1), alone)
         assert arbitrator.status()["has_record"]
         asker.close()
         stranger = Asker(group, bytes(reversed(STORE)))

@@ -77,9 +77,9 @@ def wait_complete(site: Site, number: int) -> None:
     wait_until(is_complete)
 
 
-def keys(told: list[Epoch]) -> list[int]:
+def keys(reported: list[Epoch]) -> list[int]:
     """Return the keys of the rows in these epochs, in order, without marker rows."""
-    found = [row.after["id"] for each in told for row in each.rows if row.after is not None]
+    found = [row.after["id"] for each in reported for row in each.rows if row.after is not None]
     return [key for key in found if key < 1_000_000]
 
 
@@ -108,8 +108,8 @@ def test_every_node_writes_the_same_epochs_into_files_of_its_own(tmp_path: Path)
         assert site.db(1).binlog.base == "log-1" and site.db(2).binlog.base == "log-2"
         start = next(place for place, each in enumerate(second) if "CREATE DATABASE" in str(each[0]))
         assert second[start:] == first[-len(second[start:]) :] and len(second) - start > 8
-        told = [each for each in said(site, 1) if each.rows]
-        assert told == [each for each in said(site, 2) if each.rows] and len(told) >= 2
+        reported = [each for each in said(site, 1) if each.rows]
+        assert reported == [each for each in said(site, 2) if each.rows] and len(reported) >= 2
         equal(site)
 
 
@@ -157,10 +157,12 @@ def test_epochs_without_groups_are_in_no_binlog(tmp_path: Path) -> None:
         wait_until(lambda: site.db(1).parts.store.epochs.current > newest + 5)
         for number in (1, 2):
             assert said(site, number)[-1].epoch <= last == site.db(number).binlog.handled_epoch
-            assert site.db(number).checkpoint()["epoch"] > last, "a local checkpoint of an epoch nobody will complete"
+            assert site.db(number).checkpoint()["epoch"] > last, (
+                "a local checkpoint of an epoch that no node will complete"
+            )
 
 
-def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Path) -> None:
+def test_node_that_was_away_says_what_its_binlog_lacks_and_continues(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -174,14 +176,14 @@ def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Pat
             assert site.db(2).status()["binlog"]["has_gap"]
             do(db, "insert", (3, 3, None))
         wait_logged(site, 1, 2)
-        told = said(site, 2)
-        gaps = [place for place, each in enumerate(told) if each.incident]
+        reported = said(site, 2)
+        gaps = [place for place, each in enumerate(reported) if each.incident]
         assert len(gaps) == 2, "one from before it joined at first, one of the time it was away"
         at = gaps[-1]
-        assert "continue with another node's" in told[at].incident and not told[at + 1].rows
-        assert keys(told) == [1, 3], "row 2 came with the copy"
+        assert "continue with another node's" in reported[at].incident and not reported[at + 1].rows
+        assert keys(reported) == [1, 3], "row 2 came with the copy"
         lacking = [each.epoch for each in said(site, 1) if any(row.after["id"] == 2 for row in each.rows)]
-        assert told[at - 1].epoch < lacking[0] <= told[at + 1].epoch < told[at + 2].epoch
+        assert reported[at - 1].epoch < lacking[0] <= reported[at + 1].epoch < reported[at + 2].epoch
         assert not (tmp_path / "2" / "binlog" / "stopped").exists()
 
 
@@ -205,9 +207,9 @@ def test_binlog_of_a_node_whose_local_checkpoint_ends_where_the_copy_begins(tmp_
             site.start(2)
             do(db, "insert", (4, 4, None))
         wait_logged(site, 1, 2)
-        told = said(site, 2)
-        assert 3 not in keys(told), "row 3 came with the copy"
-        assert any(each.incident for each in told)
+        reported = said(site, 2)
+        assert 3 not in keys(reported), "row 3 came with the copy"
+        assert any(each.incident for each in reported)
         equal(site)
 
 
@@ -249,7 +251,7 @@ def test_replica_goes_from_the_binlog_of_a_dead_node_to_that_of_another(tmp_path
         site.end()
 
 
-def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path: Path) -> None:
+def test_replica_stops_at_the_gap_of_one_node_and_continues_with_another(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -262,7 +264,7 @@ def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path:
                 # A member learns which epochs are closed only after the commit.
                 wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= row.epoch)
                 with tm.Channel(site.db(2), replica) as channel:
-                    assert channel.apply_all() == 0, "node 2 goes on where node 1 had got to"
+                    assert channel.apply_all() == 0, "node 2 continues where node 1 had got to"
                 site.drop(2)
                 site.wait_view(1)
                 do(db, "insert", (2, 2, None))
@@ -321,9 +323,9 @@ def test_binlogs_continue_after_a_restart_of_the_whole_site(tmp_path: Path) -> N
         with site.nodes[1].connect(PATIENCE_MS) as db:
             do(db, "insert", (3, 3, None))
         wait_logged(site, 1, 2)
-        told = [[each for each in said(site, number) if each.rows] for number in (1, 2)]
-        assert told[0] == told[1]
-        assert keys(told[0]) == [1, 2, 3]
+        reported = [[each for each in said(site, number) if each.rows] for number in (1, 2)]
+        assert reported[0] == reported[1]
+        assert keys(reported[0]) == [1, 2, 3]
         assert not any(each.incident for each in said(site, 1)), "nothing was missing"
     finally:
         site.end()
@@ -352,7 +354,7 @@ def test_schema_row_stands_when_every_member_has_the_change_and_outlives_its_pri
             wait_until(lambda: schema_of(2)[b"t"].type == 0)
 
 
-def test_group_is_a_replica_whose_channel_goes_on_at_the_next_primary(tmp_path: Path) -> None:
+def test_group_is_a_replica_whose_channel_continues_at_the_next_primary(tmp_path: Path) -> None:
     source_options = {**OPTIONS, "server_id": 7, "log_bin": "log"}
     with (
         tm.open(tmp_path / "source", **source_options) as source,
@@ -373,7 +375,7 @@ def test_group_is_a_replica_whose_channel_goes_on_at_the_next_primary(tmp_path: 
         assert rows(site.db(2)) == rows(source) and len(rows(source)) == 2
 
 
-def test_store_that_founds_a_group_goes_on_with_the_binlog_it_has(tmp_path: Path) -> None:
+def test_store_that_founds_a_group_continues_the_binlog_it_has(tmp_path: Path) -> None:
     with tm.open(tmp_path / "1", **{**OPTIONS, **LOGGED}) as db:
         db.create_table("t", COLUMNS, "id")
         db["t"].insert((1, 1, None))
@@ -398,8 +400,8 @@ def test_member_has_a_binlog_though_its_primary_has_none(tmp_path: Path) -> None
             do(db, "update", 1, {"n": 2})
             do(db, "delete", 1)
         wait_logged(site, 2)
-        told = [(row.before, row.after) for each in said(site, 2) for row in each.rows]
-        assert ({"id": 1}, None) in [(before and {"id": before["id"]}, after) for before, after in told]
+        reported = [(row.before, row.after) for each in said(site, 2) for row in each.rows]
+        assert ({"id": 1}, None) in [(before and {"id": before["id"]}, after) for before, after in reported]
         assert site.db(1).binlog is None
     finally:
         site.end()
@@ -437,8 +439,8 @@ def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> N
             assert rows(site.db(1)) == [(1, 1, None)]
             do(client, "insert", (3, 3, None))
         wait_logged(site, 1)
-        told = said(site, 1)
-        assert told[0].incident and keys(told) == [3]
+        reported = said(site, 1)
+        assert reported[0].incident and keys(reported) == [3]
 
 
 def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,7 +470,7 @@ def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch:
         equal(site)
 
 
-def test_rows_of_ndb_schema_wait_until_who_leads_has_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_ndb_schema_wait_until_the_primary_has_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: between taking the lead and making the system tables, a new primary's binlog may pay what it owes. The
     table was missing, and the binlog's thread ended with NoSuchTable.
     """

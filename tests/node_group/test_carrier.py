@@ -127,7 +127,7 @@ def test_message_that_no_node_would_take_is_refused_where_it_is_sent(two: tuple[
     one, other = two
     with pytest.raises(LimitExceeded):
         one.carrier.send(2, Adopted(1, 1, 1, ((1, 1),) * 40_000))
-    assert not one.carrier.send(3, Opened(1)), "nobody has this number"
+    assert not one.carrier.send(3, Opened(1)), "no node has this number"
     assert one.carrier.send(2, Opened(1))
     wait_until(lambda: other.messages() == [Opened(1)])
 

@@ -79,7 +79,7 @@ def wait_equal(source: Any, site: Site, *numbers: int) -> None:
     wait_until(lambda: all(has_t(site, each) and rows(site.db(each)) == rows(source) for each in numbers))
 
 
-def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
+def test_channel_continues_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     """The survivor's binlog logs again what was applied, row by row: each row exactly once, in order.
 
     Story of the test: rows arrived between two looks at the survivor, so that an epoch after the takeover brought no
@@ -216,7 +216,7 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
 def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the mark of an interrupted copy lay in a file of the node that died. The next primary found the tables and
+    """Story: the mark of an interrupted copy was in a file of the node that died. The next primary found the tables and
     took them for a user's, and the group had no channel until an operator dropped them.
     """
     real, held = CopyTarget.finish, threading.Event()

@@ -315,7 +315,7 @@ def bomb(head: bytes) -> bytes:
     ],
     ids=range(11),
 )
-def test_lengths_that_lie_allocate_nothing(data: bytes) -> None:
+def test_false_lengths_allocate_nothing(data: bytes) -> None:
     import tracemalloc
 
     tracemalloc.start()

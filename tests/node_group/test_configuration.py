@@ -64,7 +64,7 @@ def test_fragments_go_round_the_node_groups_and_stay_where_they_are() -> None:
     for table in range(1, 7):
         found = [placement.group_of(table, fragment) for fragment in range(9)]
         assert sorted(found) == [1, 1, 1, 2, 2, 2, 5, 5, 5]
-        assert found[:4] == [placement.group_of(table, fragment) for fragment in range(4)], "whatever comes behind them"
+        assert found[:4] == [placement.group_of(table, fragment) for fragment in range(4)], "whatever comes after them"
     assert {placement.group_of(table, 0) for table in (1, 2, 3)} == {1, 2, 5}
     assert placement.to_dict([(1, 0), (1, 1), (2, 0)]) == {
         1: {"nodes": [1, 2], "fragments": 0},

@@ -169,8 +169,8 @@ def test_side_that_takes_nothing_makes_the_other_wait_and_memory_stays(site: Sit
     other.may_end.set()
 
 
-@pytest.mark.parametrize("who", ["caller", "called", "carrier of the caller", "carrier of the called"])
-def test_the_other_side_hears_of_an_end_by_either_side(site: Site, who: str) -> None:
+@pytest.mark.parametrize("party", ["caller", "called", "carrier of the caller", "carrier of the called"])
+def test_the_other_side_hears_of_an_end_by_either_side(site: Site, party: str) -> None:
     one, other = site.end(1), site.end(2)
     errors: list[str] = []
 
@@ -191,7 +191,7 @@ def test_the_other_side_hears_of_an_end_by_either_side(site: Site, who: str) -> 
         "carrier of the caller": one.carrier.close,
         "carrier of the called": other.carrier.close,
     }
-    ends[who]()
+    ends[party]()
     waiting.join()
     wait_until(lambda: len(errors) == 2)
     for call in (link.receive, link.try_receive, lambda: link.send(Taken(1)), lambda: link.wait(0)):

@@ -51,7 +51,7 @@ def make(db: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", fresh_seeds(2))
-def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -> None:
+def test_member_killed_at_any_write_reopens_to_a_prefix_and_continues(seed: int) -> None:
     rng = random.Random(seed)
     inner = MemoryFiles()
     images: list[tuple[int, Any]] = []

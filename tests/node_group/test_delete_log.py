@@ -84,7 +84,7 @@ def test_rows_of_a_spooled_transaction_are_noted_too() -> None:
     db.close()
 
 
-def test_rows_taken_back_are_none() -> None:
+def test_rows_rolled_back_are_none() -> None:
     db = open_node()
     db.create_table("test.t", COLUMNS, "id", partition=tm.HashPartition(1))
     db["test.t"].insert_many([(key, 0) for key in range(10)])
@@ -137,8 +137,8 @@ def test_full_log_loses_its_oldest_and_says_from_which_epoch_on(seed: int) -> No
         for row in naive.deletes_of(records, 0, len(records), epoch):
             twin.note(row)
         assert noted(log) == twin.rows() and log.cut_epoch == twin.cut_epoch, f"seed {seed}"
-        behind = int(rng.integers(log.cut_epoch, epoch + 1))
-        assert noted(log, log.position_after(behind)) == [row for row in twin.rows() if row[3] > behind]
+        after = int(rng.integers(log.cut_epoch, epoch + 1))
+        assert noted(log, log.position_after(after)) == [row for row in twin.rows() if row[3] > after]
     assert log.cut_epoch > 3
     before = mem.copy()
     assert note_deletes_of(mem, np.array([4 | 9 << 16, 5, 1, 0], dtype=np.int64), 0, 4, epoch) == a.ST_INVARIANT

@@ -184,7 +184,7 @@ def test_closing_reported_before_its_groups_have_come_is_a_gap() -> None:
 
 
 @pytest.mark.parametrize("is_hurried", [False, True])
-def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_hurried: bool) -> None:
+def test_stream_is_held_at_a_boundary_for_its_successor_and_not_for_ever(is_hurried: bool) -> None:
     """The stream is held for a bounded time, and not at all if hurried: the thread it is held for may need what comes
     next in the stream, as a takeover does.
     """

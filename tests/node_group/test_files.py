@@ -59,7 +59,7 @@ def test_spooled_transactions_of_every_kind_of_change(is_indexed: bool) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_adopted_load_beside_rows_and_indexes(on_disk: bool) -> None:
+def test_adopted_load_next_to_rows_and_indexes(on_disk: bool) -> None:
     pair = Pair(**load.ROOM)
     db = pair.primary
     db.create_table(load.NAME, load.columns(on_disk), "id", tm.HashPartition(2))
@@ -71,7 +71,7 @@ def test_adopted_load_beside_rows_and_indexes(on_disk: bool) -> None:
     verify(pair, "adopted")
     db[load.NAME].delete_many(list(range(1_000, 1_300)))
     db[load.NAME].insert_many(load.rows(5_000, 300))
-    verify(pair, "changed behind it")
+    verify(pair, "changed after it")
     db.checkpoint()
     pair.member.checkpoint()
     verify(pair, "checkpoint")

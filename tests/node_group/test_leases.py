@@ -47,9 +47,9 @@ def test_lease_has_run_out_when_it_counts_as_settled(reader, other, opener, dela
     assert lease.holds(view, ends * reader - 1e-6) and not lease.holds(view, ends * reader + 1e-6)
     grants = Leases(TIMES, -100.0)
     grants.agree(1, delay * other)
-    told = delay + 0.1
-    ((_, age_ms),) = grants.ages_ms(frozenset({1}), told * other)
-    came = told + delay
+    reported = delay + 0.1
+    ((_, age_ms),) = grants.ages_ms(frozenset({1}), reported * other)
+    came = reported + delay
     settled = Leases(TIMES, 0.0).settled_at(age_ms, came * opener) / opener
     assert settled > ends - 1e-9
     assert Leases(TIMES, 0.0).all_settled_at(delay * opener) / opener >= ends - 1e-9
@@ -111,8 +111,8 @@ def seconds_to_open(is_open: bool, left_out: set[int], now: float) -> float:
     actions = machine.step(Received(2, STORE, ViewIs(View(3, rest, 1, "a"))), now)
     machine.step(Written(next(each for each in actions if isinstance(each, Write)).version), now)
     for member in rest[1:]:
-        told = Adopted(3, 0, 0, tuple((each, 200) for each in left_out))
-        if any(isinstance(each, Open) for each in machine.step(Received(member.number, STORE, told), now)):
+        reported = Adopted(3, 0, 0, tuple((each, 200) for each in left_out))
+        if any(isinstance(each, Open) for each in machine.step(Received(member.number, STORE, reported), now)):
             return 0.0
     at = now
     while at < now + 2:
@@ -158,7 +158,7 @@ def test_times_that_cannot_be_are_refused(bad):
         Times(**bad)
 
 
-def test_node_is_taken_in_only_with_what_is_acknowledged_for_being_in_memory():
+def test_node_rejoins_only_with_what_is_acknowledged_for_being_in_memory():
     """A node that has what members have on disk is worth the next view. It becomes a member, and has a vote, only with
     all that is shared: that must not be lost with the nodes that hold it in memory.
     """

@@ -79,7 +79,7 @@ def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_
         equal(site)
 
 
-def test_a_node_of_two_goes_on_with_the_arbitrator(tmp_path: Path) -> None:
+def test_a_node_of_two_continues_with_the_arbitrator(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
@@ -140,7 +140,7 @@ def test_schema_large_transactions_and_disk_columns_arrive(tmp_path: Path) -> No
         equal(site)
 
 
-def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
+def test_writers_continue_while_nodes_come_and_go(tmp_path: Path) -> None:
     rng = random.Random(11)
     with site_of(tmp_path, 3) as site:
         is_over = threading.Event()
@@ -245,7 +245,7 @@ def test_node_that_hears_of_no_group_waits_and_can_be_closed(tmp_path: Path) -> 
     node.close()
 
 
-def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path) -> None:
+def test_client_of_a_primary_that_is_cut_off_learns_it_from_another_node(tmp_path: Path) -> None:
     """Its commit would wait for ever at the old primary: the machine answers, but does not learn of the next view."""
     with site_of(tmp_path, 3) as site:
         assert site.primary() == 1
@@ -291,7 +291,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
         equal(site)
 
 
-def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
+def test_operator_lets_a_node_continue_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
     """docs/node-group.md, *Trouble*: two nodes without arbitrator, and one of them is gone for ever."""
     with site_of(tmp_path, 2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -395,7 +395,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
             ready: list[Machine] = []
             copied: list[StoreThread] = []
 
-            def ready_and_behind(machine: Machine) -> bool:
+            def ready_though_late(machine: Machine) -> bool:
                 is_so = has_caught_up(machine)
                 if is_so and not ready:
                     ready.append(machine)
@@ -408,7 +408,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
                 if len(copied) == 2:
                     monkeypatch.setattr("tidemark.replication.node_group.life.JOIN_SECONDS", 60.0)
 
-            monkeypatch.setattr(Machine, "has_caught_up", ready_and_behind)
+            monkeypatch.setattr(Machine, "has_caught_up", ready_though_late)
             monkeypatch.setattr(StoreThread, "copy_from_primary", come_back_and_count)
             monkeypatch.setattr(stream, "groups", lambda first, last: () if len(copied) < 2 else groups(first, last))
             site.start(2)
@@ -505,7 +505,7 @@ def knows_all(machine: Any) -> bool:
     return bool(machine.journal.record.sequence == machine.log.synced)
 
 
-def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
+def test_node_that_was_at_the_end_of_what_is_complete_is_not_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Story: X has groups, but local checkpoints end epochs that have none. After two of those nothing led back to X: a

@@ -20,16 +20,16 @@ ONE = NodeParty("ab" * 16, 1, 5, LISTENS, "cd" * 8, OPTIONS, frozenset({0, 2}))
 TWO = NodeParty("ab" * 16, 2, 5, MESSAGES, "ef" * 8, OPTIONS, frozenset({0, 1}))
 
 
-def told(party: NodeParty, **other: Any) -> dict[str, Any]:
+def reported(party: NodeParty, **other: Any) -> dict[str, Any]:
     """Return what a party says in a frame of the handshake, as its peer decodes it."""
     content = {name: getattr(party, name) for name in party.fields}
     return dict(json.loads(json.dumps({**content, **other})))
 
 
 def test_nodes_with_the_same_options_meet_and_an_arbitrator_has_none() -> None:
-    assert ONE.peer_from(told(TWO)).options == OPTIONS
-    assert ONE.peer_from(told(replace(TWO, node=0, options={}))).node == 0
-    assert replace(ONE, node=0, options={}).peer_from(told(TWO)).node == 2
+    assert ONE.peer_from(reported(TWO)).options == OPTIONS
+    assert ONE.peer_from(reported(replace(TWO, node=0, options={}))).node == 0
+    assert replace(ONE, node=0, options={}).peer_from(reported(TWO)).node == 2
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_nodes_with_the_same_options_meet_and_an_arbitrator_has_none() -> None:
 )
 def test_option_that_differs_is_named_with_both_values(options: dict[str, Any], text: str) -> None:
     with pytest.raises(tm.PeerRefused, match=text):
-        ONE.peer_from(told(TWO, options=options))
+        ONE.peer_from(reported(TWO, options=options))
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_option_that_differs_is_named_with_both_values(options: dict[str, Any], 
         {str(n): n for n in range(50)},
     ],
 )
-def test_options_that_no_node_tells_are_refused(options: dict[str, Any]) -> None:
+def test_options_that_no_node_reports_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(tm.FrameRejected, match="the node in the handshake is invalid"):
-        ONE.peer_from(told(TWO, options=options))
+        ONE.peer_from(reported(TWO, options=options))
 
 
 def test_options_of_a_site_are_those_that_make_its_events() -> None:

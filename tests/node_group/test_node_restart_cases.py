@@ -120,7 +120,7 @@ def test_slots_that_have_not_changed_are_not_sent() -> None:
     db.close()
 
 
-def test_page_that_was_given_back_deletes_its_rows_and_one_made_anew_its_stale_ones() -> None:
+def test_page_that_was_freed_deletes_its_rows_and_one_made_anew_its_stale_ones() -> None:
     def fill(db: Any) -> None:
         db[TABLE].insert_many([(key, 0) for key in range(1_000, 6_000)])
 

@@ -105,7 +105,7 @@ def test_only_rows_and_deletes_are_sent() -> None:
     db.close()
 
 
-def test_deletes_of_what_is_dropped_meanwhile_are_passed_over(monkeypatch: Any) -> None:
+def test_deletes_of_what_is_dropped_meanwhile_are_skipped(monkeypatch: Any) -> None:
     db, files, node, through = few()
     columns = [tm.Column("id", tm.Int64)]
     ranges = tm.RangePartition("id", [("p0", 100), ("p1", 200)])

@@ -91,7 +91,7 @@ def test_log_that_was_cut_past_the_joiner_gives_way_to_synchronisation() -> None
     db.close()
 
 
-def test_log_is_released_for_transactions_that_need_its_room_and_rows_go_on_from_there() -> None:
+def test_log_is_released_for_transactions_that_need_its_room_and_rows_continue_from_there() -> None:
     db, files, writers, node, through, rng = away(44, steps=5)
 
     def much() -> None:

@@ -22,13 +22,13 @@ class Notes:
 
     def __init__(self, db: Any) -> None:
         self.db = db
-        self.told: list[tuple[Any, ...]] = []
+        self.reported: list[tuple[Any, ...]] = []
         self.raises: dict[str, list[BaseException]] = {}
         self.named: list[tuple[str, ...]] = []
 
     def _note(self, call: str, *what: Any) -> None:
         log = self.db.parts.store.log
-        self.told.append((call, *what))
+        self.reported.append((call, *what))
         if call in ("send", "wait"):
             assert log.durable_sequence < what[0], "published before the partner had it"
         if self.raises.get(call):
@@ -69,31 +69,31 @@ def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() 
     db.sync()
     db[NAME].insert(row(2))
     db.advance_gci()
-    calls = [each[:2] for each in notes.told if each[0] != "epoch_closed"]
+    calls = [each[:2] for each in notes.reported if each[0] != "epoch_closed"]
     assert calls == [("send", first), ("wait", first), ("send", first + 1), ("wait", first + 1)]
-    closings = [each for each in notes.told if each[0] == "epoch_closed"]
+    closings = [each for each in notes.reported if each[0] == "epoch_closed"]
     assert [each[2] for each in closings] == [first + 1, first + 2]
     assert [each[1] for each in closings] == [1 << 32 | 1, 2 << 32]
     db.close()
 
 
-def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None:
+def test_commit_that_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None:
     """Story: with durability="epoch" a commit of a node group returned before any other node had it."""
     db, notes, files = stage(durability="epoch")
     first = db.parts.store.log.sequence
     for key in (1, 2):
         db[NAME].insert(row(key))
-    assert [each[:2] for each in notes.told] == [
+    assert [each[:2] for each in notes.reported] == [
         ("send", first),
         ("share", first),
         ("send", first + 1),
         ("share", first + 1),
     ]
     assert db.parts.store.log.durable_sequence == first - 1, "no disk was waited for"
-    sent = [each[2] for each in notes.told if each[0] == "send"]
+    sent = [each[2] for each in notes.reported if each[0] == "send"]
     db.sync()
-    behind = [each[:2] for each in notes.told[4:] if each[0] != "epoch_closed"]
-    assert behind == [("wait", first + 1)], "both by one write, none sent again"
+    after = [each[:2] for each in notes.reported[4:] if each[0] != "epoch_closed"]
+    assert after == [("wait", first + 1)], "both by one write, none sent again"
     assert len(open_memory(files.kill())[NAME]) == 2
     assert sent[0] != sent[1] and db.parts.store.log.durable_sequence == first + 1
     db.close()
@@ -119,8 +119,8 @@ def test_commits_that_came_together_are_shared_as_one_group() -> None:
     gate.set()
     for thread in threads:
         thread.join()
-    assert [each[1] for each in notes.told if each[0] == "send"] == [first, first + 1]
-    assert [each[1] for each in notes.told if each[0] == "share"] == [first, first + 1]
+    assert [each[1] for each in notes.reported if each[0] == "send"] == [first, first + 1]
+    assert [each[1] for each in notes.reported if each[0] == "share"] == [first, first + 1]
     db.close()
 
 
@@ -134,14 +134,14 @@ def test_partner_that_fails_to_share_ends_the_store_and_the_outcome_is_unknown()
         db[NAME].insert(row(3))
 
 
-def test_interrupt_while_sharing_tells_the_txid_and_the_group_is_shared_once_more() -> None:
+def test_interrupt_while_sharing_reports_the_txid_and_the_group_is_shared_once_more() -> None:
     db, notes, files = stage(durability="epoch")
     notes.raises["send"] = [KeyboardInterrupt()]
     with pytest.raises(tm.CommitInterrupted) as caught:
         db[NAME].insert(row(1))
     assert caught.value.evidence["txid"] > 0
     db[NAME].insert(row(2))
-    sends = [each[1:] for each in notes.told if each[0] == "send"]
+    sends = [each[1:] for each in notes.reported if each[0] == "send"]
     assert [each[0] for each in sends] == [sends[0][0], sends[0][0], sends[0][0] + 1]
     db.sync()
     assert len(open_memory(files.kill())[NAME]) == 2
@@ -152,7 +152,7 @@ def test_files_are_synced_before_the_group_that_names_them_is_sent() -> None:
     db, notes, files = stage(transaction_memory="64 KiB", redo_log="8 MiB")
     with db.transaction() as txn:
         txn.insert_many(NAME, [row(key, "n" * 200) for key in range(900)])
-    assert [each[0] for each in notes.told] == ["send", "wait"]
+    assert [each[0] for each in notes.reported] == ["send", "wait"]
     ((name,),) = notes.named
     again = MemoryFiles.from_snapshot(files.kill().snapshot())
     assert again.exists(name)
@@ -191,8 +191,8 @@ def test_interrupt_in_the_partner_has_it_asked_again_and_the_same_group_sent(cal
     notes.raises[call] = [KeyboardInterrupt(), KeyboardInterrupt()]
     with pytest.raises(tm.CommitInterrupted):
         db[NAME].insert(row(1))
-    told = [each for each in notes.told if each[0] == call]
-    assert len(told) == 3 and len(set(told)) == 1
+    reported = [each for each in notes.reported if each[0] == call]
+    assert len(reported) == 3 and len(set(reported)) == 1
     db[NAME].insert(row(2))
     assert len(open_memory(files.kill())[NAME]) == 2
     db.close()

@@ -140,7 +140,7 @@ def test_two_master_node_failure(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_fifty_percent_stop_and_wait(tmp_path: Path) -> None:
-    """FiftyPercentStopAndWait, StopOnError: half of four stop in order; the others go on for long; both come back."""
+    """FiftyPercentStopAndWait, StopOnError: half of four stop in order; the others run on for long; both come back."""
     with group_of(tmp_path, 4, with_arbitrator=True, redo_log="4 MiB") as group:
         group.load(range(200))
         group.close(2)

@@ -285,7 +285,7 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
         stream = group.nodes[2].parts.life.stream
-        told: list[BaseException | None] = []
+        reported: list[BaseException | None] = []
 
         def commit() -> None:
             try:
@@ -293,9 +293,9 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
                     txn = db.transaction()
                     txn.insert(NAME, row(500, 1))
                     txn.commit()
-                told.append(None)
+                reported.append(None)
             except (tm.Error, OSError) as error:
-                told.append(error)
+                reported.append(error)
 
         with stopped_at(monkeypatch, GroupStream, "synced_through", 1, lambda each: each is stream) as stop:
             thread = threading.Thread(target=commit)
@@ -308,11 +308,11 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
             node.close(leave=False)
         group.start_all()
         thread.join(PATIENCE_MS / 1_000)
-        assert told, "the client was told nothing"
+        assert reported, "the client was told nothing"
         found = group.shown(1)
-        if told[0] is None:
+        if reported[0] is None:
             assert 500 in found
-        elif isinstance(told[0], tm.PrimaryLost):
+        elif isinstance(reported[0], tm.PrimaryLost):
             assert 500 not in found
         if 500 in found:
             group.rows[500] = row(500, 1)

@@ -100,7 +100,7 @@ def test_unique_keys_that_change_hands_within_a_transaction_do_so_at_the_member(
     pair.close()
 
 
-def test_transaction_that_was_open_while_its_table_was_dropped_is_passed_over() -> None:
+def test_transaction_that_was_open_while_its_table_was_dropped_is_skipped() -> None:
     pair = Pair(**DISK)
     db = pair.primary
     db.create_table(NAME, COLUMNS, "id")

@@ -75,11 +75,11 @@ def test_members_disk_that_stalls_delays_only_commits_that_sync(
     with site_of(tmp_path, 2, with_arbitrator=True, **LAZY) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
         db.sync()
-        log, gate, stood = log_of(site, 2), threading.Event(), threading.Event()
+        log, gate, waiting = log_of(site, 2), threading.Event(), threading.Event()
         real = log.files.fdatasync
 
         def stall(handle: Any) -> None:
-            stood.set()
+            waiting.set()
             assert gate.wait(100)
             real(handle)
 
@@ -87,7 +87,7 @@ def test_members_disk_that_stalls_delays_only_commits_that_sync(
         durable = log.durable_sequence
         for number in range(20):
             db["t"].insert((number, 0, None))
-        assert stood.wait(100)
+        assert waiting.wait(100)
         assert log.durable_sequence == durable and ids_at(site, 2) == list(range(20))
         syncing = threading.Thread(target=db.sync)
         syncing.start()

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from bench.report import put_table
-from bench.takeover_figures import first_behind, judged, resumed, table_of
+from bench.takeover_figures import first_after, judged, resumed, table_of
 
 BEFORE = [(0.1, 0.2), (0.9, 1.1)]  # the second one was in flight at the kill
 
 
 def test_a_commit_under_way_at_the_kill_is_not_the_next_one() -> None:
     """Its acknowledgement may have been in flight when the primary died."""
-    assert first_behind([*BEFORE, (1.2, 1.7), (1.8, 1.9)], 1.0) == 1.7
+    assert first_after([*BEFORE, (1.2, 1.7), (1.8, 1.9)], 1.0) == 1.7
     with pytest.raises(ValueError):
-        first_behind(BEFORE, 1.0)
+        first_after(BEFORE, 1.0)
 
 
 def test_reads_continue_after_the_last_refusal() -> None:
@@ -27,7 +27,7 @@ def test_reads_continue_after_the_last_refusal() -> None:
     assert resumed(answered, [0.5], 1.0) == 1.0
 
 
-def test_a_kill_tells_of_the_first_and_the_last_writer() -> None:
+def test_a_kill_reports_the_first_and_the_last_writer() -> None:
     """And of each survivor separately."""
     writers = [[*BEFORE, (1.2, 1.5)], [*BEFORE, (1.2, 1.75)]]
     kill = judged(1.0, writers, {2: ([(1.2, 1.25)], [1.1]), 3: ([(1.2, 1.25)], [])}, 1, 2)

@@ -17,9 +17,9 @@ from tidemark.replication.node_group import copy_server, fetch
 from tidemark.replication.node_group.primacy import Primacy
 
 
-@pytest.mark.parametrize("stands_still", [False, True])
+@pytest.mark.parametrize("is_stalled", [False, True])
 def test_group_whose_file_dies_with_its_primary_stops_no_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_still: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stalled: bool
 ) -> None:
     """Story: members took the group of a large transaction, reported its sequence as the end of their logs, and asked
     the primary for the file. It died before it had sent the file, or stood still. One of the members was to lead after
@@ -30,7 +30,7 @@ def test_group_whose_file_dies_with_its_primary_stops_no_node(
 
     def refused(files: Any, name: str, conversation: Any) -> None:
         asked.set()
-        if stands_still:
+        if is_stalled:
             held.wait(PATIENCE_MS / 1_000)
         raise PeerError("the disk is slow; ask again")
 
@@ -54,7 +54,9 @@ def test_group_whose_file_dies_with_its_primary_stops_no_node(
         sequence = site.db(1).parts.store.log.sequence
         assert asked.wait(PATIENCE_MS / 1_000)
         wait_until(lambda: all(site.nodes[each].parts.life.stream.fetched_sequence for each in (2, 3)))
-        assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), "a log nobody can apply"
+        assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), (
+            "a log that no node can apply"
+        )
         dropped = threading.Thread(target=site.drop, args=(1,))  # it waits for the thread that sends the file
         dropped.start()
         monkeypatch.setattr(copy_server, "send_file", real)

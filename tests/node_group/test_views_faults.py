@@ -54,7 +54,7 @@ def test_split_brain_leaves_one_living_side_and_the_other_ends_its_store():
     assert world.counts["Lost"] == 1 and world.promises.newest.numbers == {1, 2}
 
 
-def test_link_between_two_breaks_and_the_primary_goes_on():
+def test_link_between_two_breaks_and_the_primary_continues():
     world = whole(2)
     primary = world.promises.newest.primary
     cut(world, 1, 2)
@@ -62,7 +62,7 @@ def test_link_between_two_breaks_and_the_primary_goes_on():
     assert living(world) == [primary]
 
 
-def test_two_halves_of_four_without_an_arbitrator_stand_still_and_go_on_together():
+def test_two_halves_of_four_without_an_arbitrator_stop_and_continue_together():
     world = whole(4, has_arbitrator=False)
     for one in (1, 3):
         for other in (2, 4):
@@ -118,7 +118,7 @@ def test_arbitrator_dead_is_not_missed_until_a_node_dies():
     assert acknowledged_in(world, 2.0) > 5
 
 
-def test_arbitrator_dead_two_that_hear_each_other_go_on():
+def test_arbitrator_dead_two_that_hear_each_other_continue():
     """The arbitrator is one vote of three, not a master: both members are a quorum without it."""
     world = whole(2)
     world.kept_down.add(ARBITRATOR)
@@ -128,7 +128,7 @@ def test_arbitrator_dead_two_that_hear_each_other_go_on():
     assert acknowledged_in(world, 1.0) > 3 and world.promises.newest.numbers == {1, 2}
 
 
-def test_arbitrator_and_a_node_dead_the_site_stops_and_does_not_lie():
+def test_arbitrator_and_a_node_dead_the_site_stops_and_acknowledges_nothing_false():
     world = whole(2)
     for number in (ARBITRATOR, 2):
         world.kept_down.add(number)
@@ -182,7 +182,7 @@ def test_link_that_carries_one_direction_is_no_link():
     assert acknowledged_in(world, 3.0) > 5 and world.promises.newest.numbers == {1, 2}
 
 
-def test_node_whose_disk_stands_still_falls_silent_and_is_left_out():
+def test_node_whose_disk_stalls_falls_silent_and_is_left_out():
     world = whole(3, stall_ms=600)
     slow = world.promises.newest.primary
     world.sites[slow].stalled_until = world.timeline.now + 4.0
@@ -192,7 +192,7 @@ def test_node_whose_disk_stands_still_falls_silent_and_is_left_out():
     assert world.promises.newest.numbers == {1, 2, 3}
 
 
-def test_disk_that_stands_still_for_less_only_makes_commits_wait():
+def test_disk_that_stalls_for_less_only_makes_commits_wait():
     world = whole(3, stall_ms=5_000)
     before = world.promises.newest.number
     world.sites[2].stalled_until = world.timeline.now + 2.0

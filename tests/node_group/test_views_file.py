@@ -40,7 +40,7 @@ def test_record_is_read_as_it_was_written(record):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["flip", "missing", "zeros"])
-def test_damage_of_one_copy_forgets_no_vote_and_is_mended(name, damage):
+def test_damage_of_one_copy_forgets_no_vote_and_is_repaired(name, damage):
     content = kept().snapshot()
     rng = random.Random(f"{name} {damage}")
     if damage == "flip":

@@ -24,7 +24,7 @@ def test_hundreds_of_seeds_keep_every_promise():
     for name in ("crash", "split", "flap", "stall", "pause", "leave", "disk lost", "Lost", "Left"):
         assert counts[name] > 5, name
     assert counts["open"] > 3 * len(SEEDS) and counts["reads"] > 30 * len(SEEDS)
-    assert counts.get("stopped", 0) < len(SEEDS) / 50, "what cannot go on is rare, or liveness is not looked at"
+    assert counts.get("stopped", 0) < len(SEEDS) / 50, "what cannot continue is rare, or liveness is not looked at"
 
 
 def test_same_seed_gives_the_same_run():
@@ -76,7 +76,7 @@ def test_nodes_that_never_agree_are_seen_as_not_alive(monkeypatch):
         run_seed(1)
 
 
-def test_command_prints_a_line_for_each_batch_and_tells_the_seed_of_a_violation(capsys, monkeypatch):
+def test_command_prints_a_line_for_each_batch_and_the_seed_of_a_violation(capsys, monkeypatch):
     assert main(["--seeds", "1:5", "--batch", "2"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["1:3", "3:5"]
     monkeypatch.setattr("tidemark.replication.node_group.primacy.Primacy.is_equal", lambda primacy, log: True)

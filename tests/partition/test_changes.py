@@ -289,7 +289,7 @@ def test_scan_ends_quietly_where_its_partition_was_dropped(columns: list[tm.Colu
 
 
 @STORAGE
-def test_partitions_changed_beside_a_local_checkpoint_are_right_after_a_restart(columns: list[tm.Column]) -> None:
+def test_partitions_changed_during_a_local_checkpoint_are_right_after_a_restart(columns: list[tm.Column]) -> None:
     db = made(columns)
     done: list[int] = []
 

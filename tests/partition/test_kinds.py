@@ -62,7 +62,7 @@ def test_json_of_a_plain_hash_is_what_it_always_was() -> None:
     assert b'"partition":{"fragments":3,"kind":"hash"}' in defined(tm.HashPartition(3)).to_json()
 
 
-def test_key_partition_of_the_whole_key_lies_where_a_hash_does() -> None:
+def test_key_partition_of_the_whole_key_is_where_a_hash_puts_it() -> None:
     rng = random.Random(5)
     keys = [(rng.randrange(100), "x" * rng.randrange(9)) for _ in range(100)]
     assert [number_of(defined(tm.KeyPartition(5)), key) for key in keys] == [

@@ -44,7 +44,7 @@ def catalog_of(directory: Path, db: Any) -> Any:
     return served(directory, db.parts.opened.identity)
 
 
-def test_any_damage_of_the_catalog_is_found_and_mended_and_kills_no_process(directory: Path) -> None:
+def test_any_damage_of_the_catalog_is_found_and_repaired_and_kills_no_process(directory: Path) -> None:
     command = [sys.executable, "-m", "tests.recovery.catalog_child", str(directory)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

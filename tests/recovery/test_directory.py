@@ -117,7 +117,7 @@ def test_no_store_is_made_over_or_between_files_of_others(what: str, tmp_path: P
     assert everything(tmp_path) == before
 
 
-def test_messages_name_what_is_in_the_way(tmp_path: Path) -> None:
+def test_messages_name_the_obstacle(tmp_path: Path) -> None:
     for name in ("notes.txt", "photos", "x", "y"):
         (tmp_path / name).write_text("mine")
     wanted = f"{tmp_path} is not empty and has no store: it has notes.txt, photos and 2 more; give a new or empty"
@@ -143,7 +143,7 @@ def test_what_a_file_system_or_a_crash_puts_there_is_no_obstacle(name: str, tmp_
     tm.open(tmp_path, **SMALL, create=False).close()
 
 
-def test_other_files_beside_a_store_stay(tmp_path: Path) -> None:
+def test_other_files_next_to_a_store_stay(tmp_path: Path) -> None:
     # Only a new store needs an empty directory: what a user puts beside a store is left alone.
     tm.open(tmp_path, **SMALL).close()
     for name in ("readme", "redo/notes.txt", "lcp/phone", "redo/².redo"):
@@ -336,7 +336,7 @@ def test_of_processes_that_make_the_same_store_at_once_one_succeeds(tmp_path: Pa
             )
             for _ in range(2)
         ]
-        told: list[Any] = []
+        reported: list[Any] = []
         try:
             for each in children:
                 assert each.stdin is not None
@@ -344,8 +344,8 @@ def test_of_processes_that_make_the_same_store_at_once_one_succeeds(tmp_path: Pa
                 each.stdin.flush()
             for each in children:
                 assert each.stdout is not None
-                told.append(each.stdout.readline().strip())
+                reported.append(each.stdout.readline().strip())
         finally:
             for each in children:
                 each.communicate("end\n", timeout=60)
-        assert sorted(told) == ["locked", "open"]
+        assert sorted(reported) == ["locked", "open"]

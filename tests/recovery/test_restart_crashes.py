@@ -89,14 +89,14 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
     seed = 30
     rng = random.Random(seed)
     nth = 0
-    left_behind: Counter[str] = Counter()
+    remains: Counter[str] = Counter()
     while True:
         nth += few(3, 1)
         memory = MemoryFiles()
         went_off = powered_off(memory, nth, open_memory)
         for left in (memory.kill(), crashes(nth, memory, rng)[0]):
             db = open_memory(left)
-            left_behind["nothing" if db.parts.opened.report.is_new else "an empty store"] += 1
+            remains["nothing" if db.parts.opened.report.is_new else "an empty store"] += 1
             assert db.tables() == []
             db.create_table("test.account", ACCOUNT, "id")
             put(db, 0, 5, 1.0)
@@ -104,8 +104,8 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
             assert rows_of(open_memory(left.crash(rng, "drop"))) == rows, f"seed {seed}, call {nth}"
         if not went_off:
             break
-    print(left_behind)
-    assert nth > 20 and min(left_behind["nothing"], left_behind["an empty store"]) > 2
+    print(remains)
+    assert nth > 20 and min(remains["nothing"], remains["an empty store"]) > 2
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -171,7 +171,7 @@ def test_both_copies_damaged_refused_with_checkpoints_and_with_a_log_alone(
         assert "sysfile" in str(error)
 
 
-def test_both_copies_damaged_with_only_data_files_or_a_late_group_beside_them_refused(history: History) -> None:
+def test_both_copies_damaged_with_only_data_files_or_a_late_group_next_to_them_refused(history: History) -> None:
     # Story: only control files, and groups at the very start of a file, were looked for. A store without them was made
     # anew over its own data files and log.
     contents = damaged(history.copy(), NAMES, "missing", 1)

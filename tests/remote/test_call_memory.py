@@ -241,7 +241,7 @@ HOSTILE = [nested(250), b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), b"\xc1", 
 
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_call_is_refused_and_the_link_goes_on(server: CallServer, link: CallLink, data: bytes) -> None:
+def test_hostile_call_is_refused_and_the_link_continues(server: CallServer, link: CallLink, data: bytes) -> None:
     send(link, data)
     with pytest.raises(FrameRejected):
         answer_of(link)
@@ -273,7 +273,7 @@ def test_hostile_answer_is_refused_and_the_link_is_ended(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         *(5, [], {}, {"view": "x", "primary": None, "members": []}, {"view": 1, "primary": 5, "members": []}),
         *(
@@ -284,11 +284,11 @@ def test_hostile_answer_is_refused_and_the_link_is_ended(data: bytes) -> None:
     ],
     ids=range(8),
 )
-def test_answer_that_names_no_nodes_is_refused(server: CallServer, echo: Echo, told: Any) -> None:
+def test_answer_that_names_no_nodes_is_refused(server: CallServer, echo: Echo, answer: Any) -> None:
     """Story: the client had a tenth of a second, in which a busy machine answered nothing. Pauses of a manual clock
     take no time: each attempt has seconds, and the test does not wait.
     """
-    echo.answers = lambda what: told
+    echo.answers = lambda what: answer
     with pytest.raises(PeerError, match="which nodes"):
         with RemoteDatabase([server.address], SECRET, None, 10_000, ManualClock()) as remote:
             len(remote["test.account"])

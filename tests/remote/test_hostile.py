@@ -1,5 +1,5 @@
-"""Messages and calls that no client sends: each is refused or carried out, and the store goes on. The checks `judge` of
-`hostile_values.py` and `hostile_calls.py` hold for any number of their `cases`, from any seed.
+"""Messages and calls that no client sends: each is refused or carried out, and the store continues. The checks `judge`
+of `hostile_values.py` and `hostile_calls.py` hold for any number of their `cases`, from any seed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tidemark.replication.calls.values import pack, unpack
 def test_altered_messages_are_measured_as_a_naive_twin_does_and_refused_or_built(seed: int) -> None:
     print("seed", seed)
     rng = random.Random(seed)
-    told = Counter(hostile_values.judge(hostile_values.cases(rng)) for _ in range(few(700, 20_000)))
-    assert told["taken"] > 50 and told["FrameRejected"] > 200
+    reported = Counter(hostile_values.judge(hostile_values.cases(rng)) for _ in range(few(700, 20_000)))
+    assert reported["taken"] > 50 and reported["FrameRejected"] > 200
 
 
 def test_making_messages_does_not_change_the_values_they_are_made_of() -> None:
@@ -47,7 +47,7 @@ def test_calls_with_parts_of_other_types_are_answered_or_refused_and_the_store_i
     """Story: a call with arguments that raised an unexpected error ended the thread of its link."""
     print("seed", seed)
     rng = random.Random(seed)
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="8 MiB", lock_timeout_ms=50) as db:
         db.create_table("test.account", ACCOUNT, "id")
         db["test.account"].insert_many([(number, f"o{number}", 1.0, None) for number in range(50)])
@@ -58,12 +58,12 @@ def test_calls_with_parts_of_other_types_are_answered_or_refused_and_the_store_i
             try:
                 came = unpack(pack(call), lambda name: db[name].definition)
                 pack(executor.answer(came))
-                told["answered"] += 1
+                reported["answered"] += 1
             except tm.Error as error:
-                told[type(error).__name__] += 1
+                reported[type(error).__name__] += 1
         executor.close()
         assert db.status()["transactions"]["open"] == 0 and db.check()["is_sound"]
-    assert told["answered"] > 30 and told["Rejected"] > 50, told
+    assert reported["answered"] > 30 and reported["Rejected"] > 50, reported
 
 
 def test_number_that_cannot_be_compared_is_refused(tmp_path: Any) -> None:

@@ -88,9 +88,9 @@ def test_rows_written_from_outside_are_there_and_come_back(db: tm.Database, remo
 
 def test_rows_in_bulk_of_every_kind_of_data_and_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     table, here = remote["test.account"], db["test.account"]
-    told: list[int] = []
-    assert table.insert_many(accounts(20_000), progress=lambda done, total, unit: told.append(done)) == 20_000
-    assert told[-1] == 20_000 and len(told) > 1
+    reported: list[int] = []
+    assert table.insert_many(accounts(20_000), progress=lambda done, total, unit: reported.append(done)) == 20_000
+    assert reported[-1] == 20_000 and len(reported) > 1
     assert table.write_many(pa.table({"id": [1, 2], "owner": ["x", "y"], "balance": [0.5, 0.5]})) == 2
     assert table.update_many({"id": np.array([3, 4]), "balance": np.array([9.0, 9.0])}) == 2
     assert (
@@ -424,7 +424,7 @@ def test_strangers_are_refused(serving: tm.CallServing) -> None:
         (["of_scan", "test.account", False, {}, "to_arrow", [], {}], "a scan has no call 'to_arrow'"),
     ],
 )
-def test_call_that_is_none_is_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any, why: str) -> None:
+def test_call_that_is_none_is_refused_and_the_store_continues(remote: tm.RemoteDatabase, call: Any, why: str) -> None:
     link = remote.links.take(remote.links.primary())
     with pytest.raises(tm.FrameRejected, match=why):
         link.ask(call)
@@ -435,7 +435,7 @@ def test_call_that_is_none_is_refused_and_the_store_goes_on(remote: tm.RemoteDat
 @pytest.mark.parametrize(
     "call", [["table", "test.account", "get", [], {}], ["store", "tables", [1, 2, 3], {}], ["next"]]
 )
-def test_call_with_wrong_arguments_is_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any) -> None:
+def test_call_with_wrong_arguments_is_refused_and_the_store_continues(remote: tm.RemoteDatabase, call: Any) -> None:
     link = remote.links.take(remote.links.primary())
     with pytest.raises(tm.Rejected, match=f"call {call[0]} has invalid arguments") as caught:
         link.ask(call)
@@ -444,7 +444,7 @@ def test_call_with_wrong_arguments_is_refused_and_the_store_goes_on(remote: tm.R
     assert remote.tables() == ["test.account"]
 
 
-def test_call_or_answer_that_is_too_long_is_refused_and_the_link_goes_on(
+def test_call_or_answer_that_is_too_long_is_refused_and_the_link_continues(
     remote: tm.RemoteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = remote["test.account"]

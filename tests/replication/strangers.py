@@ -64,7 +64,7 @@ KINDS = ("idle", "dripping", "wrong proof", "rubbish", "long")
 
 
 # --- the process that is visited ------------------------------------------------------------------
-def _visited(folder: str, ports: dict[str, int], told: Connection) -> None:
+def _visited(folder: str, ports: dict[str, int], reported: Connection) -> None:
     group = f"1={HOST}:{ports['node']},arbitrator={HOST}:{ports['arbitrator']}"
     calls, replicas = (f"{HOST}:{ports[name]}" for name in ("calls", "replicas"))
     options = {**OPTIONS, "found": True, "replicas": replicas, "server_id": 1, "log_bin": "log"}
@@ -73,16 +73,16 @@ def _visited(folder: str, ports: dict[str, int], told: Connection) -> None:
         tm.NodeGroup(Path(folder, "node"), 1, group, SECRET, calls, **options) as node,
     ):
         node.wait_member(PATIENCE_MS)
-        told.send(os.getpid())
-        told.recv()
+        reported.send(os.getpid())
+        reported.recv()
 
 
-def _visited_elsewhere(count: int, told: Connection) -> None:
+def _visited_elsewhere(count: int, reported: Connection) -> None:
     servers = [Server((HOST, 0), _NODE, SECRET, None, CLOCK, lambda met, wake: None) for _ in range(count)]
     for each in servers:
         each.start()
-    told.send([each.address[1] for each in servers])
-    told.recv()
+    reported.send([each.address[1] for each in servers])
+    reported.recv()
     for each in servers:
         each.close()
 
@@ -97,7 +97,9 @@ class Crowd:
         self._sockets: dict[int, tuple[socket.socket, int]] = {}
         self._due: list[tuple[float, int, int]] = []  # time, stranger, number of its connection
         self._lives = [0] * count
-        self._who = [(ports[number % len(ports)], KINDS[number // len(ports) % len(KINDS)]) for number in range(count)]
+        self._targets = [
+            (ports[number % len(ports)], KINDS[number // len(ports) % len(KINDS)]) for number in range(count)
+        ]
         self.counts = dict.fromkeys(("connected", "shut_out", "refused"), 0)
         now = CLOCK.monotonic()
         for number in range(count):
@@ -116,7 +118,7 @@ class Crowd:
                 self._hear(descriptor)
 
     def _act(self, number: int, now: float) -> None:
-        port, kind = self._who[number]
+        port, kind = self._targets[number]
         if number not in self._open:
             self._connect(number, port, now)
         connection = self._sockets[self._open[number]][0] if number in self._open else None
@@ -183,11 +185,11 @@ def _wrong_proof() -> bytes:
     return writer.frame(3, bytes(32))
 
 
-def _strangers(ports: list[int], count: int, seed: int, told: Connection) -> None:
+def _strangers(ports: list[int], count: int, seed: int, reported: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     crowd = Crowd(ports, count, seed)
-    crowd.run(told.poll)
-    told.send(crowd.counts)
+    crowd.run(reported.poll)
+    reported.send(crowd.counts)
 
 
 @contextmanager

@@ -136,9 +136,9 @@ def test_flood_of_one_address_makes_room_for_another_address() -> None:
 
 def test_peer_above_the_limit_is_refused_after_its_proof() -> None:
     with served(callers_max=1) as server, closing(peer(server.address)):
-        with pytest.raises(PeerError, match="1 replicas are served already") as told:
+        with pytest.raises(PeerError, match="1 replicas are served already") as reported:
             peer(server.address)
-        assert type(told.value) is PeerError  # retryable: a place becomes free
+        assert type(reported.value) is PeerError  # retryable: a place becomes free
 
 
 def test_stranger_that_stops_in_the_middle_of_tls_keeps_no_other_waiting(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_port_outlives_a_defect_of_ours(caplog: pytest.LogCaptureFixture) -> Non
             peer(server.address)
         with closing(peer(server.address)):
             assert server.status()["served"] == 2 and not clock.is_broken.is_set()
-    (told,) = (each for each in caplog.records if each.exc_info)
-    assert "a defect of ours" in told.getMessage()
+    (reported,) = (each for each in caplog.records if each.exc_info)
+    assert "a defect of ours" in reported.getMessage()
 
 
 # --- what a stranger may say ------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_schema_changes_are_statements_in_epochs_of_their_own_and_rows_of_ndb_sc
 
 
 # --- openings -------------------------------------------------------------------------------------
-def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells():
+def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_reports():
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
@@ -277,7 +277,7 @@ def test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them():
     db.close()
 
 
-def test_epoch_with_a_row_that_no_event_takes_becomes_an_incident_and_the_others_go_on(monkeypatch):
+def test_epoch_with_a_row_that_no_event_takes_becomes_an_incident_and_the_others_continue(monkeypatch):
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
@@ -396,7 +396,7 @@ def test_options_of_replication_are_checked_when_a_store_is_opened(tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_status_tells_how_far_the_binlog_is():
+def test_status_shows_how_far_the_binlog_is():
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     epoch = db.sync()

@@ -52,8 +52,8 @@ def judged(db, last, incidents=1, has_index=True):
     place = max(number for number, each in enumerate(said) if each.incident)
     assert max((each.epoch for each in said[:place] if each.epoch), default=0) >= last
     assert said[place + 1].epoch > last and said[place + 1].rows == []
-    behind = [row.after["id"] for each in said[place + 1 :] for row in each.rows]
-    assert behind == sorted(row.id for row in db[NAME].scan() if row.id >= 100)
+    after = [row.after["id"] for each in said[place + 1 :] for row in each.rows]
+    assert after == sorted(row.id for row in db[NAME].scan() if row.id >= 100)
     assert not db.parts.files.exists("binlog/stopped")
     if has_index:
         assert {row["epoch"] for row in index_rows(db)} == set(epochs)
@@ -65,7 +65,7 @@ def opened(files, **options):
 
 @pytest.mark.parametrize("log_binlog_index", [True, False])
 @pytest.mark.parametrize(("gcis", "checkpoints"), [(0, 0), (0, 2), (1, 0), (5, 1)])
-def test_old_copy_beside_a_newer_binlog_begins_anew_after_an_incident(gcis, checkpoints, log_binlog_index):
+def test_old_copy_with_a_newer_binlog_begins_anew_after_an_incident(gcis, checkpoints, log_binlog_index):
     """Story: epochs of such a store had numbers that its binlog had already, so they were skipped, lost to all
     replicas.
     """
@@ -121,7 +121,7 @@ def test_power_lost_while_such_a_store_is_opened_leaves_another_incident_at_most
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_power_lost_while_a_store_is_cut_back_never_goes_on_without_an_incident(seed):
+def test_power_lost_while_a_store_is_cut_back_never_continues_without_an_incident(seed):
     print("seed", seed)
     rng = random.Random(seed)
     db = open_site(**WHOLE)

@@ -107,7 +107,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 6))
-def test_openings_that_break_off_lose_and_double_nothing(seed):
+def test_interrupted_openings_lose_and_double_nothing(seed):
     """The power fails while a store with missing epochs in its binlog is opened, again and again."""
     rng = random.Random(seed)
     files = MemoryFiles()
@@ -146,12 +146,12 @@ def test_epoch_whose_sync_failed_survives_a_kill_and_a_power_loss():
     files.faults.add(Rule("fdatasync", "binlog/*", error=errno.EIO))
     with pytest.raises(StoreFailed):
         db.sync()
-    behind_kill = disk.kill()
-    db = open_site(behind_kill, **SMALL)
+    after_kill = disk.kill()
+    db = open_site(after_kill, **SMALL)
     db["d.t"].insert((2,))
     db.sync()
-    behind_loss = behind_kill.crash(random.Random(SEED), "drop")
-    db = open_site(behind_loss, **SMALL)
-    assert sorted(row.id for row in db["d.t"].scan()) == sorted(replayed(behind_loss)["d.t"]) == [1, 2]
-    assert [row["epoch"] for row in index_rows(db)] == [each.epoch for each in epochs_in(behind_loss)]
+    after_loss = after_kill.crash(random.Random(SEED), "drop")
+    db = open_site(after_loss, **SMALL)
+    assert sorted(row.id for row in db["d.t"].scan()) == sorted(replayed(after_loss)["d.t"]) == [1, 2]
+    assert [row["epoch"] for row in index_rows(db)] == [each.epoch for each in epochs_in(after_loss)]
     db.close()

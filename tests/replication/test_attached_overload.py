@@ -1,4 +1,4 @@
-"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, and writes go on."""
+"""A binlog that cannot keep up: the log fills, transactions wait and are refused, nothing is lost, writes continue."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fill(db):
         number += 1
 
 
-def test_commits_go_on_without_room_for_the_binlog_until_the_log_is_full_and_nothing_is_lost():
+def test_commits_continue_without_room_for_the_binlog_until_the_log_is_full_and_nothing_is_lost():
     """Story: the error named a full log, which blames local checkpoints, and users only made the log larger."""
     disk, plan, db = full_disk_under_the_binlog()
     assert isinstance(fill(db), RedoOverloaded), (
@@ -113,7 +113,7 @@ def test_store_whose_log_is_full_of_what_the_binlog_lacks_opens_when_there_is_ro
     db.close()
 
 
-def test_disk_that_is_full_for_store_and_binlog_alike_refuses_and_goes_on_with_room():
+def test_disk_that_is_full_for_store_and_binlog_alike_refuses_and_continues_with_room():
     disk = MemoryFiles()
     plan = Plan([Rule("pwrite", each, once=False, error=errno.ENOSPC) for each in ("binlog*", "lcp*", "spool*")])
     plan.is_over = True

@@ -59,10 +59,10 @@ def history(is_closed):
     if is_closed:
         db.close()
     left = db.parts.files.kill()
-    return left.snapshot(), told(left), rows
+    return left.snapshot(), reported(left), rows
 
 
-def told(files):
+def reported(files):
     """Return the content of a binlog, and the error that ends it."""
     found = []
     try:
@@ -78,7 +78,7 @@ def prefix_until_damage(files):
     from tests.replication.stage import end_of
     from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 
-    whole, error = told(files)
+    whole, error = reported(files)
     if error is None:
         return whole, None
     reader = BinlogReader(files)
@@ -236,8 +236,8 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
     db[NAME].insert((50, "new", 0.0, None))
     db.sync()
 
-    behind = transactions_in(db.parts.files, start=Position("binlog.000002", b.FIRST_POSITION))
-    assert behind[-1].rows[0].after["id"] == 50
+    after = transactions_in(db.parts.files, start=Position("binlog.000002", b.FIRST_POSITION))
+    assert after[-1].rows[0].after["id"] == 50
     db.close()
 
 

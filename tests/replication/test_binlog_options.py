@@ -336,8 +336,8 @@ def test_max_binlog_size_ends_files_and_log_bin_names_them():
     db.close()
 
 
-def test_extra_logging_tells_of_files_and_of_epochs(caplog):
-    def told(level):
+def test_extra_logging_names_files_and_epochs(caplog):
+    def reported(level):
         caplog.clear()
         db, table = site(extra_logging=level, max_binlog_size="4 KiB")
         caplog.set_level(logging.INFO)
@@ -348,9 +348,9 @@ def test_extra_logging_tells_of_files_and_of_epochs(caplog):
         db.close()
         return [record.message.split()[0] for record in caplog.records]
 
-    assert told(0) == []
-    assert set(told(1)) == {"binlog"}
-    assert set(told(2)) == {"binlog", "epoch"}
+    assert reported(0) == []
+    assert set(reported(1)) == {"binlog"}
+    assert set(reported(2)) == {"binlog", "epoch"}
 
 
 # --- reads ----------------------------------------------------------------------------------------

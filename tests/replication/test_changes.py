@@ -249,7 +249,7 @@ def test_transaction_larger_than_memory_comes_in_many_batches():
     db.close()
 
 
-def test_only_tables_asked_for_come_and_epochs_of_others_are_passed_over():
+def test_only_tables_asked_for_come_and_epochs_of_others_are_skipped():
     db, table = account_site()
     db.create_table("test.other", ACCOUNT, "id")
     since = db.sync()

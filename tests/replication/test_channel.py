@@ -125,7 +125,7 @@ def test_store_older_than_its_relay_log_fetches_anew():
     assert replica.store.epochs == list(range(1, 30))
 
 
-def test_epoch_that_was_received_again_is_passed_over():
+def test_epoch_that_was_received_again_is_skipped():
     source, replica = Source(), Replica()
     source.write(*range(1, 6))
     run(source, replica)
@@ -280,7 +280,7 @@ def test_failed_middle_of_a_chain_is_left_out():
     assert replica.store.epochs == [6, 7]
 
 
-def test_failed_source_of_the_new_one_tells_where_to_go_on():
+def test_failed_source_of_the_new_one_reports_where_to_continue():
     """C followed B (server 3), which failed; A (server 1) has B's changes too, as its binlog index shows."""
     source, replica = Source(), Replica(failed_source=3)
     source.write(*range(1, 8))
@@ -339,7 +339,7 @@ def test_reset_forgets_what_was_applied_and_may_keep_it():
     assert keeping.store.status[1].epoch == 2
 
 
-def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
+def test_damaged_relay_log_names_its_place_and_its_reset_repairs_it():
     source, replica = Source(), Replica(relay_file_bytes=1_500)
     source.write(*range(1, 12))
     receiver = replica.receiver(source)

@@ -172,7 +172,7 @@ def test_threads_receive_and_apply_until_they_are_stopped():
     assert receiver.status() == applier.status() == {"state": "stopped", "error": None}
 
 
-def test_thread_that_ends_tells_its_error_and_starts_again():
+def test_thread_that_ends_reports_its_error_and_starts_again():
     source, replica = Source(), Replica()
     source.write(1)
     replica.store.fails_with = Rejected("no such table")

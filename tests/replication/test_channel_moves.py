@@ -1,4 +1,4 @@
-"""A channel goes on with another server where a function compares epochs: epochs that the old peer confirmed do not
+"""A channel continues with another server where a function compares epochs: epochs that the old peer confirmed do not
 count as confirmed by the new one.
 """
 
@@ -36,7 +36,7 @@ def third_site(function: str) -> Any:
     return db
 
 
-def behind(pair: Pair, third: Any) -> tm.Channel:
+def after(pair: Pair, third: Any) -> tm.Channel:
     """Let the third site change row 1 when it has the first note; the secondary has confirmed the second note."""
     to_third = tm.Channel(pair.primary, third)
     pair.primary["shop.item"].insert((1, "u1", "first"))
@@ -61,13 +61,13 @@ def meet(pair: Pair, third: Any, to_third: tm.Channel) -> list[dict[int, tuple[A
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
 def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, function: str) -> None:  # noqa: F811
-    """Story: the primary went on with another secondary, which had changed a row before it received the primary's newer
-    change. The old peer had confirmed that change, so the other was taken for a later one: the primary's row was
+    """Story: the primary continued with another secondary, which had changed a row before it received the primary's
+    newer change. The old peer had confirmed that change, so the other was taken for a later one: the primary's row was
     overwritten in silence, and the sites differed from then on.
     """
     pair = pair_of(function, 7)
     third = third_site(function)
-    to_third = behind(pair, third)
+    to_third = after(pair, third)
     assert confirmed(pair.primary) > 0
     pair.to_primary.change_source(third)
     assert confirmed(pair.primary) == 0 and applied(pair.primary)[1] == 0
@@ -99,7 +99,7 @@ def test_server_at_an_address_is_known_when_it_is_met(pair_of: Any) -> None:  # 
     for is_other in (False, True):
         pair = pair_of(EPOCH_FUNCTIONS[0], 7)
         third = third_site(EPOCH_FUNCTIONS[0])
-        to_third = behind(pair, third)
+        to_third = after(pair, third)
         before = confirmed(pair.primary)
         with tm.serve(third if is_other else pair.secondary, "127.0.0.1:0", SECRET) as served:
             pair.to_primary.change_source(served.address, secret=SECRET)

@@ -333,7 +333,7 @@ def test_pieces_of_a_copy_that_cannot_be_are_refused():
 
 
 # --- heartbeat row --------------------------------------------------------------------------------
-def test_heartbeat_row_travels_and_tells_the_lag_of_the_whole_way(pair):
+def test_heartbeat_row_travels_and_shows_the_lag_of_the_whole_way(pair):
     a, b = pair
     make_table(a)
     with tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=10) as serving, follow(serving, b):
@@ -358,7 +358,7 @@ class ClockAhead(SystemClock):
         return super().monotonic() + self.ahead_s
 
 
-def test_replica_of_a_site_that_falls_silent_goes_on_with_the_origin_by_itself():
+def test_replica_of_a_site_that_falls_silent_continues_with_the_origin_by_itself():
     # Story of the test: a source had 300 ms. A busy machine needs longer to connect, and the replica left the source
     # before it had brought anything.
     clock = ClockAhead()

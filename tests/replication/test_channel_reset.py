@@ -43,9 +43,9 @@ def test_reset_lets_no_change_through_a_second_time(pair_of: Any, function: str,
     channel.reset()
     assert applied(db) == before
     assert db.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"] == confirmed
-    db["shop.item"].update(0, {"note": "behind the reset"})
+    db["shop.item"].update(0, {"note": "after the reset"})
     pair.turn(3)
-    assert pair.rows()[0] == pair.rows()[1] == {**wanted[0], 0: ("u0", "behind the reset")}
+    assert pair.rows()[0] == pair.rows()[1] == {**wanted[0], 0: ("u0", "after the reset")}
 
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)

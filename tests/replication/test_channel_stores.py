@@ -67,7 +67,7 @@ def test_what_is_committed_reaches_the_replica_with_its_schema_and_position(pair
     assert rows(b) == {2: "x", 3: "x"} and [*b["shop.item"].scan(index="by_v", lower=("x",))]
 
 
-def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_on(pair):
+def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_continues(pair):
     """Story: statements left no position, so a channel that continued after them executed them again. A table had been
     renamed, and another table had got its old name: that one was to be renamed onto an existing table, and the applier
     stopped.
@@ -179,7 +179,7 @@ def test_reset_leaves_positions_of_other_channels(pair):
     c.close()
 
 
-def test_changes_of_the_schema_stand_in_ndb_schema_of_the_replica_with_who_made_them(pair):
+def test_changes_of_the_schema_are_in_ndb_schema_of_the_replica_with_the_site_that_made_them(pair):
     a, b = pair
     make_table(a)
     a.add_column("shop.item", tm.Column("price", tm.Int32, nullable=True))
@@ -195,7 +195,7 @@ def test_changes_of_the_schema_stand_in_ndb_schema_of_the_replica_with_who_made_
     assert (gone.type, gone.slock, gone.query) == (0, bytes(32), b"DROP TABLE `shop`.`gone`")
 
 
-def test_servers_to_ignore_are_passed_over_and_another_source_may_have_others():
+def test_servers_to_ignore_are_skipped_and_another_source_may_have_others():
     a, b, c = site(1), site(2, **PASSES_ON), site(3)
     make_table(a)
     with tm.Channel(a, b) as first, tm.Channel(b, c) as second:
@@ -257,17 +257,17 @@ def test_replica_before_a_gap_serves_its_last_epoch_and_takes_writes_of_its_own(
 
 # --- pairs of sites -------------------------------------------------------------------------------
 def test_sites_that_cannot_be_distinguished_are_refused():
-    nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
+    without_binlog, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
     bare = site(4, log_bin=None)
     with pytest.raises(tm.Rejected, match="server_id 0"):
-        tm.Channel(one, nobody)
+        tm.Channel(one, without_binlog)
     with pytest.raises(tm.PeerRefused, match="same store"):
         tm.Channel(one, one)
     with pytest.raises(tm.PeerRefused):
         tm.Channel(one, same)
     with pytest.raises(tm.Rejected, match="log_bin"):
         tm.Channel(bare, one)
-    for each in (nobody, one, same, bare):
+    for each in (without_binlog, one, same, bare):
         assert not each.status()["replication"].get("channels")
         each.close()
 

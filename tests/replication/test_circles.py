@@ -62,8 +62,8 @@ def test_row_that_one_site_inserts_and_the_next_deletes_in_one_epoch_is_gone_eve
     c["shop.item"].delete(1)  # in the epoch in which the insert was applied
     ring.go(2)
     ring.go(0)
-    told = [row for epoch in transactions_in(a.parts.files) for row in epoch.rows if row.table == "shop.item"]
-    assert [(row.kind, row.server_id) for row in told] == [("WRITE_ROW", 2), ("DELETE_ROW", 3)]
+    reported = [row for epoch in transactions_in(a.parts.files) for row in epoch.rows if row.table == "shop.item"]
+    assert [(row.kind, row.server_id) for row in reported] == [("WRITE_ROW", 2), ("DELETE_ROW", 3)]
     turn(ring.sites, ring.channels, 3)
     assert ring.rows() == [{}, {}, {}]
 
@@ -91,5 +91,5 @@ def test_row_that_one_site_deletes_and_the_next_inserts_again_in_one_epoch_is_th
     ring.go(0)
     turn(ring.sites, ring.channels, 3)
     assert ring.rows() == [{1: (50, None)}] * 3
-    told = ring.sites[1].status()["replication"]["variables"]
-    assert not any(count for name, count in told.items() if "conflict_fn" in name)
+    reported = ring.sites[1].status()["replication"]["variables"]
+    assert not any(count for name, count in reported.items() if "conflict_fn" in name)

@@ -136,7 +136,7 @@ def test_role_changes_only_while_stopped_and_never_between_pass_and_a_side(curre
         assert change_role(current, wanted, is_running=True) is wanted
 
 
-def test_any_values_say_who_logs_and_with_which_flag() -> None:
+def test_any_values_decide_which_change_is_logged_and_with_which_flag() -> None:
     assert meaning_of(0, 7) == ("local", 7, 0, True, False)
     assert meaning_of(3, 7) == ("replicated", 3, 0, False, True)
     assert meaning_of(3, 7, log_replica_updates=True).is_logged

@@ -19,7 +19,7 @@ def test_site_names_its_binlog(db):
     assert db.endpoint.site.binlog == db.binlog.base != ""
 
 
-def test_counters_of_a_channel_go_on_when_it_is_made_again(db):
+def test_counters_of_a_channel_continue_when_it_is_made_again(db):
     first = db.endpoint.new_applier("main", ApplierOptions()).applier.counters
     assert db.endpoint.new_applier("main", ApplierOptions()).applier.counters is first
     assert db.endpoint.new_applier("other", ApplierOptions()).applier.counters is not first

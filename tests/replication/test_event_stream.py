@@ -51,7 +51,7 @@ def test_transactions_are_found_wherever_the_bytes_are_cut(cut):
     assert all(each.server_id == 1 and each.commit_us for each in found[:4])
 
 
-def test_stream_goes_on_between_two_transactions():
+def test_stream_continues_between_two_transactions():
     data, written = history()
     _, found = boundaries_of(data, 50, start=written[1][1])
     assert [each.epoch for each in found] == [9, 0, 0]

@@ -129,7 +129,7 @@ def test_extra_row_info_has_the_bytes_of_ndb(transaction_id, flags, expected):
     assert b"".join(rows.parts())[8:-2].hex() == expected
 
 
-def test_unknown_extra_row_info_is_passed_over():
+def test_unknown_extra_row_info_is_skipped():
     # MySQL's partition number: tag 1, two bytes.
     body = bytes(8) + b"\5\0\1\7\0" + b"\1\xff" + b"rows"
     rows = e.parse(e.frame(e.Other(b.WRITE_ROWS, body), 4, **STAMP), ORIGIN)[1]

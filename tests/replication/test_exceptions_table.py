@@ -208,7 +208,7 @@ def test_row_takes_each_column_from_the_image_it_names() -> None:
     row = made("DELETE_ROW", "TRANS_IN_CONFLICT", BEFORE, None, 99)
     assert row[6:] == (99, "k", 1, 5, 50, None, "none")
     row = made("WRITE_ROW", "ROW_ALREADY_EXISTS", None, AFTER, 99)
-    assert row[6:] == (INVALID_TRANSACTION, "k", 1, 6, None, 60, "none"), "ids are told for TRANS_IN_CONFLICT alone"
+    assert row[6:] == (INVALID_TRANSACTION, "k", 1, 6, None, 60, "none"), "ids are given for TRANS_IN_CONFLICT alone"
 
 
 def test_row_of_minimal_images_finds_its_key_and_defaults_the_rest() -> None:

@@ -71,7 +71,7 @@ def net():
     made.close()
 
 
-def test_source_whose_heartbeat_stands_still_is_left_for_the_next_at_the_right_position(net, caplog):
+def test_source_whose_heartbeat_stops_is_left_for_the_next_at_the_right_position(net, caplog):
     put(net.stores["a"], 1)
     net.beat("b", "c")
     assert rows(net.d) == {1: "x"} and not net.wait(4.9)
@@ -109,7 +109,7 @@ def test_each_source_has_its_time_and_the_origin_itself_is_one(net):
     assert rows(net.d) == {1: "x", 2: "x"}
 
 
-def test_source_left_and_taken_again_goes_on_where_the_others_have_got_to(net):
+def test_source_left_and_taken_again_continues_where_the_others_have_got_to(net):
     """By then its own row of ndb_apply_status is old: everything that the others have brought would come again."""
     put(net.stores["a"], 1)
     net.beat("b", "c")
@@ -144,7 +144,7 @@ def test_store_opened_again_begins_with_the_first_source_wherever_it_was(net):
 
 
 @pytest.mark.parametrize("is_relay_gone", [False, True])
-def test_move_that_a_crash_broke_off_is_made_again_from_where_the_origin_is_applied(net, is_relay_gone):
+def test_move_that_a_crash_interrupted_is_made_again_from_where_the_origin_is_applied(net, is_relay_gone):
     """First the old row of the source goes, then the relay log, and only then does the new one begin."""
     put(net.stores["a"], 1)
     net.beat("b", "c")

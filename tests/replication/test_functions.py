@@ -235,8 +235,8 @@ def test_batch_comes_out_as_its_rows_one_by_one(
         if is_refreshed:
             assert FAILURES[code] is Failure.REFRESHED
         else:
-            told, handling = outcome(function.name if function else "", role, is_reflected, kind, is_there, is_fine)
-            assert (code == APPLIED) == (told == "apply")
+            reported, handling = outcome(function.name if function else "", role, is_reflected, kind, is_there, is_fine)
+            assert (code == APPLIED) == (reported == "apply")
             assert code == APPLIED or decision.failures[FAILURES[code]] == handling
         handling = decision.failures.get(FAILURES.get(code))
         for flag in FLAGS:

@@ -112,7 +112,7 @@ def test_source_that_closes_says_goodbye(both_options: tuple[LinkOptions, LinkOp
     assert running.end() is None
 
 
-def test_replica_that_comes_back_goes_on_where_its_relay_ends(
+def test_replica_that_comes_back_continues_where_its_relay_ends(
     listener: Listener, both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog
 ) -> None:
     relay = WaitingRelay(500_000)

@@ -51,7 +51,7 @@ def rows(db):
     return {row.id: row.v for row in db[NAME].scan()}
 
 
-def told(db):
+def reported(db):
     """Return the rows in the binlog: epochs with the keys of their events, and incidents."""
     db.sync()
     db.binlog.write_closed_epochs()
@@ -74,14 +74,14 @@ def test_mark_stands_before_everything_else_of_its_epoch():
     db[NAME].delete(3)
     report = adopted(db, [3, *range(10, 26)])
     db[NAME].update(12, {"v": "later"})
-    mark, epoch = told(db)[-2:]
+    mark, epoch = reported(db)[-2:]
     assert load_mark(mark) == LoadMark(report.job, 17, epoch[0], NAME) and epoch[1] == [12]
-    assert told(db)[-3][1] == [3]
+    assert reported(db)[-3][1] == [3]
     assert db.status()["binlog"]["load_marks"] == 1 and db.status()["binlog"]["incidents"] == 0
     # A load without a mark is logged as the option says at its epoch.
     db.binlog.set_option("log_load_rows", True)
     adopted(db, range(50, 60))
-    assert sorted(told(db)[-1][1]) == list(range(50, 60))
+    assert sorted(reported(db)[-1][1]) == list(range(50, 60))
     db.close()
 
 
@@ -89,7 +89,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
     a, b = site(1), site(2)
     a[NAME].delete(4)
     report = adopted(a, range(4, 30))
-    a[NAME].update(8, {"v": "behind the load"})
+    a[NAME].update(8, {"v": "after the load"})
     a.sync()
     with tm.Channel(a, b) as channel:
         with pytest.raises(tm.EpochGap, match="load the same rows here and skip") as caught:
@@ -104,7 +104,7 @@ def test_replica_stops_at_a_mark_until_the_rows_are_there_and_it_is_skipped():
         with pytest.raises(tm.Rejected, match="is not stopped at an incident"):
             channel.skip_incident()
         channel.apply_all()
-        assert rows(b) == rows(a) and rows(b)[8] == "behind the load"
+        assert rows(b) == rows(a) and rows(b)[8] == "after the load"
     a.close()
     b.close()
 
@@ -137,14 +137,14 @@ def test_changes_say_what_they_lack_and_continue_after_it():
     db[NAME].insert((7, "seven"))
     db.sync()
     report = adopted(db, range(10, 30))
-    behind = db.sync()
+    after = db.sync()
     db[NAME].insert((99, "behind"))
     db.sync()
     with db.changes(since) as changes:
         assert [row.after.id for row in next(changes)] == [7]
-        with pytest.raises(tm.PositionLost, match="20 rows of a load into shop.item") as caught:
+        with pytest.raises(tm.PositionLost, match="a load of 20 rows into shop.item") as caught:
             next(changes)
-    assert caught.value.evidence["load"] == f"{report.job:016x}" and caught.value.evidence["load_epoch"] <= behind
+    assert caught.value.evidence["load"] == f"{report.job:016x}" and caught.value.evidence["load_epoch"] <= after
     with db.changes(caught.value.evidence["load_epoch"]) as changes:
         assert [row.after.id for epoch in changes for row in epoch] == [99]
     db.close()
@@ -169,10 +169,10 @@ def test_check_of_the_binlog_judges_all_but_the_rows_of_the_load():
 
 def test_load_that_no_binlog_had_when_the_store_died_is_marked_by_the_next_opening():
     db = site()
-    before = told(db)
+    before = reported(db)
     report = adopted(db, range(10, 30))
     db = site(files=db.parts.files.kill())
-    found = told(db)
+    found = reported(db)
     assert found[: len(before)] == before
     marks = [load_mark(each) for each in found if isinstance(each, str)]
     assert [(mark.job, mark.rows) for mark in marks] == [(report.job, 20)]
@@ -193,7 +193,7 @@ def test_epoch_that_finds_no_room_after_its_mark_has_one_mark_when_there_is_some
         except tm.StorageFull:
             pass
         end()
-        marks = [load_mark(each) for each in told(db) if isinstance(each, str)]
+        marks = [load_mark(each) for each in reported(db) if isinstance(each, str)]
         assert [mark.job for mark in marks] == [report.job], nth
         db.close()
 
@@ -205,7 +205,7 @@ def test_load_after_rows_of_its_epoch_is_logged_by_its_rows():
     db[NAME].delete(3)
     adopted(db, [3, 40])
     db.parts.store.follows_log = True
-    found = told(db)[-1]
+    found = reported(db)[-1]
     assert sorted(found[1]) == [3, 3, 40]
     db.close()
 
@@ -219,14 +219,14 @@ def test_table_that_is_not_logged_has_no_mark():
     batch = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "v": ["x", "y"]})
     load.publish(job, load.write_parts(job, 0, [batch], 0, place), place)
     db.adopt(job)
-    assert not [each for each in told(db) if isinstance(each, str)]
+    assert not [each for each in reported(db) if isinstance(each, str)]
     db.close()
 
 
 def test_other_readers_of_binlogs_see_an_incident(tmp_path):
     db = site()
     report = adopted(db, range(10, 30))
-    told(db)
+    reported(db)
     (name,) = db.binlog.writer.index.names
     content = db.parts.files.snapshot()[f"binlog/{name}"]
     assert len(list(events_of(content))) > 3  # mysql-replication of PyPI reads all of it

@@ -126,7 +126,7 @@ def test_nothing_is_readable_before_it_is_synced():
     assert epochs_of(files, relay) == [1, 2]
 
 
-def test_opened_again_it_goes_on_at_its_end():
+def test_opened_again_it_continues_at_its_end():
     source, files = Source(), MemoryFiles()
     source.write(*range(1, 6))
     receive(relay_on(files), source)

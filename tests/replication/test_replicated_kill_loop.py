@@ -72,7 +72,7 @@ def test_audit_of_what_was_applied_once_is_silent() -> None:
         ((10, 11), (SECOND, FIRST), "another one from 0 on"),
     ],
 )
-def test_audit_of_lost_doubled_or_disordered_epochs_tells(applied: Any, changes: Any, said: str) -> None:
+def test_audit_finds_lost_doubled_and_disordered_epochs(applied: Any, changes: Any, said: str) -> None:
     replica = read(*changes, applied=applied)
     assert any(said in each for each in compare(LOGGED, SOURCE, replica, REPLICA, is_exact=True))
 
@@ -124,7 +124,7 @@ def test_judge_of_a_circuit_that_kept_everything_is_silent(judged: Any) -> None:
     assert judged("epoch_trans", states_of((1, 0, 7), back=[(2, 0, 8)]), "1 0 7 3:4", "2 0 8 3:8") == []
 
 
-def test_judge_tells_of_every_broken_promise(judged: Any) -> None:
+def test_judge_reports_every_broken_promise(judged: Any) -> None:
     paid = "1 0 7 3:4"
     assert "acknowledged transactions are gone" in judged("one_way", states_of(), paid)[0]
     assert "balances" in judged("one_way", states_of((1, 0, 7), balance=7), paid)[0]
@@ -137,7 +137,7 @@ def test_judge_tells_of_every_broken_promise(judged: Any) -> None:
     assert f"{SCRATCH} differs" in judged("one_way", states, paid)[0]
 
 
-def test_judge_tells_of_positions_that_go_back() -> None:
+def test_judge_reports_positions_that_go_back() -> None:
     judge = judging.Judge(MODES["one_way"], {1: "", 2: ""})
     assert judge.positions(2, {"1": 10}) == []
     assert judge.positions(2, {"1": 10}) == []

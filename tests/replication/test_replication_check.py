@@ -48,7 +48,7 @@ def row(function: str | None, table: str = "t", database: str = "d", server_id: 
     return ReplicationRow(database, table, server_id, binlog_type, function)
 
 
-def test_sound_site_has_nothing_to_tell() -> None:
+def test_sound_site_has_nothing_to_report() -> None:
     found = report(row("NDB$MAX(stamp)"))
     assert (found.problems, found.notes) == ([], [])
     assert found.tables == [

@@ -278,7 +278,7 @@ def test_what_is_a_sites_own_does_not_travel() -> None:
         assert second is not None and second.text == "DROP TABLE `d`.`shared`"
 
 
-def test_statement_comes_with_the_database_it_needs_and_knows_who_made_the_change() -> None:
+def test_statement_comes_with_the_database_it_needs_and_the_site_that_made_the_change() -> None:
     with two_sites() as (source, recorder, replica):
         source.create_table("shop.t", base_columns(), "id")
         source.rename("shop.t", "shop.u")
@@ -373,14 +373,14 @@ def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, e
         "create table mysql.anything (id int primary key)",
     ],
 )
-def test_what_is_there_already_or_no_concern_of_ours_is_passed_over(text: str) -> None:
+def test_what_is_present_already_or_irrelevant_is_skipped(text: str) -> None:
     with site(TABLE) as db:
         before = definitions(db)
         assert apply_statement(db.parts.store, "d", text) == 0
         assert definitions(db) == before and "mysql.anything" not in db
 
 
-def test_create_that_was_broken_off_before_its_indexes_gets_them_when_it_comes_again() -> None:
+def test_create_that_was_interrupted_before_its_indexes_gets_them_when_it_comes_again() -> None:
     with site("create table t (id int, a varchar(9), primary key (id))") as db:
         db["d.t"].insert((1, "x"))
         assert apply_statement(db.parts.store, "d", TABLE) == 1
@@ -388,7 +388,7 @@ def test_create_that_was_broken_off_before_its_indexes_gets_them_when_it_comes_a
         assert apply_statement(db.parts.store, "d", TABLE) == 0
 
 
-def test_statement_of_many_changes_goes_on_where_it_was_broken_off() -> None:
+def test_statement_of_many_changes_continues_where_it_was_interrupted() -> None:
     text = "alter table t add b int default 3, rename to u, add index by_b (b)"
     with site(TABLE, "alter table t add b int default 3, rename to u") as db:
         assert apply_statement(db.parts.store, "d", text) == 1

@@ -158,6 +158,6 @@ def test_mark_of_a_store_without_its_binlog_is_durable_before_it_commits() -> No
     without.sync()
     db, _ = account_site(killed.image(nothing))
     assert 2 in {row.id for row in db["test.account"].scan()}
-    told = [each.incident for each in transactions_in(db.parts.files) if each.incident]
-    assert len(told) == 1 and "not logged" in told[0]
+    reported = [each.incident for each in transactions_in(db.parts.files) if each.incident]
+    assert len(reported) == 1 and "not logged" in reported[0]
     db.close()

@@ -42,7 +42,7 @@ def test_secret_is_bytes() -> None:
     out.
     """
     secret: Any = "sixteen characters"
-    with pytest.raises(tm.SchemaInvalid, match="is bytes, got str; encode it"):
+    with pytest.raises(tm.SchemaInvalid, match="must be bytes, got str; encode it"):
         check_secret_at(("127.0.0.1", 1), secret, None)
 
 

@@ -37,13 +37,13 @@ class Talk:
             each.use_key(bytes(32))
         self.replica = ReplicaSession(self.relay, writers[0], start, self.now)
         self.source = SourceSession(binlog, writers[1], self.now)
-        self.tell_source(self.replica.begin())
+        self.feed_source(self.replica.begin())
 
-    def tell_source(self, data: bytes) -> None:
+    def feed_source(self, data: bytes) -> None:
         for frame in self.to_source.feed(data):
             self.source.receive(frame, self.now)
 
-    def tell_replica(self, data: bytes) -> None:
+    def feed_replica(self, data: bytes) -> None:
         for frame in self.to_replica.feed(data):
             self.replica.receive(frame, self.now)
 
@@ -51,9 +51,9 @@ class Talk:
         """Carry one chunk over and the answer back; return whether anything was sent."""
         frames = self.source.pump(self.now, 0).frames
         for data in frames:
-            self.tell_replica(data)
+            self.feed_replica(data)
         for data in self.replica.pump(self.now).frames:
-            self.tell_source(data)
+            self.feed_source(data)
         return bool(frames)
 
 
@@ -67,7 +67,7 @@ def test_files_arrive_whole_in_order_and_are_acknowledged() -> None:
     assert talk.source.acknowledged_epoch == binlog.newest()[0] == talk.relay.sync()
 
 
-def test_replica_goes_on_at_its_position_and_not_before() -> None:
+def test_replica_continues_at_its_position_and_not_before() -> None:
     binlog = MemoryBinlog(b"a" * 50, b"b" * 1_000, b"c" * 10)
     talk = Talk(binlog, Start(file="log.000002", position=404))
     talk.relay.files["log.000002"] = b"b" * 400
@@ -82,10 +82,10 @@ def test_source_never_sends_more_than_the_window_ahead() -> None:
     sent = [frame for _ in range(10) for frame in talk.source.pump(talk.now, 0).frames]
     assert len(sent) == 2 and talk.source.is_full
     for data in sent:
-        talk.tell_replica(data)
+        talk.feed_replica(data)
     assert talk.replica.must_acknowledge
     (answer,) = talk.replica.pump(talk.now).frames
-    talk.tell_source(answer)
+    talk.feed_source(answer)
     assert not talk.source.is_full and talk.source.pump(talk.now, 0).frames
 
 
@@ -93,10 +93,10 @@ def test_many_chunks_share_a_sync_and_nothing_is_acknowledged_before_it() -> Non
     talk = Talk(MemoryBinlog(bytes(3 * CHUNK_BYTES)), Start())
     for _ in range(3):
         for data in talk.source.pump(talk.now, 0).frames:
-            talk.tell_replica(data)
+            talk.feed_replica(data)
     assert talk.relay.syncs == 0 and talk.source.acknowledged_epoch == 0
     for data in talk.replica.pump(talk.now).frames:
-        talk.tell_source(data)
+        talk.feed_source(data)
     assert talk.relay.syncs == 1 and talk.source.acknowledged_epoch == 3 * CHUNK_BYTES // 100
 
 
@@ -117,7 +117,7 @@ def test_replica_that_begins_at_the_end_learns_at_once_that_there_is_no_more() -
     """
     talk = Talk(MemoryBinlog(b"x" * 300), Start(file="log.000001", position=304))
     (frame,) = talk.source.pump(talk.now, 0).frames
-    talk.tell_replica(frame)
+    talk.feed_replica(frame)
     assert talk.relay.heartbeats == [Heartbeat(3, 0, Position("log.000001", 304))]
     assert talk.source.pump(talk.now, 0).frames == []
 

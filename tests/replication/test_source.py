@@ -111,13 +111,13 @@ def test_epoch_that_another_node_decided_may_come_yet():
     source = Source()
     source.write(10, 20)
     member = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 20, may_lag=lambda: True)
-    with pytest.raises(PeerError, match="does not have epoch 21 yet.*try again") as told:
+    with pytest.raises(PeerError, match="does not have epoch 21 yet.*try again") as reported:
         member.locate(Start(epoch=21))
-    assert is_transient(told.value)
+    assert is_transient(reported.value)
     assert member.locate(Start(epoch=20)) == Position(*source.epochs[1][1])
 
 
-def test_positions_of_the_binlog_are_gone_on_from():
+def test_positions_of_the_binlog_are_continued_from():
     source = Source()
     source.write(*range(1, 9))
     for epoch, end in source.epochs:
@@ -189,7 +189,7 @@ def test_purge_between_index_and_files_is_read_again():
     assert opened
 
 
-def test_other_sites_epochs_tell_where_to_go_on():
+def test_other_sites_epochs_show_where_to_continue():
     """A→B→C, and B's binlog says what of A it contains: C changes from A to B, or the other way round."""
     source = Source()
     source.write(100, 110, 120)

@@ -1,4 +1,4 @@
-"""Two sites use one value of a unique index in different rows: the channels go on, and both sites end equal."""
+"""Two sites use one value of a unique index in different rows: the channels continue, and both sites end equal."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_reported
     pair.secondary["shop.item"].insert((2, "a", "secondary"))
     pair.turn(3)
     assert pair.rows() == [{1: ("a", "primary")}] * 2
-    told = [(row.id, row[4], row[5]) for row in pair.secondary["shop.item$EX"].scan()]
-    assert told == [(2, "WRITE_ROW", "ROW_ALREADY_EXISTS")]
+    reported = [(row.id, row[4], row[5]) for row in pair.secondary["shop.item$EX"].scan()]
+    assert reported == [(2, "WRITE_ROW", "ROW_ALREADY_EXISTS")]
     assert [row.id for row in pair.primary["shop.item$EX"].scan()][0] == 2
 
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
-def test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(pair_of: Any, function: str) -> None:
+def test_row_that_conflicted_comes_back_as_the_primary_has_it(pair_of: Any, function: str) -> None:
     """Story: the secondary gave the value to a row that both sites have. The row is removed there, and must come
     back.
     """
@@ -86,7 +86,7 @@ def test_refresh_and_change_of_one_epoch_that_share_a_value_clash_with_nothing(p
     assert pair.rows()[0][1] == ("a", "primary") and pair.primary.check()["is_sound"]
 
 
-def test_row_without_function_that_is_in_the_way_makes_room_for_the_sources() -> None:
+def test_conflicting_row_without_function_makes_room_for_the_sources() -> None:
     """Story: a replica had the value in a row of its own, and stopped at the source's row with it, for good."""
     a, b = site(1, **PASSES_ON), site(2, **PASSES_ON)
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.VarChar(9), nullable=True)]

@@ -140,9 +140,9 @@ def test_updates_of_nothing_are_not_logged_for_functions_that_compare_no_epochs(
     for key, way in enumerate(WAYS):
         way(pair.primary, key)
     pair.primary.sync()
-    told = [
+    reported = [
         row for epoch in transactions_in(pair.primary.parts.files) for row in epoch.rows if row.table == "shop.item"
     ]
-    assert [row.kind for row in told] == ["WRITE_ROW"] * len(ROWS)
+    assert [row.kind for row in reported] == ["WRITE_ROW"] * len(ROWS)
     pair.turn(1)
     assert pair.conflicts() == [0, 0] and pair.rows()[0] == pair.rows()[1]

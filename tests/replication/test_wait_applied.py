@@ -30,9 +30,9 @@ def sites() -> Any:
 
 def lacking(db: Any, epoch: int, at: list[int] | None = None) -> tuple[list[int], dict[int, int]]:
     """Return (servers that lack it, known applied epochs) of a wait with timeout 0."""
-    with pytest.raises(tm.PeerTimeout) as told:
+    with pytest.raises(tm.PeerTimeout) as reported:
         db.wait_applied(epoch, 0, at)
-    return told.value.evidence["servers"], told.value.evidence["applied"]
+    return reported.value.evidence["servers"], reported.value.evidence["applied"]
 
 
 def test_epoch_of_a_circle_of_three_is_waited_for_at_every_site(sites: Any) -> None:
@@ -118,9 +118,9 @@ def test_unknown_site_is_named_when_the_time_is_over(sites: Any) -> None:
         channel.apply_all()
         epoch = put(a, 1)
         channel.apply_all()
-        with pytest.raises(tm.PeerTimeout, match="server 9 has not connected") as told:
+        with pytest.raises(tm.PeerTimeout, match="server 9 has not connected") as reported:
             a.wait_applied(epoch, 0, [2, 9])
-        assert told.value.evidence["servers"] == [9] and told.value.evidence["applied"] == {2: epoch}
+        assert reported.value.evidence["servers"] == [9] and reported.value.evidence["applied"] == {2: epoch}
         for wrong in ([], [1], [2, 1]):
             with pytest.raises(tm.Rejected, match="other sites than this one"):
                 a.wait_applied(epoch, 0, wrong)
@@ -181,7 +181,7 @@ def test_wait_over_the_network_ends_when_the_last_site_of_the_chain_has_it(tmp_p
             each.close()
 
 
-def test_waiter_is_woken_by_what_a_site_far_away_tells(sites: Any) -> None:
+def test_waiter_is_woken_by_the_report_of_a_remote_site(sites: Any) -> None:
     ring = sites(3)
     channels = circle(*ring)
     make_table(ring[0])
@@ -203,13 +203,13 @@ def test_waiter_is_woken_by_what_a_site_far_away_tells(sites: Any) -> None:
     assert ended.is_set()
 
 
-def test_acknowledgements_name_sites_further_on_and_lies_are_refused() -> None:
-    told = Acknowledge(7, 6, 5, ((2, 4), (3, 0)))
-    assert Acknowledge.unpack(told.pack()) == told
+def test_acknowledgements_name_forwarded_sites_and_false_ones_are_refused() -> None:
+    reported = Acknowledge(7, 6, 5, ((2, 4), (3, 0)))
+    assert Acknowledge.unpack(reported.pack()) == reported
     assert Acknowledge.unpack(Acknowledge(7, 6, 5).pack()).forwarded_epochs == ()
     wrong = [
-        told.pack()[:-1],
-        told.pack() + b"x",
+        reported.pack()[:-1],
+        reported.pack() + b"x",
         Acknowledge(7, 6, 5, ((0, 4),)).pack(),
         Acknowledge(7, 6, 5, ((1 << 40, 4),)).pack(),
         Acknowledge(7, 6, 5, ((2, (1 << 64) - 1),)).pack(),

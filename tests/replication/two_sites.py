@@ -75,7 +75,7 @@ class Pair:
             self.to_primary.apply_all()
 
     def turn(self, times: int, first: str = "secondary") -> None:
-        """Send in both directions, so many times; `first` receives first."""
+        """Send in both directions, this many times; `first` receives first."""
         second = "primary" if first == "secondary" else "secondary"
         for _ in range(times):
             self.send(first)

@@ -29,7 +29,7 @@ def definition() -> TableDefinition:
     return TableDefinition(1, 1, "main.t", tuple(columns), ("id",), tablespace="main")
 
 
-def test_column_words_of_fixed_columns_lead_to_their_bytes() -> None:
+def test_column_words_of_fixed_columns_point_to_their_bytes() -> None:
     table = definition()
     layout = RowFormat(table).layout
     words, _ = column_words(layout, range(len(table.columns)))
@@ -46,7 +46,7 @@ def test_column_words_of_fixed_columns_lead_to_their_bytes() -> None:
     assert rows[0, c.CW_NULL_BYTE] == -1
 
 
-def test_column_words_of_a_default_lead_into_the_constants() -> None:
+def test_column_words_of_a_default_point_into_the_constants() -> None:
     table = definition()
     words, constants = column_words(RowFormat(table).layout, [7, 5, 2])
     rows = words.reshape(-1, c.COLUMN_WORDS)
@@ -73,5 +73,5 @@ def test_column_words_of_a_default_lead_into_the_constants() -> None:
         (tm.Binary(4), c.CLASS_BYTES),
     ],
 )
-def test_column_class_tells_how_bytes_are_read(kind: object, expected: int) -> None:
+def test_column_class_decides_how_bytes_are_read(kind: object, expected: int) -> None:
     assert column_class(kind) == expected  # type: ignore[arg-type]

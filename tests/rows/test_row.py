@@ -103,7 +103,7 @@ def test_what_rebuilds_named_tuples_rebuilds_rows() -> None:
 
 
 def test_a_row_has_one_value_for_each_name() -> None:
-    with pytest.raises(TypeError, match="^a row of 2 columns takes as many values, got 1$"):
+    with pytest.raises(TypeError, match=r"^a row takes one value for each of its columns \(2\), got 1$"):
         row_class(("a", "b"))(1)
 
 

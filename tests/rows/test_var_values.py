@@ -44,7 +44,7 @@ def test_values_put_into_any_bytes_never_fail_and_never_change_their_length(
     assert len(part) == len(content)
 
 
-def test_values_of_a_part_whose_lengths_contradict_each_other_are_left_to_who_takes_it_apart() -> None:
+def test_values_of_a_part_whose_lengths_contradict_each_other_are_left_to_its_decoder() -> None:
     part = bytearray(build_var_part(b"", [b"abc", b"defgh"]))
     part[8] = 200  # the first value would end past the part
     assert not put_var_values(part, 0, {1: b"xxxxx"})

@@ -181,7 +181,7 @@ def test_transaction_rolled_back_across_a_change_leaves_nothing(columns: Any) ->
 
 
 @SHAPES
-def test_scan_open_across_changes_goes_on_with_the_columns_it_began_with(columns: Any) -> None:
+def test_scan_open_across_changes_continues_with_the_columns_it_began_with(columns: Any) -> None:
     db = open_memory()
     table = made(db, columns, 60)
     db.create_index("t", "by_n", ["n"])

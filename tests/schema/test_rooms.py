@@ -140,7 +140,7 @@ def test_column_added_in_the_middle_of_a_transaction_that_spools(columns: list[t
     db.close()
 
 
-def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upserts_and_batches_of_another_site_continue_across_an_added_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column is added between the encoding of a batch and its first kernel call: it is encoded again."""
     db = opened(VAR)
     from tidemark.engine.access import batch_operations
@@ -191,7 +191,7 @@ def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatc
     db.close()
 
 
-def test_row_given_as_a_tuple_is_taken_in_the_order_there_was_when_the_call_began(
+def test_row_given_as_a_tuple_is_read_in_the_column_order_at_the_start_of_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     db = opened(VAR)

@@ -104,7 +104,7 @@ def test_command_prints_a_line_for_each_batch_and_json_for_each_seed(capsys):
     assert json.loads(lines[0])["function"] == "NDB$OLD" and lines[1].startswith("seeds 1:2 ")
 
 
-def test_command_tells_the_seed_of_a_violation(capsys, monkeypatch):
+def test_command_prints_the_seed_of_a_violation(capsys, monkeypatch):
     def broken(world: World) -> None:
         world.break_promise("for this test")
 

@@ -102,7 +102,7 @@ def test_value_too_large_to_keep_is_lost_and_nothing_else_is() -> None:
     assert shown.get(8).cold == b"\x08" * 72
     assert shown.get_many([7], ["id", "n"]).to_pydict() == {"id": [7], "n": [0]}
     assert len(shown) == 100 and shown.sum("n") == 0
-    assert db.status()["snapshots"]["open"] == 1, "the snapshot is not given up for it"
+    assert db.status()["snapshots"]["open"] == 1, "the snapshot is not dropped for it"
     with db.snapshot() as later:
         assert later["test.d"].get(7).blob == b"gone"
     db.close()

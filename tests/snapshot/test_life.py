@@ -220,7 +220,7 @@ def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool) -> None:
+def test_rows_of_pages_freed_and_made_again_in_part_are_shown(on_disk: bool) -> None:
     # A page that is made again has slots that were never used since, or held only an insert that was undone: only the
     # page's "emptied through" epoch shows that rows were there.
     db = open_memory(redo_log="16 MiB", undo_log="16 MiB")
@@ -273,13 +273,13 @@ def test_progress_is_reported_and_what_it_raises_ends_the_scan() -> None:
     db, table = opened()
     db.create_index("test.t", "by_n", ["n"])
     with db.snapshot() as snapshot:
-        told: list[tuple[int, int, str]] = []
+        reported: list[tuple[int, int, str]] = []
         shown = snapshot["test.t"]
-        assert shown.to_arrow(progress=lambda *each: told.append(each)).num_rows == 300
-        assert told and told[-1][0] == told[-1][1] and told[-1][2] == "pages"
-        told.clear()
-        list(shown.scan(index="by_n", limit=290, progress=lambda *each: told.append(each)))
-        assert told[-1] == (290, -1, "rows")
+        assert shown.to_arrow(progress=lambda *each: reported.append(each)).num_rows == 300
+        assert reported and reported[-1][0] == reported[-1][1] and reported[-1][2] == "pages"
+        reported.clear()
+        list(shown.scan(index="by_n", limit=290, progress=lambda *each: reported.append(each)))
+        assert reported[-1] == (290, -1, "rows")
 
         def stop(*_: Any) -> None:
             raise KeyboardInterrupt

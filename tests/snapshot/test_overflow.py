@@ -1,4 +1,4 @@
-"""What a full version store does: the oldest snapshot is dropped, writers and the other snapshots go on."""
+"""What a full version store does: the oldest snapshot is dropped, writers and the other snapshots continue."""
 
 from __future__ import annotations
 

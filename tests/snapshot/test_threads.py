@@ -125,10 +125,10 @@ class Bank:
                 self.changed.notify_all()
 
 
-def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
+def test_snapshots_during_writes_show_one_instant_each() -> None:
     """Story: writers made their moves and ended. On a busy machine they had ended before a reader had opened its first
-    snapshot, so no version was kept. Now writers go on until readers have looked, and a snapshot stays open until moves
-    have been committed during it.
+    snapshot, so no version was kept. Now writers continue until readers have looked, and a snapshot stays open until
+    moves have been committed during it.
     """
     print("seeds 1 to 4")
     bank = Bank()

@@ -42,7 +42,7 @@ def versions(mem: Any) -> Iterator[Version]:
         words = int(mem[at + v.V_WORDS])
         assert words > 0 and words % v.V_UNIT_WORDS == 0 and position % size + words <= size
         ended = int(mem[at + v.V_ENDED])
-        assert ended >= before, "entries lie in order of their ends"
+        assert ended >= before, "entries are in order of their ends"
         before = ended
         if mem[at + v.V_FRAGMENT]:
             row = at + v.V_ROW

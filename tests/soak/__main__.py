@@ -25,7 +25,7 @@ from tidemark.engine.base.clock import Clock, SystemClock
 ROOT = Path(__file__).resolve().parents[2]
 # A turn takes about a minute; one that takes this long hangs.
 TURN_SECONDS_MAX = 3_600
-TOLD_LINES = 40
+SHOWN_LINES = 40
 
 
 @dataclass
@@ -99,7 +99,7 @@ def soak(
         shown = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         say(f"{turn.name}, seed {own}: {shown or 'no counts'} in {clock.monotonic() - began:.0f} s")
         if code:
-            last = "\n".join(said.splitlines()[-TOLD_LINES:])
+            last = "\n".join(said.splitlines()[-SHOWN_LINES:])
             say(f"BROKEN, exit code {code}: python {' '.join(arguments)}\n{last}")
         number += 1
     return rows

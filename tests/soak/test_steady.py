@@ -25,10 +25,10 @@ def test_rounds_of_mixed_work_need_no_more_than_the_first_ones(tmp_path: Path) -
     command = [sys.executable, "-m", "tests.soak.steady", str(tmp_path), "--rounds", str(WARM_ROUNDS + 4)]
     done = subprocess.run([*command, "--seed", str(SEED)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["grown"] == []
-    assert told["rounds"] == WARM_ROUNDS + 4 and told["changes"] > 5_000
-    assert (told["snapshots"], told["locks"], told["spools"]) == (0, 0, 0)
+    reported = json.loads(done.stdout)
+    assert reported["grown"] == []
+    assert reported["rounds"] == WARM_ROUNDS + 4 and reported["changes"] > 5_000
+    assert (reported["snapshots"], reported["locks"], reported["spools"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["arena_bytes", "descriptors", "snapshots", "locks", "spools"])
@@ -42,7 +42,7 @@ def test_whatever_grows_is_named(name: str) -> None:
     ]
 
 
-def test_turn_of_the_soak_tells_what_it_counts_and_fails_on_growth(
+def test_turn_of_the_soak_prints_what_it_counts_and_fails_on_growth(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (turn,) = (turn for turn in TURNS if turn.name == "steady work")
@@ -54,5 +54,5 @@ def test_turn_of_the_soak_tells_what_it_counts_and_fails_on_growth(
         monkeypatch.setattr(steady, "run", lambda *_, last=last: ([calm] * WARM_ROUNDS + [last], 77))
         monkeypatch.setattr(steady, "descriptors", lambda listed=listed: next(listed))
         assert steady.main([str(tmp_path), *turn.arguments(3)[3:]]) == code
-        told = json.loads(capsys.readouterr().out)
-        assert [told[name] for name in turn.counted] == [WARM_ROUNDS + 1, 77] and len(told["grown"]) == code
+        reported = json.loads(capsys.readouterr().out)
+        assert [reported[name] for name in turn.counted] == [WARM_ROUNDS + 1, 77] and len(reported["grown"]) == code

@@ -240,7 +240,7 @@ class Loop:
         if failed is not None:
             left = files_below(copy)
             if left:
-                raise Violation(f"a restore that was given up left {left[:3]}") from failed
+                raise Violation(f"a restore that was abandoned left {left[:3]}") from failed
             restore()
         if any(name.count("-") > 2 for name in files_below(copy)):
             raise Violation(f"files of attempts are left: {files_below(copy)}")
@@ -267,9 +267,9 @@ class Loop:
 
         found, failed = self._under_kills(kind, report, lambda: [work() for _ in range(VERIFY_TURNS)])
         for each in found if failed is None else [work()]:
-            for told, expected in zip(each, self._expected, strict=True):
-                if told != expected:
-                    raise Violation(f"executors found {str(told)[:300]}, not {str(expected)[:300]}")
+            for reported, expected in zip(each, self._expected, strict=True):
+                if reported != expected:
+                    raise Violation(f"executors found {str(reported)[:300]}, not {str(expected)[:300]}")
 
 
 def kill_loop(
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = (*KINDS, *EXECUTOR_KINDS)
     parser.add_argument("--kind", choices=known, action="append", help="this one; may be repeated")
     parser.add_argument("--rounds", type=int, default=1 << 60, help="of each kind")
-    parser.add_argument("--seconds", type=float, default=100, help="behind the start of Spark")
+    parser.add_argument("--seconds", type=float, default=100, help="after the start of Spark")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
     if asked.directory.exists() and any(asked.directory.iterdir()):

@@ -99,33 +99,33 @@ class ExecutorKiller(Killer):
         except psutil.Error:
             return
         if self._rng.random() < 0.5:
-            self._let_go()
-            self._held = [each for each in below if _told(each.suspend)]
+            self._resume()
+            self._held = [each for each in below if _signalled(each.suspend)]
             self.held += max(0, len(self._held) - 1)
         super()._kill(process)
         self._orphans += below
 
-    def _let_go(self) -> None:
-        """Workers go on; their daemon, which ends them, a drawn moment later."""
+    def _resume(self) -> None:
+        """Workers continue; their daemon, which ends them, a drawn moment later."""
         wait_s = self._rng.choice((0.0, 0.02, 0.3))
         for each in self._held[1:]:
-            _told(each.resume)
+            _signalled(each.resume)
         self._over.wait(wait_s) if not self._over.is_set() else threading.Event().wait(wait_s)
         for each in self._held[:1]:
-            _told(each.resume)
+            _signalled(each.resume)
         self._held = []
 
     def __exit__(self, *_: object) -> None:
         """After it, none of the processes of killed executors is left."""
         super().__exit__()
-        self._let_go()
+        self._resume()
         alive = psutil.wait_procs(self._orphans, ORPHANS_TIMEOUT_S)[1]
         for each in alive:
-            _told(each.kill)
+            _signalled(each.kill)
         assert not alive, f"{[each.cmdline() for each in alive if each.is_running()]} outlived their executors"
 
 
-def _told(signal: Callable[[], object]) -> bool:
+def _signalled(signal: Callable[[], object]) -> bool:
     """Send a signal to a process that may have ended."""
     try:
         signal()

@@ -61,7 +61,7 @@ class Sink:
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
 
-def told_by_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
+def rows_of_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
     with db.changes(since, [table]) as changes:
         return [
             (row.epoch, row.operation, *(None if each is None else each._asdict() for each in (row.before, row.after)))
@@ -70,7 +70,7 @@ def told_by_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
         ]
 
 
-def told_by_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
+def rows_of_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
     """For each column of a Parquet file: rows, values, distinct ones, least, greatest, and a sum of hashes."""
     import duckdb
 

@@ -137,7 +137,7 @@ def last_file(place: Path) -> Path:
     return sorted((place / FOLDER).glob("binlog.0*"))[-1]
 
 
-def stand_still(db: tm.Database, place: Path) -> Path:
+def copy_as_on_disk(db: tm.Database, place: Path) -> Path:
     """A copy of a store as it is on disk while it is open."""
     shutil.copytree(place_of(db), place, ignore=shutil.ignore_patterns("LOCK", "*.socket", "control*"))
     return place
@@ -150,7 +150,7 @@ def test_torn_end_of_the_file_in_use_is_no_end_and_no_damage(db: tm.Database, tm
     whole = last_file(place_of(db)).stat().st_size
     db["numbers"].insert((2, "two"))
     second = logged(db)
-    copy = stand_still(db, tmp_path / "copy")
+    copy = copy_as_on_disk(db, tmp_path / "copy")
     path = last_file(copy)
     data = path.read_bytes()
     files = files_of(copy, "numbers")
@@ -176,7 +176,7 @@ def test_every_damaged_byte_of_an_epoch_stops_the_reading(db: tm.Database, tmp_p
         db.binlog.rotate()
     db["numbers"].insert((2, "two"))
     logged(db)
-    copy = stand_still(db, tmp_path / "copy")
+    copy = copy_as_on_disk(db, tmp_path / "copy")
     path = copy / FOLDER / path_name
     data = path.read_bytes()
     files = files_of(copy, "numbers")
@@ -199,7 +199,7 @@ class _Impatient:
         assert seconds < 1
 
 
-def test_file_that_its_writer_could_not_end_is_gone_on_from(db: tm.Database, tmp_path: Path) -> None:
+def test_file_that_its_writer_could_not_end_is_continued(db: tm.Database, tmp_path: Path) -> None:
     """A full disk keeps the ROTATE from a file, which stays marked as in use, while the next one is written."""
     db.create_table("numbers", NUMBERS, "id")
     db["numbers"].insert((1, "one"))
@@ -210,7 +210,7 @@ def test_file_that_its_writer_could_not_end_is_gone_on_from(db: tm.Database, tmp
     db.binlog.rotate()
     db["numbers"].insert((2, "two"))
     logged(db)
-    copy = stand_still(db, tmp_path / "copy")
+    copy = copy_as_on_disk(db, tmp_path / "copy")
     data = (copy / FOLDER / old.name).read_bytes()
     assert len(data) > size
     for left in range(size, len(data), 7):  # also a ROTATE that is not whole
@@ -251,7 +251,7 @@ def test_epoch_that_a_crash_took_from_the_file_comes_again_under_its_number(db: 
     second = logged(db)
     db["numbers"].insert((3, "three"))
     third = logged(db)
-    copy = stand_still(db, tmp_path / "copy")
+    copy = copy_as_on_disk(db, tmp_path / "copy")
     files = files_of(copy, "numbers")
     definition = db["numbers"].definition
     before, reached, _ = rows_in(files, definition, first)
@@ -308,7 +308,7 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_after(tmp_path: 
         db["numbers"].insert((2, "unlogged"))
     with tm.open(place, **LOGGED) as db:
         db["numbers"].insert((3, "b"))
-        behind = logged(db)
+        after = logged(db)
         db["numbers"].insert((4, "c"))
         logged(db)
     files = files_of(place, "numbers")
@@ -320,7 +320,7 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_after(tmp_path: 
     assert files.reach(0, None, None, PIECE).obstacle is not None
     assert files.reach(0, since, None, PIECE) == files.reach(0, since, None, PIECE)
     assert files.reach(0, since, None, PIECE).obstacle is None
-    assert [row[3]["id"] for row in rows_in(files, definition, behind)[0]] == [4]
+    assert [row[3]["id"] for row in rows_in(files, definition, after)[0]] == [4]
     files.close()
 
 
@@ -369,7 +369,7 @@ def test_epoch_that_comes_below_the_one_a_stream_begins_after_is_not_given(db: t
 
 
 # --- changes of the schema ----------------------------------------------------------------------------
-def test_columns_are_those_of_the_beginning_whatever_becomes_of_the_table(db: tm.Database) -> None:
+def test_columns_are_those_of_the_beginning_whatever_happens_to_the_table(db: tm.Database) -> None:
     db.create_table("numbers", [*NUMBERS, tm.Column("flag", tm.Bool, nullable=True)], "id")
     db["numbers"].insert((1, "a", True))
     logged(db)
@@ -425,18 +425,18 @@ def test_what_row_changes_cannot_describe_ends_the_reading_after_what_was_before
     }[what]()
     db.create_table("last", NUMBERS, "id")
     db["last"].insert((1, "a"))
-    behind = logged(db)
+    after = logged(db)
     rows, reached, _ = rows_in(files, definition)
-    assert [row[3]["id"] for row in rows] == [1] and since <= reached < behind
+    assert [row[3]["id"] for row in rows] == [1] and since <= reached < after
     with pytest.raises(tm.Unsupported, match="row changes do not show"):
         rows_in(files, definition, reached)
-    assert files.reach(behind, None, None, PIECE).obstacle is None
+    assert files.reach(after, None, None, PIECE).obstacle is None
     files.close()
 
 
 def test_reader_follows_a_store_that_is_written_meanwhile(tmp_path: Path) -> None:
     """Story: on a busy machine 1,500 rows were written before the reader had come to rows four times. Now the writer
-    goes on until it has.
+    continues until it has.
     """
     options = {**LOGGED, "background": True, "epoch_interval_ms": 10, "max_binlog_size": "64 KiB"}
     with tm.open(tmp_path / "store", **options) as db:

@@ -94,7 +94,7 @@ def test_rows_older_than_the_var_part_of_their_table_have_the_defaults(
 
 
 def test_rows_changed_while_a_local_checkpoint_is_made_are_those_of_its_epoch(db: tm.Database, tmp_path: Path) -> None:
-    """Old rows lie in the copies file, one for all tables: it is a task of its own."""
+    """Old rows are in the copies file, one for all tables: it is a task of its own."""
     filled(db)
     db.create_table("other", NUMBERS, "id", partition=tm.HashPartition(2))
     db["other"].insert_many([(key, "o", None) for key in range(500)])

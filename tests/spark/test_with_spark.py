@@ -16,7 +16,7 @@ import pytest
 import tidemark as tm
 import tidemark.spark
 from tests.spark.killer import Killer
-from tests.spark.sinks import Sink, closed, run_query, told_by_duckdb, told_by_feed
+from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 from tidemark.recovery.load import read_manifest
 
@@ -54,7 +54,9 @@ def test_rows_of_every_type_reach_spark_as_they_are(spark: Any, every: tuple[Pat
     assert found[0] == sum(row[8] == 2**64 - 1 for row in every[1]) and found[1] == EVERY["date"][1][1]
 
 
-def test_local_checkpoint_is_read_beside_its_owner_and_pinned(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+def test_local_checkpoint_is_read_during_writes_of_its_owner_and_pinned(
+    spark: Any, db: tm.Database, tmp_path: Path
+) -> None:
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     db["numbers"].insert_many([(key, f"n{key}", key) for key in range(1_000)])
     db.checkpoint()
@@ -383,7 +385,7 @@ def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
 
     change(0)
     run(most=1)
-    assert len(sink.batches) > 1 and sink.rows == told_by_feed(source, "numbers")
+    assert len(sink.batches) > 1 and sink.rows == rows_of_feed(source, "numbers")
     change(1)
     # The batch was given out, and the query ends before it has recorded that.
     sink.fails_in = len(sink.batches)
@@ -393,7 +395,7 @@ def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
     source.checkpoint()
     last = change(2)
     run()
-    expected = told_by_feed(source, "numbers")
+    expected = rows_of_feed(source, "numbers")
     assert sink.rows == expected and len(expected) == 3 * 102 and expected[-1][0] == last
     assert {row[1] for row in expected} == {"write", "update", "delete"}
     # A batch of epochs has them too.
@@ -487,14 +489,14 @@ def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.D
         tidemark.spark.load(db, spark.read.parquet(str(source)), name)
         whole = db[name].scan()
         write_rows(tmp_path / f"{name}-out.parquet", whole.schema(), whole.batches(), lambda count: None)
-        expected = told_by_duckdb(source)
+        expected = rows_of_duckdb(source)
         assert expected[columns[0].name][0] > 1_000
-        assert told_by_duckdb(tmp_path / f"{name}-out.parquet") == expected
+        assert rows_of_duckdb(tmp_path / f"{name}-out.parquet") == expected
     db.backup(tmp_path / "place")
     frame = tidemark.spark.read(spark, tmp_path / "place", "lineitem")
     frame.coalesce(1).write.parquet(str(tmp_path / "by-spark"))
     (written,) = (tmp_path / "by-spark").glob("*.parquet")
-    assert told_by_duckdb(written) == expected
+    assert rows_of_duckdb(written) == expected
 
 
 def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
@@ -506,8 +508,8 @@ def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
 
 @LONG
 def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds go on
-    until it has.
+    """Story: one round of each kind had to see two kills, but a killer on a busy machine may see none. Now rounds
+    continue until it has.
     """
     kills = 0
     for attempt in range(KILLERS_MAX):

@@ -136,13 +136,13 @@ class Beside:
                 self.answers(self.draw(), one, other)
 
     def within_savepoints(self, one: Any, other: Any, depth: int) -> None:
-        is_given_up = self.rng.random() < 0.6
+        is_rolled_back = self.rng.random() < 0.6
         try:
             with one.savepoint(), other.savepoint():
                 self.block(one, other, self.rng.randrange(1, 25), depth + 1)
-                if is_given_up:
-                    raise GivenUp
-        except GivenUp:
+                if is_rolled_back:
+                    raise RolledBack
+        except RolledBack:
             return
 
     def transact(self, calls: int) -> bool:
@@ -173,5 +173,5 @@ class Beside:
         assert self.spooling.check()["problems"] == []
 
 
-class GivenUp(Exception):
+class RolledBack(Exception):
     """Ends a savepoint."""

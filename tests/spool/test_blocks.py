@@ -169,7 +169,7 @@ def check_file(both: Beside) -> None:
     assert (offset, int(reference.record[4])) == (reference.size_bytes, len(found))
 
 
-def test_memory_that_was_given_back_costs_nothing(tmp_path: Path) -> None:
+def test_memory_that_was_freed_costs_nothing(tmp_path: Path) -> None:
     """Ask the system, page by page."""
     spool = Spool(SpoolFiles(PosixFiles(tmp_path), IDENTITY), TXID, 1 << 17, 1 << 24)
     some = np.array(records(random.Random(5), 30_000), dtype=np.int64)

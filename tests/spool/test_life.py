@@ -26,7 +26,7 @@ def test_spooled_transaction_is_one_small_record_in_the_log() -> None:
     assert db.status()["spool"]["kept_bytes"] > 200_000
 
 
-def test_promises_of_the_log_and_of_copies_are_given_back() -> None:
+def test_reservations_of_the_log_and_of_copies_are_released() -> None:
     db = low_store(redo_log="1 MiB")
     insert_spooled(db, 0, 3_000)
     with db.transaction() as txn:
@@ -118,7 +118,7 @@ def test_files_of_transactions_that_never_committed_are_swept() -> None:
     assert found(again) == state
 
 
-def test_rolled_back_transaction_leaves_no_file_and_no_promise() -> None:
+def test_rolled_back_transaction_leaves_no_file_and_no_reservation() -> None:
     files = MemoryFiles()
     db = low_store(files)
     insert_spooled(db)
@@ -273,7 +273,7 @@ STEPS = [
 def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
     operation: str, where: str, number: int
 ) -> None:
-    """Afterwards the store may be dead or go on; the transaction has not happened, and its file is removed."""
+    """Afterwards the store may be dead or continue; the transaction has not happened, and its file is removed."""
     if number == errno.ENOSPC and operation not in ("create", "pwrite"):
         return
     files = MemoryFiles()
@@ -325,8 +325,8 @@ def test_rollback_to_a_savepoint_frees_the_memory_after_it() -> None:
             used = int(txn.mem[txn.desc + X_USED])
             memory_words = db.parts.store.transaction_words
             assert txn.buf.size - used <= memory_words // 2
-            behind = spool.words[txn.buf.size + 512 : 900 * 40]  # whole pages of the system
-            assert behind.size and not behind.any()
+            rest = spool.words[txn.buf.size + 512 : 900 * 40]  # whole pages of the system
+            assert rest.size and not rest.any()
         txn.insert_many(NAME, rows())
         assert int(txn.mem[txn.desc + X_USED]) - spool.head <= memory_words
     assert len(found(db)) == 901

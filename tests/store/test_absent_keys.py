@@ -49,7 +49,7 @@ def keys(kind: str, numbers: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"id": row(kind, number)["id"]} for number in numbers])
 
 
-def told(txn: tm.Transaction, kind: str, numbers: list[int]) -> list[int]:
+def reported(txn: tm.Transaction, kind: str, numbers: list[int]) -> list[int]:
     return refresh_rows(txn, txn.store.table("test.t"), keys(kind, numbers)).tolist()
 
 
@@ -58,11 +58,11 @@ def told(txn: tm.Transaction, kind: str, numbers: list[int]) -> list[int]:
 def test_row_of_a_key_reported_absent_is_made_after_the_end_of_the_transaction(kind: str, is_committed: bool) -> None:
     db, table = store(kind)
     txn = db.transaction()
-    assert told(txn, kind, [1, 2]) == [1, 1]
+    assert reported(txn, kind, [1, 2]) == [1, 1]
     for make in (table.insert, table.write, table.upsert):
         with pytest.raises(tm.Rejected, match=OWN_LOCK):
             make(row(kind, 1))
-    table.insert(row(kind, 3))  # others go on
+    table.insert(row(kind, 3))  # others continue
     assert table.get(row(kind, 1)["id"]) is None and len(table) == 1
     assert txn.get("test.t", row(kind, 1)["id"]) is None
     assert [each.n for each in txn.scan("test.t")] == [3]
@@ -77,13 +77,13 @@ def test_row_of_a_key_reported_absent_is_made_after_the_end_of_the_transaction(k
     db.close()
 
 
-def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
+def test_waiter_for_an_absent_key_continues_when_it_is_free() -> None:
     """Story: the longer timeout was assigned to a name that is never read. On a busy machine 200 ms were over before
     the commit.
     """
     db, table = store("plain", LONG_MS)
     txn = db.transaction()
-    told(txn, "plain", [1])
+    reported(txn, "plain", [1])
     thread = threading.Thread(target=lambda: table.insert(row("plain", 1)))
     thread.start()
     wait_until(lambda: db.status()["locks"]["waiting"] == 1)
@@ -96,8 +96,8 @@ def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
 def test_absence_reported_twice_is_held_once_and_its_own_transaction_does_not_make_the_row() -> None:
     db, table = store("plain")
     with db.transaction() as txn:
-        told(txn, "plain", [1])
-        assert told(txn, "plain", [1, 2]) == [1, 1]
+        reported(txn, "plain", [1])
+        assert reported(txn, "plain", [1, 2]) == [1, 1]
         for make in (txn.insert, txn.write):
             with pytest.raises(tm.DuplicateKey):
                 make("test.t", row("plain", 1))
@@ -115,7 +115,7 @@ def test_row_that_the_transaction_has_deleted_is_reported_absent() -> None:
     table.insert(row("plain", 1))
     with db.transaction() as txn:
         txn.delete("test.t", 1)
-        assert told(txn, "plain", [1]) == [1]
+        assert reported(txn, "plain", [1]) == [1]
     assert len(table) == 0 and db.check()["problems"] == []
     db.close()
 
@@ -124,9 +124,9 @@ def test_savepoint_that_is_undone_frees_its_keys() -> None:
     db, table = store("text")
     with db.transaction() as txn:
         with pytest.raises(ZeroDivisionError), txn.savepoint():
-            told(txn, "text", [1])
+            reported(txn, "text", [1])
             raise ZeroDivisionError
-        told(txn, "text", [2])
+        reported(txn, "text", [2])
         table.insert(row("text", 1))
         with pytest.raises(tm.Rejected, match=OWN_LOCK):
             table.insert(row("text", 2))
@@ -142,7 +142,7 @@ def test_row_made_while_the_refresh_waited_is_touched() -> None:
 
     def refresh() -> None:
         with db.transaction() as txn:
-            found.append(told(txn, "plain", [1, 2]))
+            found.append(reported(txn, "plain", [1, 2]))
 
     thread = threading.Thread(target=refresh)
     thread.start()
@@ -173,7 +173,7 @@ def test_keys_reported_absent_among_all_other_work_leave_nothing(kind: str) -> N
                 txn.insert("test.t", row(kind, number))
                 here.add(number)
             elif what < 0.8:
-                assert told(txn, kind, [number]) == [int(number not in here)]
+                assert reported(txn, kind, [number]) == [int(number not in here)]
                 absent |= {number} - here
         assert sorted(each.n for each in txn.scan("test.t")) == sorted(here)
         for number in absent:

@@ -179,12 +179,12 @@ def test_a_commit_that_has_begun_when_its_task_is_cancelled_is_completed() -> No
     """The log had the commit, and a cancelled task that rolled it back would lie to its caller."""
 
     async def main() -> None:
-        plan, at_sync, go_on = Plan(()), threading.Event(), threading.Event()
+        plan, at_sync, resume = Plan(()), threading.Event(), threading.Event()
         async with opened(plan) as db:
 
             def stall() -> None:
                 at_sync.set()
-                wait_until(go_on.is_set)
+                wait_until(resume.is_set)
 
             async def committing() -> None:
                 async with db.transaction() as txn:
@@ -196,7 +196,7 @@ def test_a_commit_that_has_begun_when_its_task_is_cancelled_is_completed() -> No
             task.cancel()
             await asyncio.sleep(0)
             assert not task.done()
-            go_on.set()
+            resume.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await db["item"].get(1) == (1, 11)
@@ -206,17 +206,17 @@ def test_a_commit_that_has_begun_when_its_task_is_cancelled_is_completed() -> No
 
 def test_an_opening_that_is_cancelled_closes_the_store(tmp_path: Path) -> None:
     async def main() -> None:
-        started, go_on = threading.Event(), threading.Event()
+        started, resume = threading.Event(), threading.Event()
 
         def progress(*_: Any) -> None:
             started.set()
-            wait_until(go_on.is_set)
+            wait_until(resume.is_set)
 
         task = asyncio.create_task(opening(tm.aio.open(tmp_path / "shop", progress=progress, **SMALL)))
         await in_thread(started)
         task.cancel()
         await asyncio.sleep(0)
-        go_on.set()
+        resume.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -85,7 +85,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
 def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Story: the records lay in the filling group when the latch was released. Another thread led and made them
+    """Story: the records were in the filling group when the latch was released. Another thread led and made them
     durable, and the caller got `InvariantBroken`, which says that the store stopped before anything happened.
     """
     files = MemoryFiles()

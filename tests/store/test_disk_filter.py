@@ -99,7 +99,7 @@ def test_restart_through_an_epoch_knows_the_filter_by_either_copy_of_the_sysfile
     assert found[0] == "refused" and found[-1] == "exact"
 
 
-def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> None:
+def test_restart_through_an_epoch_interrupted_anywhere_can_be_done_again() -> None:
     """The floor that it writes first must not itself forbid the restart point it is the floor of."""
     contents, moments = history()
     first = outcomes(contents, moments).index("exact")

@@ -125,7 +125,7 @@ def test_transaction_that_no_undo_log_takes_is_refused_without_a_wait() -> None:
     store.crash()
 
 
-def test_pages_never_written_are_not_believed_whatever_lies_in_their_place() -> None:
+def test_pages_never_written_are_not_believed_whatever_is_in_their_place() -> None:
     """RonDB: UNDO met pages that were allocated but never written, read garbage as their header and undid or skipped
     records by it. Allocate pages, crash before they are written, again and again, with tables dropped and made anew.
     """
@@ -204,7 +204,7 @@ def test_data_files_added_again_and_again_are_there_after_a_kill() -> None:
 
 def test_undo_log_goes_round_its_ring_many_times_with_a_crash_at_every_turn() -> None:
     """NDB: the head of the UNDO log exactly at the end of a file. The ring wraps; wherever its head is, a restart finds
-    it (the exact end of a file: `test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first`).
+    it (the exact end of a file: `test_head_at_a_file_end_continues_in_the_next_file_or_the_first`).
     """
     rng = random.Random(2)
     store = DiskStore(undo_log="1 MiB", undo_filter=False)
@@ -219,7 +219,7 @@ def test_undo_log_goes_round_its_ring_many_times_with_a_crash_at_every_turn() ->
     assert len(files) > 2
 
 
-def test_page_with_room_promised_but_not_changed_keeps_its_lsn_when_all_is_flushed() -> None:
+def test_page_with_room_reserved_but_not_changed_keeps_its_lsn_when_all_is_flushed() -> None:
     """NDB: a page that was only pre-allocated from was flushed with LSN 0 instead of its old one, so that its older
     records were undone no more.
     """
@@ -236,7 +236,7 @@ def test_page_with_room_promised_but_not_changed_keeps_its_lsn_when_all_is_flush
     store.crash()
 
 
-def test_rows_deleted_and_loaded_again_while_a_local_checkpoint_stands_still_are_counted_right() -> None:
+def test_rows_deleted_and_loaded_again_while_a_local_checkpoint_pauses_are_counted_right() -> None:
     """NDB bug #24664: the next local checkpoint hung at a table while all its rows were deleted and loaded again; after
     the crash the number of rows was wrong.
     """
@@ -394,7 +394,7 @@ def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_ov
     def unsynced(memory: MemoryFiles) -> int:
         return sum(piece.name.startswith("space/") for piece in memory.pieces())
 
-    assert unsynced(store.files), "the last batch lies in its place, unsynced"
+    assert unsynced(store.files), "the last batch is in its place, unsynced"
     memory = store.files.kill()
     at_first_batch: list[int] = []
     plan = Plan()

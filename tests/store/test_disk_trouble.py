@@ -454,21 +454,21 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     db.create_table("t", columns, "id", tablespace="wide")
     disk, clockwork = db.parts.store.disk, db.parts.clockwork
     disk.has_writer = True
-    behind = disk.caches[32 << 10].write_behind
+    after = disk.caches[32 << 10].write_behind
     plan.is_over = False
     rows: dict[int, tuple[int, bytes]] = {}
-    while behind.waiting <= behind.capacity:
+    while after.waiting <= after.capacity:
         key = len(rows)
         rows[key] = (key, bytes([key]) * 10_000)
         db["t"].insert(rows[key])
     disk.writer_wanted.set()
     clockwork.stopping = pauses = Pauses(1)
     clockwork.guarded(clockwork.run_pages)
-    assert files.fired and behind.waiting > behind.capacity
+    assert files.fired and after.waiting > after.capacity
     assert pauses.seconds == [RETRY_PAUSE_SECONDS]
     assert db.status()["store"]["state"] == "open"
     plan.is_over = True
-    assert disk.clean_ahead() and behind.waiting <= behind.capacity, "there is space again: it goes on"
+    assert disk.clean_ahead() and after.waiting <= after.capacity, "there is space again: it continues"
     assert rows_of(db, "t") == rows
     disk.flush()
     assert rows_of(open_memory(memory.kill(), **DISK), "t") == rows

@@ -118,7 +118,7 @@ def test_undo_log_full_before_any_local_checkpoint_is_void_at_every_restart_and_
     store.crash()
 
 
-def test_restart_before_any_local_checkpoint_broken_off_anywhere_gives_the_rows() -> None:
+def test_restart_before_any_local_checkpoint_interrupted_anywhere_gives_the_rows() -> None:
     """U7: both copies of the sysfile declare the log void before any byte is written in its place."""
     store = DiskStore(undo_filter=False)
     for turn in range(4):

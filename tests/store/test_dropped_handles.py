@@ -211,8 +211,8 @@ def test_store_with_threads_that_is_dropped_is_closed_by_them(tmp_path: Path) ->
         del txn, db
         gc.collect()
         wait_until(lambda: is_free(tmp_path))
-    told = [str(each.message) for each in caught]
-    assert [text.split(" was dropped")[0] for text in told][-1] == f"the store in {tmp_path / 'store'}"
+    reported = [str(each.message) for each in caught]
+    assert [text.split(" was dropped")[0] for text in reported][-1] == f"the store in {tmp_path / 'store'}"
     wait_until(lambda: threading.enumerate() == before)
     gc.collect()
     assert arena() is None

@@ -59,7 +59,7 @@ def fill(db: Any, kind: str, name: str = NAME, first: int = 0) -> tuple[int, str
     return key - first, refusal
 
 
-def goes_on(db: Any, kind: str, keys: list[int], name: str = NAME) -> None:
+def check_continues(db: Any, kind: str, keys: list[int], name: str = NAME) -> None:
     """Rows can be inserted again, and the store is sound."""
     if kind == "indexed":  # one by one: blocks of an index are reserved for the worst case
         for key in keys:
@@ -90,7 +90,7 @@ def test_rows_can_be_deleted_from_full_memory_and_inserted_again(kind: str, how:
     gone = rows if "all rows" in how else 200
     FREES[how](db, rows)
     assert len(list(db[NAME].scan(["id"]))) == rows - gone
-    goes_on(db, kind, list(range(150)))
+    check_continues(db, kind, list(range(150)))
     db.close()
 
 
@@ -116,7 +116,7 @@ def test_changes_of_full_memory_are_made_and_undone_again_and_again(kind: str) -
     with db.transaction() as txn:
         assert txn.delete_many(NAME, list(range(2_000))) == 2_000
     assert len(list(db[NAME].scan(["id"]))) == rows - 2_000
-    goes_on(db, kind, list(range(1_500)))
+    check_continues(db, kind, list(range(1_500)))
     db.close()
 
 
@@ -137,12 +137,12 @@ def test_more_operations_than_there_is_memory_for_are_refused_and_all_of_them_go
     for other in others:
         other.commit(True)
     assert db[NAME].delete_where(tm.col("id") >= 0) == 4_900
-    goes_on(db, "plain", list(range(1_000)))
+    check_continues(db, "plain", list(range(1_000)))
     db.close()
 
 
 def test_transactions_begin_and_end_in_full_memory() -> None:
-    """Descriptors of transactions lie in data_memory, too."""
+    """Descriptors of transactions are in data_memory, too."""
     db = open_memory(**SMALL)
     create(db, "plain")
     rows, _ = fill(db, "plain")
@@ -152,7 +152,7 @@ def test_transactions_begin_and_end_in_full_memory() -> None:
     for number, txn in enumerate(open_ones):
         txn.rollback() if number % 2 else txn.commit(True)
     assert len(list(db[NAME].scan(["id"]))) == rows - 500
-    goes_on(db, "plain", list(range(10)))
+    check_continues(db, "plain", list(range(10)))
     db.close()
 
 
@@ -178,5 +178,5 @@ def test_drops_make_room_in_full_memory(how: str) -> None:
         db.close()
         files = files.kill()
         db = open_memory(files, **{**SMALL, "data_memory": "6 MiB"})
-    goes_on(db, kind, list(range(rows, rows + 500)))
+    check_continues(db, kind, list(range(rows, rows + 500)))
     db.close()

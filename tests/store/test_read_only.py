@@ -308,10 +308,10 @@ def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) ->
 def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
     # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
-    told = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
+    reported = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
     of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
     loads = {"plan_load", "adopt", "load"}
-    assert missing <= told | of_the_log | loads
+    assert missing <= reported | of_the_log | loads
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     known |= {"update_where", "delete_where", "upsert", "upsert_many"}
@@ -379,7 +379,7 @@ def test_every_call_after_close_is_store_closed(writer: Any) -> None:
     assert len(writer[NAME]) == 150, "the writer's store is another one"
 
 
-def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tmp_path: Path) -> None:
+def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_continues(tmp_path: Path) -> None:
     with tm.open(tmp_path / "shop", **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id").insert((1, "ann", 1.0, None))
         db.checkpoint()

@@ -131,7 +131,7 @@ def test_uncommitted_changes_are_seen_by_their_transaction_only() -> None:
     assert account[1].balance == 7.0 and len(account) == 2
 
 
-def test_rollback_gives_back_rows_memory_and_locks() -> None:
+def test_rollback_frees_rows_and_memory_and_releases_locks() -> None:
     db = open_memory()
     account = make_account(db)
     account.insert((1, "ann", 10.0, "note"))
@@ -335,7 +335,7 @@ def test_drop_table_then_crash_then_same_name_is_empty() -> None:
     assert rows_of(db) == {1: (1, "new", 2.0, None)}
 
 
-def test_outcome_tells_committed_aborted_and_survives_reopen() -> None:
+def test_outcome_is_committed_or_aborted_and_survives_reopen() -> None:
     files = MemoryFiles()
     db = open_memory(files)
     make_account(db)

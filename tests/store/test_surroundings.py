@@ -125,7 +125,7 @@ def work_in_little_space(answers: Any, place: str) -> None:
     os._exit(0)  # as a crash
 
 
-def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_store_goes_on(tmp_path: Path) -> None:
+def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_store_continues(tmp_path: Path) -> None:
     """F82. Story: no store was ever at work when its process could map no more memory.
 
     The process has the code of all kernels: LLVM ends a process that has no space for code it loads (docs/faults.md).
@@ -144,7 +144,7 @@ def test_work_with_little_address_space_ends_in_errors_of_its_calls_and_the_stor
 
 
 # --- other processes ------------------------------------------------------------------------------
-def of_another_process(answers: Any, locator: Any, told: Any) -> None:
+def of_another_process(answers: Any, locator: Any, reported: Any) -> None:
     """What a process that was started by multiprocessing may do with a store that its parent has open."""
     found = []
     try:
@@ -154,14 +154,14 @@ def of_another_process(answers: Any, locator: Any, told: Any) -> None:
     with tm.open(locator, read_only=True) as view:
         found.append(["read", sorted(rows_of(view))])
     answers.put(found)
-    told.wait(250)
+    reported.wait(250)
     with tm.open(locator, **SMALL) as db:
         db[NAME].insert((77, "child", 1.0, None))
         answers.put([["written", sorted(rows_of(db))]])
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_started_process_finds_the_store_locked_reads_beside_it_and_has_it_when_it_is_free(
+def test_started_process_finds_the_store_locked_reads_it_read_only_and_opens_it_when_it_is_free(
     tmp_path: Path, method: str
 ) -> None:
     """F77, F116. Story: children were forked by hand alone. A child of multiprocessing inherits only what is sent to
@@ -172,8 +172,8 @@ def test_started_process_finds_the_store_locked_reads_beside_it_and_has_it_when_
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 5, 0.0)
     db.checkpoint()
-    answers, told = context.Queue(), context.Event()
-    child = context.Process(target=of_another_process, args=(answers, db.locator, told))
+    answers, reported = context.Queue(), context.Event()
+    child = context.Process(target=of_another_process, args=(answers, db.locator, reported))
     child.start()
     try:
         assert answers.get(timeout=200) == [["Locked", os.getpid()], ["read", [0, 1, 2, 3, 4]]]
@@ -181,7 +181,7 @@ def test_started_process_finds_the_store_locked_reads_beside_it_and_has_it_when_
             context.Process(target=of_another_process, args=(db,)).start()
     finally:
         db.close()
-        told.set()
+        reported.set()
     assert answers.get(timeout=200) == [["written", [0, 1, 2, 3, 4, 77]]]
     child.join(200)
     assert child.exitcode == 0
@@ -224,7 +224,7 @@ def test_ten_thousand_tables_are_made_dropped_and_there_after_a_kill() -> None:
 # --- a transaction that stays open ----------------------------------------------------------------
 @pytest.mark.parametrize("is_large", [False, True], ids=["in memory", "spooled"])
 @pytest.mark.parametrize("ending", ["commit", "rollback", "kill"])
-def test_transaction_open_for_months_beside_many_local_checkpoints_is_whole_in_the_end(
+def test_transaction_open_for_months_through_many_local_checkpoints_is_whole_in_the_end(
     is_large: bool, ending: str
 ) -> None:
     """F100. Story: transactions were held open while a log filled, but not while the log wrapped again and again, local
@@ -361,10 +361,10 @@ def test_store_on_a_file_system_that_was_mounted_anew_read_only_is_refused_and_n
             assert rows_of(db) == expected
         return ["opened", ""]
 
-    told, why = in_child(child)
-    if told == "skipped":
+    reported, why = in_child(child)
+    if reported == "skipped":
         pytest.skip(f"no file system can be mounted here: {why}")
-    assert told == "opened"
+    assert reported == "opened"
 
 
 # --- a disk that turns slow -----------------------------------------------------------------------

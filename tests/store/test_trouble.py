@@ -174,7 +174,7 @@ def outcome_of(call: Callable[[], Any]) -> list[Any]:
     return ["worked", None]
 
 
-def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tmp_path: Path) -> None:
+def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_continues(tmp_path: Path) -> None:
     options: Any = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
     db = tm.open(tmp_path / "shop", **options)
     db.create_table(NAME, ACCOUNT, primary_key="id").insert_many([(-1, "a", 1.0, None), (-2, "b", 1.0, None)])
@@ -283,7 +283,7 @@ def test_memory_exhausted_inside_a_transaction_rolls_all_of_it_back() -> None:
             txn.insert_many(NAME, [(10**6 + number, "x", 1.0, "y" * 3_000) for number in range(100)])
 
 
-def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints() -> None:
+def test_full_log_refuses_after_the_timeout_and_continues_after_local_checkpoints() -> None:
     options = {"redo_log": "1 MiB", "transaction_memory": "128 KiB", "lock_timeout_ms": 700}
     db = account_store(**options)
     with pytest.raises(tm.RedoOverloaded):
@@ -438,7 +438,7 @@ def _interrupt() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5_000])
-def test_interrupted_commit_tells_which_transaction_to_ask_about(rows: int) -> None:
+def test_interrupted_commit_names_the_transaction_to_ask_about(rows: int) -> None:
     memory = MemoryFiles()
     db = account_store(memory, transaction_memory="4 MiB", redo_log="8 MiB", data_memory="16 MiB")
     db.close()
@@ -452,7 +452,7 @@ def test_interrupted_commit_tells_which_transaction_to_ask_about(rows: int) -> N
     assert len(db[NAME]) == 19 + rows
 
 
-def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> None:
+def test_commit_on_a_store_that_fails_names_the_transaction_to_ask_about() -> None:
     memory = MemoryFiles()
     account_store(memory).close()
     db = open_memory(FaultFiles(MemoryFiles(memory.disk), [Rule("fdatasync", "redo/*", nth=3, error=errno.EIO)]))

@@ -181,7 +181,7 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
         seen["follower"] = True
 
     def hang() -> None:
-        # The leader is inside its sync. Readers go on; a second commit waits for the leader and is not acknowledged.
+        # The leader is inside its sync. Readers continue; a second commit waits for the leader and is not acknowledged.
         seen["row"] = db[NAME].get(3)
         with db.transaction() as txn:
             txn.update(NAME, 5, {"balance": -1.0})
@@ -257,10 +257,10 @@ def test_file_that_may_not_be_opened_refuses_the_opening_and_changes_nothing(his
             db.close()
 
 
-NOBODY = 65_534
+OTHER_UID = 65_534
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("closed", ["nothing", "the lock", "a log file", "the newest control file", "the directory"])
 def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: Path, closed: str) -> None:
     place = tmp_path / "store"
@@ -271,7 +271,7 @@ def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: 
         before = dump(db)
     for path in [place, *place.rglob("*")]:
         if closed != "nothing":
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, OTHER_UID, OTHER_UID)
     target = {
         "the lock": place / "LOCK",
         "a log file": place / "redo" / "0001.redo",
@@ -288,7 +288,7 @@ def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: 
     contents = {path: path.read_bytes() for path in place.rglob("*") if path.is_file() and path.name != "LOCK"}
 
     def child() -> list[str]:
-        os.seteuid(NOBODY)
+        os.seteuid(OTHER_UID)
         try:
             tm.open(place, **SMALL).close()
         except tm.Error as error:
@@ -313,7 +313,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("what", ["renamed", "replaced", "lock removed"])
-def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_elsewhere(
+def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_in_another(
     tmp_path: Path, what: str, call: str
 ) -> None:
     # Story: the store never checked this, and the catalog of a replaced store went into the folder in its place.

@@ -334,7 +334,7 @@ def test_pandas_column_of_mixed_objects_is_refused_like_rows(db: Any) -> None:
 
 
 def test_refused_call_inside_a_transaction_leaves_what_it_did_before(db: Any) -> None:
-    """A Rejected error undoes only its own call; the transaction goes on and commits the rest."""
+    """A Rejected error undoes only its own call; the transaction continues and commits the rest."""
     opened = open_memory()
     opened.create_table(NAME, COLUMNS, primary_key=KEY)
     with opened.transaction() as txn:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store goes on (F117)."""
+"""Ctrl-C at any point of a call: done whole or not at all, locks and reservations free, the store continues (F117)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def state_of(db: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
+def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_continues(
     start: dict[str, bytes], case: Case
 ) -> None:
     def fresh() -> Any:
@@ -181,7 +181,7 @@ def test_interrupt_between_the_hold_of_an_epoch_and_the_log_lets_the_epoch_close
 
 
 @pytest.mark.parametrize("rows", [1, 6_000])
-def test_outcome_tells_what_became_of_an_interrupted_commit(start: dict[str, bytes], rows: int) -> None:
+def test_outcome_shows_the_end_of_an_interrupted_commit(start: dict[str, bytes], rows: int) -> None:
     def begun() -> tuple[Any, Any]:
         db = open_memory(MemoryFiles.from_snapshot(start), **OPTIONS)
         txn = db.transaction()

@@ -217,7 +217,7 @@ class Uniques:
                 self.put(rows, row)
 
         if held or row[0] not in rows:
-            self.both(lambda: self.told(call(NAME, row, changes, name), not held), model, rows)
+            self.both(lambda: self.reported(call(NAME, row, changes, name), not held), model, rows)
             return
         try:
             call(NAME, row, changes, name)
@@ -225,7 +225,7 @@ class Uniques:
         except tm.DuplicateKey:
             pass
 
-    def told(self, answer: Any, is_inserted: bool) -> None:
+    def reported(self, answer: Any, is_inserted: bool) -> None:
         assert bool(answer) == is_inserted
 
     def transaction(self) -> None:

@@ -11,7 +11,6 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import (
-    counted,
     example,
     json_option,
     memory_option,
@@ -25,6 +24,7 @@ from tidemark.cli.output import (
 )
 from tidemark.cli.store_commands import ask_owner
 from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.engine.schema.types_base import counted
 
 NAMES_MAX = 4
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -334,7 +334,7 @@ def restore(
 
 
 def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
-    """The first and last epoch of a binlog, and its gaps."""
+    """Yield the first and last epoch of a binlog, and its gaps."""
     if found is None:
         return
     sizes = sum(each["bytes"] for each in found["files"])
@@ -352,7 +352,7 @@ def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _some(names: list[str]) -> str:
-    """Names on one line; of many the first and the last."""
+    """Return the names on one line; of many the first and the last."""
     return " ".join(names) if len(names) <= NAMES_MAX else f"{names[0]} … {names[-1]} ({len(names)})"
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 import tidemark as tm
-from tidemark.cli.output import counted, example, json_option, one_line, options_given, options_of, print_result
+from tidemark.cli.output import example, json_option, one_line, options_given, options_of, print_result
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -49,7 +50,7 @@ class Finding(NamedTuple):
 @json_option
 @one_line
 def doctor(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
-    """Look for trouble: Python, memory, descriptors, compiled kernels, the file system of DIR, and the store in it.
+    """Look for problems: Python, memory, descriptors, compiled kernels, the file system of DIR, and the store in it.
 
     Reads only, also while the store is open. The checks of a store take no time that grows with its rows; "tidemark
     check" reads every byte. Exit code 1 if there is a problem.
@@ -89,14 +90,14 @@ def examine(directory: Path, options: Options, clock: Clock) -> Iterator[Finding
 
 
 def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of a check; an error of the store or the system is a problem."""
+    """Yield the findings of a check; an error of the store or the system is a problem."""
     try:
         yield from check()
     except tm.Error as error:
         says, _, advice = error.message.rpartition("; ")
         yield Finding(subject, PROBLEM, f"{type(error).__name__}: {says or advice}", advice if says else "")
     except OSError as error:
-        yield Finding(subject, PROBLEM, str(error), "check the path and its rights")
+        yield Finding(subject, PROBLEM, str(error), "check the path and its permissions")
 
 
 # --- this process ---------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ def file_system(place: Path, mounts: str) -> str:
 
 
 def _room_for_logs(place: Path, options: Options) -> Iterator[Finding]:
-    """Whether a new store fits."""
+    """Yield whether a new store fits."""
     from tidemark.engine.files.directory import PosixFiles
 
     files = PosixFiles(place)
@@ -253,7 +254,9 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
 
     listing = StoreListing(files)
     sysfile = listing.sysfile
-    yield Finding("store", OK, f"{sysfile.store.hex()}, format {FORMAT_VERSION}, opened {sysfile.incarnation} times")
+    yield Finding(
+        "store", OK, f"{sysfile.store.hex()}, format {FORMAT_VERSION}, opened {counted(sysfile.incarnation, 'time')}"
+    )
     damaged = [name for name in NAMES if not files.exists(name) or read_copy(files, name) is None]
     intact = {control.lcp_id for control in listing.controls}
     damaged += [control_name(each) for each in control_ids(files) if each not in intact]
@@ -261,7 +264,7 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
     for name, size in _wanted_sizes(listing, newest):
         if not files.exists(name) or files.size(name) != size:
             damaged.append(name)
-    if not damaged:  # else the log may be unreadable, which says what data files there are
+    if not damaged:  # the log names the data files, and a damaged one may be unreadable
         wanted = [name for each in listing.tablespaces() for name in listing.data_files(each)]
         damaged = [name for name in wanted if not files.exists(name)]
     if damaged:
@@ -269,7 +272,7 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
         says = f"damaged or missing: {', '.join(damaged[:3])}{more}"
         yield Finding("files", PROBLEM, says, "run tidemark check, and see tidemark backup list for a copy")
     else:
-        yield Finding("files", OK, "sysfile, control files, and the sizes of logs and data files are as they must be")
+        yield Finding("files", OK, "sysfile, control files, and the sizes of logs and data files are correct")
     start = 0 if newest is None else newest.start_lsn
     log_bytes = max(0, sysfile.durable_lsn - start)
     checkpoint = "no local checkpoint" if newest is None else f"local checkpoint {newest.lcp_id}"
@@ -279,7 +282,7 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
 
 
 def _wanted_sizes(listing: StoreListing, newest: Control | None) -> Iterator[tuple[str, int]]:
-    """Files of the logs and of the newest local checkpoint, with their bytes."""
+    """Yield the files of the logs and of the newest local checkpoint, with their bytes."""
     from tidemark.recovery.local_checkpoint.data_file import data_name
 
     sysfile = listing.sysfile
@@ -292,7 +295,7 @@ def _wanted_sizes(listing: StoreListing, newest: Control | None) -> Iterator[tup
 
 
 def _owner(directory: Path) -> Iterator[Finding]:
-    """What the process that has the store open says."""
+    """Yield what the process that has the store open reports."""
     from tidemark.control_socket import ask
 
     try:
@@ -309,9 +312,9 @@ def judge(status: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("process", PROBLEM, "the store has failed", "end the process, and open it again")
         return
     log, memory = status["log"], status["memory"]
-    needs = log["held_by"][0]["what"] if log["held_by"] else "nothing"
+    holder = log["held_by"][0]["what"] if log["held_by"] else "nothing"
     for subject, used, size, says, advice in (
-        ("log", log["used_bytes"], log["capacity_bytes"], f", held by {needs}", "end what holds it, or checkpoint"),
+        ("log", log["used_bytes"], log["capacity_bytes"], f", held by {holder}", "end what holds it, or checkpoint"),
         ("memory", memory["used_bytes"], memory["data_memory_bytes"], " of data_memory", "give a larger data_memory"),
     ):
         is_full = used > FULL_SHARE * size
@@ -321,4 +324,6 @@ def judge(status: dict[str, Any]) -> Iterator[Finding]:
     if binlog is not None and binlog["has_gap"]:
         yield Finding("binlog", PROBLEM, "it has a gap", "copy the tables to the replicas again: replicate --copy")
     if archive is not None and not archive["is_attached"]:
-        yield Finding("archive", PROBLEM, f"the log is not archived: {archive['last_error']}", "mend the place")
+        yield Finding(
+            "archive", PROBLEM, f"the log is not archived: {archive['last_error']}", "repair the place of the archive"
+        )

@@ -115,7 +115,7 @@ def _entries(files: PosixFiles, what: str, from_lsn: int | None) -> Iterator[dic
 def _events(
     files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
 ) -> Iterator[dict[str, Any]]:
-    """The events of the binlog, or of every relay log. If a file is named, only of the relay log that has it."""
+    """Yield the events of the binlog, or of every relay log. If a file is named, only of the relay log that has it."""
     from tidemark.replication.binlog.listing import BinlogListing, bases
 
     files.read_errors_latch = False
@@ -153,7 +153,7 @@ def _position(start: str | None, file: str | None) -> Position | None:
 
 
 def entry_line(entry: dict[str, Any]) -> str:
-    """One entry as text: the kind, then names and values; epochs as GCI/micro GCI, ROWIDs as page:slot."""
+    """Return one entry as text: the kind, then names and values; epochs as GCI/micro GCI, ROWIDs as page:slot."""
     kind = entry["kind"]
     words = ["  " * INDENT.get(kind, OPERATION_INDENT) + kind]
     for name, value in entry.items():

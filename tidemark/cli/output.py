@@ -16,6 +16,7 @@ import click
 
 import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.engine.schema.types_base import counted
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -86,7 +87,7 @@ def options_of(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _engine_value(text: str) -> Any:
-    """A number, a switch, or text, of which the engine then says whether it suits its option."""
+    """Return a number, a switch, or text, of which the engine then says whether it suits its option."""
     switch = {"on": True, "true": True, "off": False, "false": False}.get(text.lower())
     if switch is not None:
         return switch
@@ -163,7 +164,7 @@ def finite(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """One JSON document on one line."""
+    """Return one JSON document on one line."""
     try:
         return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -171,7 +172,7 @@ def to_json(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as text on one line."""
+    """Return a value as text on one line."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -180,13 +181,8 @@ def cell(value: Any) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun, in the plural unless it is 1: `plural`, or the noun with an s."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def verdict_of(report: Mapping[str, Any]) -> str:
-    """The verdict of a check: `sound`, or the number of problems."""
+    """Return the verdict of a check: `sound`, or the number of problems."""
     return "sound" if report["is_sound"] else counted(len(report["problems"]), "problem")
 
 
@@ -227,7 +223,7 @@ def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead
 
 
 def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """A nested mapping as aligned lines, indented by level; lists of mappings as tables."""
+    """Yield a nested mapping as aligned lines, indented by level; lists of mappings as tables."""
     width = max([len(str(name)) for name in value], default=0)
     pad = "  " * depth
     for name, inner in value.items():
@@ -246,8 +242,8 @@ def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
 # --- progress -------------------------------------------------------------------------------------
 @contextmanager
 def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error if that is a terminal; call the result with the amount done since the last
-    call.
+    """Show a progress bar on standard error if that is a terminal; yields a function to call with the amount done since
+    its last call.
     """
     from tqdm import tqdm
 

@@ -60,7 +60,7 @@ def _figures(store: Path, data_memory: str) -> tuple[dict[str, Any], dict[str, A
 
 
 def _conflicts(db: tm.Database) -> list[int]:
-    """The source epochs of the rows in exceptions tables, whose key is sites, epoch and number."""
+    """Return the source epochs of the rows in exceptions tables, whose key is sites, epoch and number."""
     from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 
     found: list[int] = []
@@ -72,7 +72,7 @@ def _conflicts(db: tm.Database) -> list[int]:
 
 
 def _group(store: Path) -> dict[str, Any] | None:
-    """The group of a node, as its directory has it."""
+    """Return the group of a node, as its directory has it."""
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.replication.node_group.view_file import read_record
 
@@ -90,7 +90,7 @@ def _group(store: Path) -> dict[str, Any] | None:
 
 
 def _without_maps(tables: dict[str, Any]) -> dict[str, Any]:
-    """The part that fits a terminal."""
+    """Return the part that fits a terminal."""
     return {
         name: {key: str(value) if isinstance(value, list) else value for key, value in each.items() if key != "map"}
         for name, each in tables.items()

@@ -114,7 +114,7 @@ Bar = tuple[float, float, str]  # start and length as shares of the width, and i
 
 
 def _svg(bars: Iterable[Bar], label: str) -> str:
-    """A strip of bars from left to right."""
+    """Return a strip of bars from left to right."""
     drawn = "".join(
         f'<rect x="{start * 1_000:.2f}" y="0" width="{max(length * 1_000, 1):.2f}" height="10" class="{colour}"/>'
         for start, length, colour in bars

@@ -11,7 +11,6 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     bar,
-    counted,
     example,
     json_option,
     memory_option,
@@ -25,6 +24,7 @@ from tidemark.cli.output import (
     to_json,
 )
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.sources import Source
@@ -197,7 +197,7 @@ def load(
 
 
 def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Column]:
-    """Columns for a table that takes the rows of a file."""
+    """Return columns for a table that takes the rows of a file."""
     import pyarrow as pa
 
     from tidemark.engine.schema.column_inference import columns_from_arrow
@@ -215,7 +215,7 @@ def _reason(path: Path, error: Exception, done: int) -> str:
 
 
 def _error_text(error: Exception, row: Any, done: int = 0) -> str:
-    """The text of an error, in which the engine counts its row from 0, with rows that count from 1."""
+    """Return the text of an error, in which the engine counts its row from 0, with rows that count from 1."""
     text = " ".join(str(error).split())
     text = re.sub("; nothing was (inserted|loaded)", "", text)
     if isinstance(row, int):

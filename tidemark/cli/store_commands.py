@@ -13,7 +13,6 @@ import tidemark as tm
 from tidemark.cli.output import (
     attach,
     attach_locked,
-    counted,
     example,
     json_option,
     memory_option,
@@ -33,6 +32,7 @@ from tidemark.cli.output import (
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.options import format_size
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles
@@ -154,7 +154,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
 
 
 def _storage_of(definition: TableDefinition) -> dict[str, str]:
-    """Which columns are on disk, and where; empty for a table in memory."""
+    """Return which columns are on disk, and where; empty for a table in memory."""
     from tidemark.engine.disk.tablespaces import DEFAULT_NAME
 
     on_disk = [column.name for column in definition.columns if column.is_disk]
@@ -178,7 +178,7 @@ def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
 
 # --- tables ---------------------------------------------------------------------------------------
 def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[dict[str, Any]]:
-    """Columns and words of `ndb_show_tables`, plus rows; below each table its indexes, which are not logged."""
+    """Return the columns and words of `ndb_show_tables`, plus rows; its indexes, not logged, follow each table."""
     from tidemark.engine.schema.names import is_system_table
 
     found = []
@@ -228,8 +228,8 @@ def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json
 
 
 def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str, Any]:
-    """The tables of a store that another process has open: from that process; from its last local checkpoint; or,
-    without one, from its log, without rows.
+    """Return the tables of a store that another process has open: from that process, from its last local checkpoint, or
+    from its log, without rows.
     """
     from tidemark.control_socket import ask
     from tidemark.engine.files.directory import PosixFiles
@@ -270,7 +270,7 @@ def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_js
 
 
 def _shown_bound(value: Any) -> Any:
-    """A bound, or values of a list, with MAXVALUE as text."""
+    """Return a bound, or values of a list, with MAXVALUE as text."""
     if isinstance(value, (tuple, list)):
         return [_shown_bound(each) for each in value]
     return "MAXVALUE" if value is tm.MAXVALUE else value
@@ -307,7 +307,7 @@ def _without_buckets(value: Any) -> Any:
 
 
 def _status_of_node(store: Path) -> Any:
-    """The status of the node of a group that runs in this directory, None if none does."""
+    """Return the status of the node of a group that runs in this directory, None if none does."""
     from tidemark.control_socket import NAME, ask
     from tidemark.nodes import FOLDER
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import check_exists, counted, example, json_option, one_line, print_result, store_argument
+from tidemark.cli.output import check_exists, example, json_option, one_line, print_result, store_argument
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -124,7 +125,7 @@ def _caches(status: Mapping[str, Any]) -> list[tuple[str, dict[str, int]]]:
 
 
 def _channels(replication: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lag of each channel that applies here, and of each site that follows."""
+    """Return the lag of each channel that applies here, and of each site that follows."""
     here = [
         {"name": f"from {each['source']} ({name})", **each["lag"]}
         for name, each in replication.get("channels", {}).items()

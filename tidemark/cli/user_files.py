@@ -26,7 +26,7 @@ def suffix_of(path: Path) -> str:
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables of exactly `rows` rows; the last one has the rest."""
+    """Yield the same rows in tables of exactly `rows` rows; the last one has the rest."""
     import pyarrow as pa
 
     pending: list[pa.RecordBatch] = []

@@ -11,7 +11,6 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import (
-    counted,
     example,
     json_option,
     memory_option,
@@ -23,13 +22,14 @@ from tidemark.cli.output import (
     to_json,
     verdict_of,
 )
+from tidemark.engine.schema.types_base import counted
 
 FAILED = 2
 
 
 def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
-    """The copy that a name on the command line stands for. A store that no process has open is opened, so that its log
-    counts too.
+    """Return the copy that a name on the command line stands for. A store that no process has open is opened, so that
+    its log counts too.
     """
     from tidemark.comparison import is_store
 
@@ -126,7 +126,7 @@ def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
 
 # --- check --binlog -------------------------------------------------------------------------------
 def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[str, Any]:
-    """The report of `Database.check_binlog` for a store that is opened for it.
+    """Return the report of `Database.check_binlog` for a store that is opened for it.
 
     given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
     Raises: FileMissing for a store without a binlog or with several, Locked if another process has it open, and as
@@ -165,7 +165,7 @@ def _identity(store: Path) -> dict[str, Any]:
 
 
 def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report as text."""
+    """Yield the report as text."""
     yield from (f"damaged: {problem}" for problem in report["problems"])
     if not report["is_whole"]:
         yield (

@@ -122,7 +122,7 @@ def disk_figures(db: Database) -> dict[str, Any]:
 
 
 def cents(column: Any) -> Any:
-    """An Arrow column of Decimal(15, 2) as int64 cents."""
+    """Return an Arrow column of Decimal(15, 2) as int64 cents."""
     array = column.combine_chunks()
     # A decimal128 is 16 little-endian bytes; 15 digits fit the low eight.
     words = np.frombuffer(array.buffers()[1], dtype=np.int64)
@@ -130,7 +130,7 @@ def cents(column: Any) -> Any:
 
 
 def changed_comment(amount_cents: int, before: str = "") -> str:
-    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be verified.
+    """Return the comment of a row that refresh work has written: it repeats the row's price, to be verified by it.
 
     It is no shorter than the comment before, so most comments stay in their places on their pages.
     """
@@ -138,7 +138,7 @@ def changed_comment(amount_cents: int, before: str = "") -> str:
 
 
 def line_cents(price: Any, discount: Any, tax: Any) -> Any:
-    """A line's share of its order's total in cents, rounded down at each step as the benchmark's generator does."""
+    """Return a line's share of its order's total in cents, rounded down at each step as in the benchmark."""
     return price * (100 - discount) // 100 * (100 + tax) // 100
 
 

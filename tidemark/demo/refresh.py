@@ -61,7 +61,7 @@ class Refresher:
         txn.insert("tpch.refresh_log", (self.number, self.sequence, operation, key, lines, total))
 
     def line(self, key: int, number: int) -> tuple[Any, ...]:
-        """A new line of an order."""
+        """Return a new line of an order."""
         price, discount, tax = (int(value) for value in self.rng.integers((90_000, 0, 0), (10_000_000, 11, 9)))
         quantity = Decimal(int(self.rng.integers(1, 51)))
         money = (Decimal(price).scaleb(-2), Decimal(discount).scaleb(-2), Decimal(tax).scaleb(-2))
@@ -87,7 +87,7 @@ class Refresher:
         return remember
 
     def lines_of(self, txn: tm.Transaction, key: int) -> list[Any]:
-        """The lines of an order."""
+        """Return the lines of an order."""
         found = (txn.get("tpch.lineitem", (key, number)) for number in range(1, LINES_MAX + 1))
         return [line for line in found if line is not None]
 

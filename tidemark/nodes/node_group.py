@@ -211,7 +211,7 @@ def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
 def _replicas_at(
     address: str | tuple[str, int] | None, heartbeat_row_ms: int, replication: Mapping[str, Any]
 ) -> tuple[str, int] | None:
-    """The address at which replicas are served. Raises: SchemaInvalid."""
+    """Return the address at which replicas are served. Raises: SchemaInvalid."""
     if address is not None and replication["log_bin"] is None:
         raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
     if heartbeat_row_ms and address is None:
@@ -236,7 +236,7 @@ def _check_secret(
 
 
 def _of_site(options: Options, replication: Mapping[str, Any]) -> dict[str, OptionValue]:
-    """The options that must be equal at all nodes, by name: the durability of a commit must not depend on the
+    """Return the options that must be equal at all nodes, by name: the durability of a commit must not depend on the
     leader.
     """
     values = {name: replication[name] for name in OF_SITE}
@@ -506,7 +506,7 @@ class NodeGroup:
         }
 
     def _whole_status(self) -> dict[str, Any]:
-        """The status of the node, and that of its store while that is open."""
+        """Return the status of the node, and that of its store while that is open."""
         found: dict[str, Any] = {"group": self.status()}
         store = self._node.store
         if isinstance(store, DrivenStore):

@@ -87,7 +87,7 @@ class Gate(Protocol):
     """Decides whether this process may execute a call now; a node of a group may not always."""
 
     def database(self) -> Database:
-        """The store as it is open now. Raises: Retryable if it is not open."""
+        """Return the store as it is open now. Raises: Retryable if it is not open."""
         ...
 
     def reading(self) -> int:
@@ -107,7 +107,7 @@ class Gate(Protocol):
         ...
 
     def where(self) -> dict[str, Any]:
-        """The nodes: `primary` and `members` as addresses, `view`."""
+        """Return the nodes: `primary` and `members` as addresses, `view`."""
         ...
 
 

@@ -106,7 +106,7 @@ class Links:
 
     # --- the nodes -------------------------------------------------------------------------------
     def primary(self) -> Address:
-        """The node that executes transactions. Raises: PeerTimeout if no node has named it in time."""
+        """Return the node that executes transactions. Raises: PeerTimeout if no node has named it in time."""
         return self.until(self.known_primary)
 
     def known_primary(self) -> Address:
@@ -180,7 +180,7 @@ class Links:
             self._attempt.deadline = before
 
     def _rest_s(self) -> float:
-        """Seconds left for this thread's call: above 0, and no more than a socket takes."""
+        """Return the seconds left for this thread's call: above 0, and no more than a socket takes."""
         deadline = getattr(self._attempt, "deadline", None)
         rest_s = self._timeout_s if deadline is None else deadline - self.clock.monotonic()
         return min(max(0.001, rest_s), SECONDS_MAX)

@@ -76,7 +76,7 @@ class RemoteScan:
         return int(number)
 
     def schema(self) -> pa.Schema:
-        """The Arrow schema of `batches`."""
+        """Return the Arrow schema of `batches`."""
         if self._schema is None:
             self._end(self._open(), False)  # the caller need not read the rows
         return self._schema

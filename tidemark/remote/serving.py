@@ -22,7 +22,7 @@ class Alone:
         self.address: tuple[str, int] = ("", 0)
 
     def database(self) -> Database:
-        """The store."""
+        """Return the store."""
         return self._db
 
     def reading(self) -> int:

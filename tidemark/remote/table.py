@@ -1,4 +1,4 @@
-"""`db["test.account"]` of a store of another process."""
+"""`db["test.account"]` of a store in another process."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RemoteTable(WritableTable):
 
 
 class _Reader:
-    """The link of one scan: taken at the first call, given back at the end of the scan."""
+    """The link of one scan: taken at the first call, returned at the end of the scan."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -106,7 +106,7 @@ class _Reader:
         return answer
 
     def close(self) -> None:
-        """Give the link back."""
+        """Return the link to the pool."""
         if self._taken is not None:
             self._links.put_back(*self._taken)
             self._taken = None

@@ -628,7 +628,7 @@ class Channel:
             self.replica.left_source = left
 
     def _left_source(self) -> int:
-        """The server whose changes were applied here until now; 0 if it is unknown."""
+        """Return the server whose changes were applied here until now; 0 if it is unknown."""
         with suppress(BinlogDamaged, FileMissing):  # the relay log is discarded unread
             return self.replica.relay.source_id or self.replica.left_source or self.source_id
         return self.replica.left_source or self.source_id

@@ -38,9 +38,9 @@ class Serving:
         self._log.on_written.append(self._listener.notify)
         endpoint.add_serving(self)
         self._pause_s = heartbeat_row_ms / 1_000
-        self._beating = Worker("tidemark-heartbeat", self._beat)
+        self._heartbeat = Worker("tidemark-heartbeat", self._beat)
         if heartbeat_row_ms:
-            self._beating.start()
+            self._heartbeat.start()
 
     def _beat(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
@@ -68,7 +68,7 @@ class Serving:
             >>> serving = tm.serve(db, "127.0.0.1:0", b"sixteen bytes or more")
             >>> serving.close()
         """
-        self._beating.stop()
+        self._heartbeat.stop()
         if self._listener.notify in self._log.on_written:
             self._log.on_written.remove(self._listener.notify)
             self._listener.close()

@@ -275,7 +275,7 @@ class _MemoryRaw:
                 persist(directory.pending[-1])
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
-        """Fail the sync of a file or directory in the way of the disk's personality."""
+        """Fail the sync of a file or directory as the disk's personality says."""
         with self._disk.mutex:
             node = self._directory(target) if isinstance(target, str) else self._inodes[target]
             node.pending.clear()

@@ -96,6 +96,7 @@ class Image:
         self._made: dict[int, Inode | Directory] = {}
 
     def of(self, root: Directory) -> Directory:
+        """Return the tree that is left of `root`."""
         # Decide entries of all directories first, in the order of the calls: a rename links two directories.
         found: list[EntryChange] = []
         entry_changes(root, found, set())

@@ -95,7 +95,7 @@ class RawWrapper:
         self.inner.mark(kind, values)
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
-        """Fail the sync of a file, or of the directory of this path, in the way of the disk below."""
+        """Fail the sync of a file, or of the directory of this path, as the disk below does."""
         below = getattr(self.inner, "fail_sync", None)
         if below is None:
             raise OSError(error_number, "injected")

@@ -48,15 +48,15 @@ def stress(arguments: Sequence[str]) -> int:
         if not asked.json:
             print(line, file=sys.stderr)
 
-    def told(figures: dict[str, object]) -> None:
+    def reported(figures: dict[str, object]) -> None:
         line = json.dumps(figures) if asked.json else ", ".join(f"{name} {value}" for name, value in figures.items())
         print(line, flush=True)
 
     try:
-        told(power_loop(resolve(work), resolve(STRESS_VERIFY), asked.losses, asked.seed, print_line=say).__dict__)
+        reported(power_loop(resolve(work), resolve(STRESS_VERIFY), asked.losses, asked.seed, print_line=say).__dict__)
         if asked.directory is not None:
             limits = asked.kills, asked.seed, asked.life_ms_max
-            told(kill_loop(work, STRESS_VERIFY, asked.directory, *limits, say).__dict__)
+            reported(kill_loop(work, STRESS_VERIFY, asked.directory, *limits, say).__dict__)
     except Violation as violation:
         print(violation, file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ Ledger lines: "paid THREAD SEQUENCE", "made TABLE", "dropped TABLE". At the star
 found: a state once shown by a restart must stay.
 
 `disk_work` has balances twice, in memory and on disk pages; notes and the journal's amounts are on disk pages too. Its
-caches have 25 frames, and GCIs, local checkpoints and a filtered UNDO log go on meanwhile.
+caches have 25 frames, and GCIs, local checkpoints and a filtered UNDO log continue meanwhile.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Turns:
         """No other node wants the group."""
 
     def share(self, sequence: int) -> None:
-        """Nobody lacks it."""
+        """No caller lacks it."""
 
     def wait(self, sequence: int) -> None:
         """The batch is on the disk, and not published yet."""

@@ -194,7 +194,7 @@ def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program for power loops: it goes on with the store that the previous loss has left. Commits do not wait for
+    """The program for power loops: it continues with the store that the previous loss has left. Commits do not wait for
     the disk: the disk has pages of lost commits, where rows of the next life are to lie.
     """
     open_small = functools.partial(open_store, **SIMULATED)

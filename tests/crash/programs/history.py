@@ -69,7 +69,7 @@ class History:
     def run(self, steps: int) -> None:
         """Open, work, close."""
         self.db = self.open_store()
-        self.go_on()
+        self.continue_from_store()
         for step in range(1, steps + 1):
             if step % DDL_EVERY == 0:
                 self.ddl(OTHER)
@@ -87,8 +87,8 @@ class History:
         self.db.close()
         self.promised()
 
-    def go_on(self) -> None:
-        """Go on with the state that the store shows, which has been verified; a new store gets its table."""
+    def continue_from_store(self) -> None:
+        """Continue with the state that the store shows, which has been verified; a new store gets its table."""
         state = state_of(self.db)
         if MAIN in state:
             self.model = {name: {row[0]: row for row in rows} for name, rows in state.items()}
@@ -221,9 +221,9 @@ def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 class _Abandoning(History):
     """Its first local checkpoint is ended by Ctrl-C, so the first complete one is not number 1."""
 
-    def go_on(self) -> None:
+    def continue_from_store(self) -> None:
         """See `History`."""
-        super().go_on()
+        super().continue_from_store()
         self.commit()
         with contextlib.suppress(KeyboardInterrupt):
             self.db.checkpoint(_interrupt)

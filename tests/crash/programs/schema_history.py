@@ -214,8 +214,8 @@ class SchemaHistory(History):
             with txn.savepoint():
                 txn.write(name, self.row_of(name, key))
                 txn.write(name, self.row_of(name, self.keys + key))
-                raise _GivenUp
-        except _GivenUp:
+                raise _RolledBack
+        except _RolledBack:
             return
 
     def commit_beside(self) -> None:
@@ -226,7 +226,7 @@ class SchemaHistory(History):
             self.commit()
 
 
-class _GivenUp(Exception):
+class _RolledBack(Exception):
     """Ends a savepoint."""
 
 

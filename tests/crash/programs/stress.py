@@ -64,7 +64,7 @@ PAUSE_SHARE = 0.05
 PAUSE_SECONDS = 0.02
 
 
-class _GivenUp(Exception):
+class _RolledBack(Exception):
     """Raised by a writer to roll its own transaction back."""
 
 
@@ -91,7 +91,7 @@ class Writer(Worker):
         """One transaction. Only a dropped range may leave rows missing that this thread has written."""
         try:
             self.transaction()
-        except _GivenUp:
+        except _RolledBack:
             pass
         except Retryable:
             self.stress.retried += 1
@@ -122,7 +122,7 @@ class Writer(Worker):
             if self.rng.random() < PAUSE_SHARE:
                 self.is_over.wait(PAUSE_SECONDS)
             if self.rng.random() < 0.08:
-                raise _GivenUp
+                raise _RolledBack
             txn.update(PROGRESS, self.number, {"sequence": sequence})
             line = self.line(sequence, drops, held)
             self.stress.ledger.begin(line)
@@ -173,8 +173,8 @@ class Writer(Worker):
             with txn.savepoint():
                 for _ in range(self.rng.randrange(1, 4)):
                     self.change(txn, held)
-                raise _GivenUp
-        except _GivenUp:
+                raise _RolledBack
+        except _RolledBack:
             return
 
     def batch(self, txn: Any, held: Held, count: int) -> None:
@@ -219,7 +219,7 @@ class Reader(Worker):
                 if index is not None:
                     key = order_of([getattr(row, name) for name in INDEX_KEYS[index]])
                     if before is not None and (key > before if is_reverse else key < before):
-                        raise Violation(f"{self.name}: index {index} gives {key} behind {before}")
+                        raise Violation(f"{self.name}: index {index} gives {key} after {before}")
                     before = key
         except NoSuchIndex:
             return
@@ -286,7 +286,7 @@ class Stress:
             raise error
         found = index_problems(self.db, MAIN) or self.db.check()["problems"] or leftovers(self.db)
         if found:
-            raise Violation(f"stress, seed {self.seed}, behind the last transaction: {found[0]}")
+            raise Violation(f"stress, seed {self.seed}, after the last transaction: {found[0]}")
 
 
 def prepare(

@@ -98,7 +98,7 @@ Actions = Sequence[tuple[Action, int]]
 
 
 def build_or_drop_index(changer: Changer) -> bool:
-    """An index of the main table, ordered or unique, built while the writers go on, or dropped."""
+    """An index of the main table, ordered or unique, built while the writers continue, or dropped."""
     keys = {**INDEX_KEYS, **UNIQUE_KEYS}
     name = changer.rng.choice(sorted(keys))
     after = copy.deepcopy(changer.shape)
@@ -110,7 +110,7 @@ def build_or_drop_index(changer: Changer) -> bool:
     return changer.change(after, lambda: changer.db.create_index(MAIN, name, keys[name], is_unique))
 
 
-def give_up_a_build(changer: Changer) -> bool:
+def abort_a_build(changer: Changer) -> bool:
     """A build that its caller ends in the middle leaves no index."""
     missing = sorted(set(INDEX_KEYS) - set(changer.shape["indexes"]))
     if not missing:
@@ -238,7 +238,7 @@ def verify_beside_writers(changer: Changer) -> bool:
 # Each with its weight.
 ACTIONS: Actions = (
     (build_or_drop_index, 6),
-    (give_up_a_build, 1),
+    (abort_a_build, 1),
     (add_range, 3),
     (drop_range, 2),
     (make_or_drop_table, 3),

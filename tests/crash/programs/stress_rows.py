@@ -43,7 +43,7 @@ BASE = ("id", *FIRST_HALF, *SECOND_HALF)
 
 
 def columns_of(storage: Literal["memory", "disk"]) -> list[Column]:
-    """Columns of the main table; note and weight lie in memory or on disk pages."""
+    """Columns of the main table; note and weight are in memory or on disk pages."""
     return [
         Column("id", Int64),
         Column("first", Int64),

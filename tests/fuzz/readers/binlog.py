@@ -257,7 +257,7 @@ READERS = (
             *(
                 "accepted",
                 "fails its checksum",
-                "bytes too early",
+                "too early",
                 "a column of type",
                 "impossible metadata",
                 "TABLE_MAP",
@@ -278,7 +278,7 @@ READERS = (
             "where no event of its type is allowed",
             "is larger than",
             "claims to",
-            "bytes too early",
+            "too early",
         ),
         cost=6,
     ),

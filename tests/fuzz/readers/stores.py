@@ -132,7 +132,7 @@ _STORE, _INCARNATION = bytes(range(16)), 1
 _VALUE, _SEAL, _DATA = b"value", b"seal", b"data"  # what the first line says the rest is
 
 
-class _Told(NamedTuple):
+class _Message(NamedTuple):
     """What the catalog takes for a definition."""
 
     table_id: int
@@ -150,7 +150,7 @@ def _dictionary() -> tuple[PosixFiles, Catalog]:
 
 
 def _write_catalog(body: bytes) -> None:
-    definitions: Any = [_Told(7, body)]
+    definitions: Any = [_Message(7, body)]
     _dictionary()[1].rewrite(1, definitions)
 
 

@@ -162,7 +162,7 @@ _PAYLOADS: tuple[tuple[Callable[[bytes], object], Sequence[bytes]], ...] = (
 )
 
 
-def _behind_first(mutation: Mutation) -> Mutation:
+def _after_first(mutation: Mutation) -> Mutation:
     """For inputs whose first byte is the kind of the rest: apply the mutation to the rest."""
     return inside(mutation, lambda data: data[1:], lambda data, rest: data[:1] + rest)
 
@@ -315,7 +315,7 @@ READERS = (
         _greetings,
         _greet,
         (PeerError,),
-        (_behind_first(json_tree), _behind_first(json_tree), octets()),
+        (_after_first(json_tree), _after_first(json_tree), octets()),
         (
             "accepted",
             "lacks required fields",
@@ -332,7 +332,7 @@ READERS = (
         lambda: [bytes((kind,)) + each for kind, (_, members) in enumerate(_PAYLOADS) for each in members],
         _read_payload,
         (FrameRejected,),
-        (_behind_first(json_tree), _behind_first(octets())),
+        (_after_first(json_tree), _after_first(octets())),
         (
             "accepted",
             "a replica's start is invalid: it lacks",

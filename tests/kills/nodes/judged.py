@@ -61,12 +61,12 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[BinlogEpoch], Any]
         CLOCK.sleep(POLL_SECONDS)
     end = binlog.durable_end()
     try:
-        told = transactions_in(db.parts.files, start=since, end=end, base=binlog.base)
+        logged = transactions_in(db.parts.files, start=since, end=end, base=binlog.base)
     except tm.Rejected:  # the binlog was begun anew: the file of that place is gone
-        told = transactions_in(db.parts.files, end=end, base=binlog.base)
+        logged = transactions_in(db.parts.files, end=end, base=binlog.base)
     found: list[BinlogEpoch] = []
     is_gap = False
-    for each in told:
+    for each in logged:
         if each.incident:
             is_gap = True
         elif each.epoch:
@@ -96,9 +96,9 @@ class Binlogs:
         before = dict(self._through)
         gaps: dict[int, list[tuple[int, int]]] = {number: [] for number in said}
         epochs: dict[int, dict[int, str]] = {number: {} for number in said}
-        for number, (told, place) in said.items():
+        for number, (logged, place) in said.items():
             last = self._through.get(number, 0)
-            for each in told:
+            for each in logged:
                 if each.epoch <= last and not (each.is_gap and each.epoch == last):
                     raise Violation(f"the binlog of node {number} says epoch {each.epoch} after {last}")
                 if each.is_gap:

@@ -153,7 +153,7 @@ class Loop:
         return self._points.pop()
 
     def _pause(self) -> None:
-        """Stop a node while the others go on; the moment it continues, read from it what they have done meanwhile."""
+        """Stop a node while the others continue; once it runs again, read from it what they have done meanwhile."""
         site, rng = self.site, self._rng
         site.wait_whole()
         victim = rng.choice(list(site.nodes.values()))

@@ -59,7 +59,7 @@ class _Errors(logging.Handler):
         self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pipe.tell("error", record.getMessage())
+        self._pipe.send("error", record.getMessage())
 
 
 class Pipe:
@@ -69,7 +69,7 @@ class Pipe:
         self.connection = connection
         self._mutex = threading.Lock()
 
-    def tell(self, *what: Any) -> None:
+    def send(self, *what: Any) -> None:
         """Send a report; the other end may be gone already."""
         try:
             with self._mutex:
@@ -110,12 +110,12 @@ def live(given: Given, connection: Connection) -> None:
             try:
                 state = state_of(given, process)
             except tm.Error as error:
-                pipe.tell("state", {"state": "ended", "error": f"{type(error).__name__}: {error.message}"})
+                pipe.send("state", {"state": "ended", "error": f"{type(error).__name__}: {error.message}"})
                 connection.poll(None)  # until it is killed
                 return
             if state != before:
                 before = state
-                pipe.tell("state", state)
+                pipe.send("state", state)
 
 
 @contextmanager
@@ -155,11 +155,11 @@ def answer(node: NodeGroup, pipe: Pipe, number: int, epoch: int, since: Any) -> 
         found["problems"] = db.check()["problems"]
         if db.binlog is not None:
             found["said"], found["place"] = said_since(db, epoch, since)
-        pipe.tell("answer", number, found)
+        pipe.send("answer", number, found)
     except (tm.Retryable, tm.StoreClosed) as error:
-        pipe.tell("answer", number, {"again": error.message})
+        pipe.send("answer", number, {"again": error.message})
     except (tm.Error, AssertionError, LookupError, TypeError, ValueError, OSError) as error:
-        pipe.tell("answer", number, {"broken": repr(error)})
+        pipe.send("answer", number, {"broken": repr(error)})
 
 
 def directory_of(root: Path, number: int) -> Path:

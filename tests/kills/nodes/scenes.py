@@ -155,7 +155,7 @@ class Scenes:
 
     # --- copies ----------------------------------------------------------------------------------------
     def _leave_out(self, *victims: Process, wiped: bool = False) -> bool:
-        """Kill these, and keep them dead until the others go on without them; then often run a large transaction."""
+        """Kill these, and keep them dead until the others continue without them; then often run a large transaction."""
         numbers = {victim.number for victim in victims}
         for victim in victims:
             self.kill(victim)

@@ -112,7 +112,7 @@ class Process:
         finally:
             pipe.close()
 
-    def _tell(self, *what: Any) -> None:
+    def _send(self, *what: Any) -> None:
         try:
             if self._pipe is not None:
                 self._pipe.send(what)
@@ -122,12 +122,12 @@ class Process:
     def arm(self, point: str) -> None:
         """Make it die at a point, from now on."""
         self._is_killed = True
-        self._tell("arm", point)
+        self._send("arm", point)
 
     def ask(self, epoch: int, since: Any) -> int:
         """Ask for its contents; return the number of the answer."""
         number = next(self._numbers)
-        self._tell("contents", number, epoch, since)
+        self._send("contents", number, epoch, since)
         return number
 
     def answer(self, number: int) -> Any:
@@ -158,7 +158,7 @@ class Process:
     def end(self) -> None:
         """End it in order, or kill it after a wait."""
         if self._process is not None and self._process.is_alive():
-            self._tell("end")
+            self._send("end")
             self._process.join(PATIENCE_SECONDS)
             if self._process.is_alive():
                 self._process.kill()
@@ -228,7 +228,7 @@ class Site:
                 raise Violation(f"node {process.number} says: {process.complaint}")
             is_alive = process.is_alive
             if process.state["state"] == "ended":
-                raise Violation(f"node {process.number} cannot go on: {process.state['error']}")
+                raise Violation(f"node {process.number} cannot continue: {process.state['error']}")
             if not is_alive and process.number not in self.kept_dead:
                 process.start()
 
@@ -258,7 +258,7 @@ class Site:
         return is_open and len({each["view"] for each in states}) == 1
 
     def wait_without(self, numbers: set[int], seconds: float) -> bool:
-        """Keep these dead until the others go on without them; return whether they do."""
+        """Keep these dead until the others continue without them; return whether they do."""
         self.kept_dead = frozenset(numbers)
         return self.wait_for(lambda: self.is_of(set(self.nodes) - numbers), seconds)
 

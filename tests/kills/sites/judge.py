@@ -49,7 +49,7 @@ class Judge:
         self._positions: dict[tuple[int, int], int] = {}
         self.epochs = 0
         self.applied = 0
-        self.taken_back = 0
+        self.rolled_back_count = 0
 
     def positions(self, site: int, applied: dict[str, int]) -> list[str]:
         """Check the epochs that a site has applied, at any time: they never go back."""
@@ -79,7 +79,7 @@ class Judge:
     def _journal(self, rows: dict[str, Any], ledger: Ledger) -> list[str]:
         there = Counter((row[0], row[1], row[2]) for row in rows[JOURNAL])
         back = Counter(tuple(row[7:10]) for row in rows.get(f"{JOURNAL}$EX", ()))
-        self.taken_back = len(back)
+        self.rolled_back_count = len(back)
         lost = [each for each in ledger.paid if not there[each] and not (self.mode.rejects and back[each])]
         problems = [f"{len(lost)} acknowledged transactions are gone, the first is {lost[0]}"] if lost else []
         both = sorted(set(there) & set(back))
@@ -102,9 +102,9 @@ class Judge:
         if self.mode.keeps_sum and total != ACCOUNTS * START_BALANCE:
             problems.append(f"the balances are {total} together, {ACCOUNTS * START_BALANCE} at the start")
         if self.mode.by_stamp:
-            behind = [row[0] for row in accounts if row[1] < ledger.stamps.get(row[0], 0)]
-            if behind:
-                problems.append(f"accounts {behind} have lesser stamps than acknowledged changes gave them")
+            stale = [row[0] for row in accounts if row[1] < ledger.stamps.get(row[0], 0)]
+            if stale:
+                problems.append(f"accounts {stale} have lesser stamps than acknowledged changes gave them")
         return problems
 
     def compare_binlogs(self, states: dict[int, dict[str, Any]]) -> list[str]:

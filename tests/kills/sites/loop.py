@@ -44,7 +44,7 @@ class KillReport:
     early: int = 0
     killed: dict[str, int] = field(default_factory=dict)
     acknowledged: int = 0
-    taken_back: int = 0
+    rolled_back_count: int = 0
     epochs: int = 0
     epochs_applied: int = 0
     seconds: float = 0.0
@@ -260,7 +260,7 @@ def kill_loop(
     finally:
         circuit.end()
     report.acknowledged = len(circuit.ledger.paid)
-    report.taken_back = circuit.judge.taken_back
+    report.rolled_back_count = circuit.judge.rolled_back_count
     report.epochs, report.epochs_applied = circuit.judge.epochs, circuit.judge.applied
     report.seconds = clock.monotonic() - began
     return report

@@ -53,7 +53,7 @@ class Site:
         with self._turn:
             self._lines.send_bytes(text.encode())
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report a transaction that is durable."""
         self.say("paid", text)
 
@@ -101,7 +101,7 @@ class Site:
             self.times += 1
             label = self.life << TIMES_BITS | self.times
             self.writers = [
-                Writer(self.db, self.role.server_id, each, label, self.mode.by_stamp, self.tell)
+                Writer(self.db, self.role.server_id, each, label, self.mode.by_stamp, self.report)
                 for each in range(WRITERS)
             ]
             for writer in self.writers:

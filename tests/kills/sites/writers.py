@@ -90,14 +90,14 @@ def prepare(db: Any, role: SiteRole) -> None:
 class Writer(threading.Thread):
     """One thread of transfers; `stop` ends it after a commit. Every line it reports names what is durable."""
 
-    def __init__(self, db: Any, site: int, number: int, life: int, is_by_stamp: bool, tell: Callable[[str], None]):
+    def __init__(self, db: Any, site: int, number: int, life: int, is_by_stamp: bool, report: Callable[[str], None]):
         super().__init__(name=f"writer-{site}-{number}", daemon=True)
         self.db = db
         self.site = site
         self.number = number
         self.sequence = life << LIFE_BITS
         self.is_by_stamp = is_by_stamp
-        self.tell = tell
+        self.report = report
         self.rng = random.Random(f"{site} {number} {life}")
         self.clock = SystemClock()
         self.stopped = threading.Event()
@@ -141,7 +141,7 @@ class Writer(threading.Thread):
             except DuplicateKey:
                 continue  # the applier inserted the scratch row meanwhile
         shown = " ".join(f"{account}:{stamp}" for account, stamp in stamps.items())
-        self.tell(f"{self.site} {self.number} {self.sequence} {shown}")
+        self.report(f"{self.site} {self.number} {self.sequence} {shown}")
         self.sequence += 1
 
     def _transfer(self, txn: Any, moves: dict[int, int], stamps: dict[int, int]) -> None:

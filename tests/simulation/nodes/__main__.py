@@ -17,12 +17,12 @@ from tidemark.engine.base.clock import SystemClock
 
 BATCH_SEEDS = 500
 TRACE_LINES = 80
-TOLD = ("open", "reads", "crash", "split", "flap", "stall", "pause", "Lost", "Left", "disk lost", "shared lost")
+REPORTED = ("open", "reads", "crash", "split", "flap", "stall", "pause", "Lost", "Left", "disk lost", "shared lost")
 
 
 def _seeds(text: str) -> range:
-    first, _, behind = text.partition(":")
-    return range(int(first), int(behind)) if behind else range(int(first), int(first) + 1)
+    first, _, after = text.partition(":")
+    return range(int(first), int(after)) if after else range(int(first), int(first) + 1)
 
 
 def _line(seeds: range, reports: list[Report], seconds: float) -> str:
@@ -30,7 +30,7 @@ def _line(seeds: range, reports: list[Report], seconds: float) -> str:
     counts: Counter[str] = Counter()
     for each in reports:
         counts.update(each.counts)
-    shown = ", ".join(f"{counts[name]} {name}" for name in TOLD)
+    shown = ", ".join(f"{counts[name]} {name}" for name in REPORTED)
     virtual = sum(each.seconds for each in reports)
     return f"seeds {seeds.start}:{seeds.stop} {digest} in {seconds:.1f} s ({virtual:.0f} s of theirs): {shown}"
 

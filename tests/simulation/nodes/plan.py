@@ -21,7 +21,7 @@ class Faults:
     split_every: float = 0.0  # links between two parts fail, in both directions or one
     flap_every: float = 0.0  # one link fails, for moments
     stall_every: float = 0.0  # syncs of one disk stall
-    pause_every: float = 0.0  # a process is paused, its clock goes on
+    pause_every: float = 0.0  # a process is paused, its clock continues
     leave_every: float = 0.0
     disk_lost: bool = False  # of one node, once
     arbitrator_disk_lost: bool = False

@@ -69,7 +69,7 @@ class Promises:
         if before is None:
             return
         if not view.numbers & before.numbers:
-            self._world.break_promise(f"N2: nobody of {before} is in {view}")
+            self._world.break_promise(f"N2: no node of {before} is in {view}")
         sequence, chain = self.on_disk
         for number in view.numbers:
             if not self._world.nodes[number].is_blank() and not holds(

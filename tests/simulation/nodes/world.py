@@ -378,7 +378,7 @@ class World:
             arbitrator.begin(view)
 
     def lose_one(self) -> None:
-        """Let a node of a whole group die for good: the others, if they are enough, must go on soon."""
+        """Let a node of a whole group die for good: the others, if they are enough, must continue soon."""
         dead, view = self._any(), self.promises.newest
         if view is not None and self._can_go_on(view, dead.number):
             self.kept_down.add(dead.number)
@@ -399,12 +399,12 @@ class World:
             # The lost disk had a vote on a view decided just then: the site stops, but breaks no promise.
             self.note("stopped", 0)
             return
-        told = [
+        reported = [
             (each.number, each.node.view.number, sorted(each.node.view.numbers), each.node.is_open, each.node.is_frozen)
             for each in self.nodes.values()
             if each.node is not None
         ]
-        self.break_promise(f"no whole group {seconds:.0f} s behind all faults: {told}")
+        self.break_promise(f"no whole group {seconds:.0f} s after all faults: {reported}")
 
     def _is_whole(self) -> bool:
         nodes = [each.node for each in self.nodes.values() if each.number not in self.kept_down]

@@ -24,8 +24,8 @@ TRACE_LINES = 60
 
 
 def _seeds(text: str) -> range:
-    first, _, behind = text.partition(":")
-    return range(int(first), int(behind)) if behind else range(int(first), int(first) + 1)
+    first, _, after = text.partition(":")
+    return range(int(first), int(after)) if after else range(int(first), int(first) + 1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,8 +45,8 @@ def _line(seeds: range, reports: list[Report], seconds: float) -> str:
     counts: Counter[str] = Counter()
     for each in reports:
         counts.update(each.counts)
-    told = ("transactions", "epochs applied", "conflicts", "power losses", "kills", "connections")
-    shown = ", ".join(f"{counts[name]} {name}" for name in told)
+    reported = ("transactions", "epochs applied", "conflicts", "power losses", "kills", "connections")
+    shown = ", ".join(f"{counts[name]} {name}" for name in reported)
     by_function = ", ".join(f"{name} {count}" for name, count in sorted(functions.items()))
     return f"seeds {seeds.start}:{seeds.stop} {digest} in {seconds:.0f} s: {shown} ({by_function})"
 

@@ -86,7 +86,9 @@ def _check_nothing_in_doubt(world: World) -> None:
     for batch in scan(primary.db.parts.store.table(MAIN), None):
         for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
             if author == 0 and epoch > confirmed:
-                world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")
+                world.break_promise(
+                    f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is reported"
+                )
 
 
 def _check_replaced(world: World) -> None:
@@ -113,10 +115,10 @@ def _check_whole(world: World) -> None:
     """A transaction is refused with all its rows or none; one that depends on it in its epoch is refused too."""
     primary, secondary = world.sites[PRIMARY], world.sites[SECONDARY]
     taken = {row[0] for row in rows_of(primary.db, JOURNAL)}
-    told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    reported: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for name in (MAIN, JOURNAL):
         for row in exceptions_of(primary.db, name):
-            told[row["NDB$ORIG_TRANSID"]].append(row)
+            reported[row["NDB$ORIG_TRANSID"]].append(row)
     tags = {row[1] for row in rows_of(primary.db, MAIN)}
     refused_keys: dict[int, set[int]] = defaultdict(set)  # by epoch, keys of rows in refused transactions
     arrived = {entry.epoch for entry in primary.applied.get(SECONDARY, [])}
@@ -124,7 +126,7 @@ def _check_whole(world: World) -> None:
         if done.epoch not in arrived:
             continue
         keys = {change.key for change in done.changes}
-        rows = told.get(done.txid, [])
+        rows = reported.get(done.txid, [])
         if done.number in taken:
             wrong = [row for row in rows if row["NDB$CFT_CAUSE"] != GONE]
             if wrong:

@@ -21,10 +21,10 @@ class ObservedApplier:
         self,
         inner: StoreApplier,
         before: Callable[[], Rows],
-        told: Callable[[ObservedApplier, RelayTransaction, Applied, Rows], None],
+        on_applied: Callable[[ObservedApplier, RelayTransaction, Applied, Rows], None],
     ) -> None:
         self._before = before
-        self._told = told
+        self._on_applied = on_applied
         self.inner = inner
 
     def start(self) -> None:
@@ -34,7 +34,7 @@ class ObservedApplier:
     def apply(self, transaction: RelayTransaction) -> None:
         """Apply one epoch transaction. Raises: see `Applier.apply`."""
         rows = self._before()
-        self._told(self, transaction, self.inner.apply(transaction), rows)
+        self._on_applied(self, transaction, self.inner.apply(transaction), rows)
 
     def statement(self, text: str, database: str, server_id: int) -> None:
         """Apply one schema change. Raises: see `apply_statement`."""

@@ -57,7 +57,7 @@ class Channel:
         self.source = source
         own = plan.sites[site.number]
         options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
-        self.applier = ObservedApplier(endpoint.new_applier(name, options), site.rows_to_keep, self._told)
+        self.applier = ObservedApplier(endpoint.new_applier(name, options), site.rows_to_keep, self._on_applied)
         case = plan.case
         channel = ChannelOptions(
             name=name,
@@ -76,7 +76,9 @@ class Channel:
         self._counted: dict[str, int] = {}
         self._is_due = False
 
-    def _told(self, applier: ObservedApplier, transaction: RelayTransaction, applied: Applied, rows: Rows) -> None:
+    def _on_applied(
+        self, applier: ObservedApplier, transaction: RelayTransaction, applied: Applied, rows: Rows
+    ) -> None:
         totals = dict(applier.inner.applier.counters.totals)
         delta = {name: count - self._counted.get(name, 0) for name, count in totals.items()}
         self._counted = totals
@@ -84,8 +86,8 @@ class Channel:
             self.site.has_applied(self.source, applied, {name: count for name, count in delta.items() if count})
             self.site.has_replaced(applied.epoch, rows)
 
-    def _learn(self, told: Settings) -> None:
-        self.site.db.endpoint.check_channels((rows_of_settings(told), self.source + 1))
+    def _learn(self, reported: Settings) -> None:
+        self.site.db.endpoint.check_channels((rows_of_settings(reported), self.source + 1))
 
     def reset(self) -> None:
         """Reset the channel: discard its relay log, and what is known to be applied, as far as that is allowed."""
@@ -206,9 +208,9 @@ class SimulatedSite:
         """Run work in the site's process, which may die of it."""
         if self.db is None:
             return
-        behind = self.world.timeline.now - self.clock.monotonic() + self.world.epoch_of_clocks
-        if behind > 0:
-            self.clock.advance(behind)
+        lag = self.world.timeline.now - self.clock.monotonic() + self.world.epoch_of_clocks
+        if lag > 0:
+            self.clock.advance(lag)
         try:
             work()
         except PowerOff:
@@ -272,7 +274,7 @@ class SimulatedSite:
         entries = self.applied.setdefault(source, [])
         if entries and applied.epoch <= entries[-1].epoch:
             self.world.break_promise(
-                f"{self.name} applied epoch {applied.epoch} of {source} behind {entries[-1].epoch}: doubled"
+                f"{self.name} applied epoch {applied.epoch} of {source} after {entries[-1].epoch}: doubled"
             )
         moment = self.world.next_moment()
         entries.append(AppliedEpoch(applied.epoch, applied.own_epoch, moment, conflicts))
@@ -328,9 +330,9 @@ class SimulatedSite:
                 self.world.break_promise(
                     f"ndb_apply_status of {self.name} says epoch {found} of {channel.source}, applied is {known}"
                 )
-            mre, told = channel.applier.inner.applier.mre.value, rows.get(self.server_id, 0)
-            if mre != told:
-                self.world.break_promise(f"max replicated epoch of {self.name} is {mre}, its row says {told}")
+            mre, reported = channel.applier.inner.applier.mre.value, rows.get(self.server_id, 0)
+            if mre != reported:
+                self.world.break_promise(f"max replicated epoch of {self.name} is {mre}, its row says {reported}")
 
     def _recovered(self) -> None:
         """Check a reopened store against what was durable, and forget what was not."""

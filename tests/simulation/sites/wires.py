@@ -96,7 +96,7 @@ class End(ABC):
     def arrive(self, data: bytes) -> None:
         """Take bytes from the other side."""
         if self.is_open and self.site.is_up:
-            self.site.act(lambda: self._told(lambda: self._feed(data)))
+            self.site.act(lambda: self._guard(lambda: self._feed(data)))
 
     def _feed(self, data: bytes) -> None:
         now = self.site.clock.monotonic()
@@ -123,10 +123,10 @@ class End(ABC):
     def tick(self) -> None:
         """Let time pass."""
         if self.is_open and self.site.is_up:
-            self.site.act(lambda: self._told(self.pump))
+            self.site.act(lambda: self._guard(self.pump))
 
     # --- its end -----------------------------------------------------------------------------------
-    def _told(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         """Run work; on an error send a farewell and shut the link."""
         try:
             work()
@@ -168,8 +168,8 @@ class SourceEnd(End):
         self.wire.send(self.handshake.receive(frame))
         if self.handshake.is_done:
             self.binlog = ChunkedBinlog(self.site.db.endpoint.source_binlog(), self.link.world.plan.chunk_bytes)
-            told = partial(self.site.db.endpoint.reach.note_report, self.link.replica.server_id)
-            self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic(), told)
+            on_acknowledge = partial(self.site.db.endpoint.reach.note_report, self.link.replica.server_id)
+            self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic(), on_acknowledge)
 
     def pump(self) -> None:
         if not isinstance(self.session, SourceSession):

@@ -208,7 +208,7 @@ class World:
             except PeerTimeout as error:
                 late = error.message
             self.run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
-        self.break_promise(f"nobody told: {late}")
+        self.break_promise(f"not reported: {late}")
 
     def _standing(self, site: SimulatedSite) -> Any:
         """Return the end of a site's binlog and the applied epochs, None while it is down or has more to log."""

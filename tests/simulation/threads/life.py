@@ -36,7 +36,7 @@ TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # for one writer
 DIVIDED = "tidemark.replication.settings.options:split_keywords"
 POINTS_OF_A_LIFE = 12_000  # after so many points it is brought to its end
-FRAMES_TOLD = 8  # stack frames shown of an error
+FRAMES_SHOWN = 8  # stack frames shown of an error
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Life:
     """One life."""
 
     def __init__(self, seed: int, plan: Plan, end: Callable[[Found], NoReturn], say: Callable[[str], None]) -> None:
-        """end: called from any thread with what is wrong when the life cannot go on; it ends the process."""
+        """end: called from any thread with what is wrong when the life cannot continue; it ends the process."""
         self.found = Found(seed)
         self._plan = plan
         self._end = end
         self._rng = random.Random(f"life {seed}")
-        self._turns = Turns(seed, self._give_up, plan.read_rate, say if plan.is_traced else None)
+        self._turns = Turns(seed, self._fail, plan.read_rate, say if plan.is_traced else None)
         self._door = KernelDoor(self._turns)
         if plan.line_rate is not None:
             self._turns.line_rate = plan.line_rate
@@ -89,8 +89,8 @@ class Life:
                 self._work(self._plan.storage or storage)
                 self._verify_again()
             except BaseException as error:
-                told = traceback.format_exception(error, limit=-FRAMES_TOLD)
-                self._give_up(f"{type(error).__name__}: {error}\n{''.join(told)}")
+                reported = traceback.format_exception(error, limit=-FRAMES_SHOWN)
+                self._fail(f"{type(error).__name__}: {error}\n{''.join(reported)}")
                 raise
         return self._counted()
 
@@ -193,6 +193,6 @@ class Life:
                 raise Violation("a life without threads is not sound")
             db.close()
 
-    def _give_up(self, text: str) -> NoReturn:
+    def _fail(self, text: str) -> NoReturn:
         self.found.error = text
         self._end(self._counted())

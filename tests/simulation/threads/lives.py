@@ -25,7 +25,7 @@ from tidemark.engine.jit import kernel
 from tidemark.recovery.crash_harness.program import OPEN_FILES, resolve
 
 MODULE = "tests.simulation.threads.lives"
-TOLD_LIVES = 50  # lives between two progress lines
+REPORT_EVERY_LIVES = 50  # lives between two progress lines
 LIVES_SHOWN_MAX = 10  # with no more seeds than this, each life has a line of its own
 NO_WORD = "the process of this life ended without a word; see what it wrote"
 HANG_SECONDS = 1_200  # real time: the thread that has the turn waits for a lock that is no point
@@ -68,9 +68,9 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def run_lives(
-    seeds: Sequence[int], plan: Plan, jobs: int, told: Callable[[Found], bool], say: Callable[[str], None]
+    seeds: Sequence[int], plan: Plan, jobs: int, on_result: Callable[[Found], bool], say: Callable[[str], None]
 ) -> None:
-    """Run a life for each seed, `jobs` at a time; `told` gets the result of each and returns whether to go on."""
+    """Run a life for each seed, `jobs` at a time; `on_result` gets each result and returns whether to continue."""
     context = multiprocessing.get_context("fork")
     ahead = iter(seeds)
     running: dict[Any, tuple[int, Any]] = {}
@@ -91,7 +91,7 @@ def run_lives(
             seed, process = running.pop(ready)
             found = _received(ready, seed)
             process.join()
-            is_over = not told(found) or is_over
+            is_over = not on_result(found) or is_over
 
 
 def _received(connection: Any, seed: int) -> Found:
@@ -102,15 +102,15 @@ def _received(connection: Any, seed: int) -> Found:
     return found
 
 
-def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -> None:
+def _live(seed: int, plan: Plan, on_result: Connection, say: Callable[[str], None]) -> None:
     """Run one life, in its process."""
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=2)
 
     def end(found: Found) -> NoReturn:
-        told.send(found)
+        on_result.send(found)
         os._exit(1)
 
-    told.send(Life(seed, plan, end, say).run())
+    on_result.send(Life(seed, plan, end, say).run())
 
 
 def _load_everything() -> None:
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(line: str) -> None:
         sys.stderr.write(line + "\n")
 
-    def told(found: Found) -> bool:
+    def on_result(found: Found) -> bool:
         report.lives += 1
         report.points += found.points
         report.switches += found.switches
@@ -168,14 +168,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if found.error:
             report.findings.append(found.error)
             say(f"{_summary(found)}\n{found.error}\nagain: {_repeating(found.seed, asked)}")
-        elif report.lives % TOLD_LIVES == 0:
+        elif report.lives % REPORT_EVERY_LIVES == 0:
             say(f"{report.lives} lives, {len(report.findings)} findings")
         elif len(seeds) <= LIVES_SHOWN_MAX or asked.trace:
             say(f"{_summary(found)}, no finding")
         return not (found.error and asked.first)
 
     _load_everything()
-    run_lives(seeds, plan, asked.jobs, told, say)
+    run_lives(seeds, plan, asked.jobs, on_result, say)
     report.seconds = round(clock.monotonic() - began, 1)
     figures = {**report.__dict__, "findings": len(report.findings)}
     sys.stdout.write(", ".join(f"{name} {value}" for name, value in figures.items()) + "\n")

@@ -57,11 +57,11 @@ class Turns:
     def __init__(
         self,
         seed: int,
-        give_up: Callable[[str], NoReturn],
+        fail: Callable[[str], NoReturn],
         read_rate: float = 0.02,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """give_up: ends the life with what is wrong, from any thread. read_rate: share of reads of arena words that are
+        """fail: ends the life with what is wrong, from any thread. read_rate: share of reads of arena words that are
         points. say: called at every change of turns.
         """
         self.seed = seed
@@ -69,7 +69,7 @@ class Turns:
         self.points = 0
         self.switches = 0
         self.read_rate = read_rate
-        self._give_up = give_up
+        self._fail = fail
         self._say = say
         self._rng = random.Random(f"turns {seed}")
         self.rate = self._rng.choice((0.02, 0.05, 0.1, 0.2, 0.4))
@@ -247,19 +247,19 @@ class Turns:
 
     def stop(self, text: str) -> NoReturn:
         """End the life, because no thread can run, or nothing ends."""
-        self._give_up(f"{text}\n{self.stacks()}")
+        self._fail(f"{text}\n{self.stacks()}")
 
     def stacks(self) -> str:
         """Return what each thread waits for, and its stack."""
         frames = sys._current_frames()
-        told = []
+        reported = []
         for turn in self._turns:
             waits = f"waits for {turn.waits_for}" if turn.resource is not None else "can run"
-            told.append(f"--- {turn.name} {waits}")
+            reported.append(f"--- {turn.name} {waits}")
             frame = frames.get(turn.ident)
             if frame is not None:
-                told.extend(_places(frame))
-        return "\n".join(told)
+                reported.extend(_places(frame))
+        return "\n".join(reported)
 
 
 def _places(frame: FrameType) -> list[str]:

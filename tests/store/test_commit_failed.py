@@ -22,7 +22,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("spools", [False, True])
-def test_epoch_held_by_a_commit_that_broke_off_ends_every_wait(monkeypatch: pytest.MonkeyPatch, spools: bool) -> None:
+def test_epoch_held_by_a_commit_that_failed_ends_every_wait(monkeypatch: pytest.MonkeyPatch, spools: bool) -> None:
     memory = {"transaction_memory": "64 KiB"} if spools else {}
     db = open_memory(redo_log="32 MiB", **memory)
     db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")

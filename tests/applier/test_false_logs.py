@@ -171,7 +171,7 @@ def position_of_another_kind(log: Log) -> None:
     log.writer.append(batch_of(STATUS, e.UPDATE, rows, rows, as_called=True))
 
 
-LIES: dict[str, tuple[Callable[[Log], None], type[Error]]] = {
+FALSE_LOGS: dict[str, tuple[Callable[[Log], None], type[Error]]] = {
     "null": (null_in_a_column_that_takes_none, NotNullViolation),
     "key of another type": (other_key, Error),
     "number out of range": (narrow_number, Error),
@@ -179,9 +179,9 @@ LIES: dict[str, tuple[Callable[[Log], None], type[Error]]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_lie_stops_with_its_place_and_leaves_no_trace(lie: str) -> None:
-    make, error = LIES[lie]
+@pytest.mark.parametrize("false_log", FALSE_LOGS)
+def test_false_log_stops_with_its_place_and_leaves_no_trace(false_log: str) -> None:
+    make, error = FALSE_LOGS[false_log]
     log, db = Log(), make_store()
     log.epoch(4, (0, "before", 0))
     log.begin(5)

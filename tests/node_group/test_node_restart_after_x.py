@@ -181,7 +181,7 @@ def test_damaged_local_checkpoint_gives_way_to_the_one_before_and_two_to_a_full_
     it.db.close()
 
 
-def test_log_that_lacks_the_last_group_of_x_is_no_state_to_go_on_from() -> None:
+def test_log_that_lacks_the_last_group_of_x_is_no_state_to_continue_from() -> None:
     """Story: the end of X was not recorded: a node that had lost groups of X claimed that it stood at the end of X."""
     it = Rest(6)
     it.through = Through(it.through.epoch, it.through.sequence + 1)
@@ -192,7 +192,7 @@ def test_log_that_lacks_the_last_group_of_x_is_no_state_to_go_on_from() -> None:
     it.db.close()
 
 
-def test_copy_that_breaks_off_leaves_the_disk_columns_of_x() -> None:
+def test_copy_that_is_interrupted_leaves_the_disk_columns_of_x() -> None:
     """Story: the node leaves out UNDO records of epochs up to a bound, and those of the copy were of such epochs. Pages
     that the copy had changed could not go back, and would reach the next live node with values of this one.
     """

@@ -102,7 +102,7 @@ STRATEGIES: dict[str, tuple[Callable[[Adversary], int | None], Callable[[Adversa
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("capacities", [(4, 8), (8, 8), (16, 10), (12, 126)])
-def test_promised_entries_find_room_with_the_pool_empty(strategy: str, capacities: tuple[int, int]) -> None:
+def test_reserved_entries_find_room_with_the_pool_empty(strategy: str, capacities: tuple[int, int]) -> None:
     random = numpy_random(plain_random.SystemRandom().getrandbits(32))
     where, meanwhile = STRATEGIES[strategy]
     adversary = Adversary(random, capacities)
@@ -128,7 +128,7 @@ def test_promised_entries_find_room_with_the_pool_empty(strategy: str, capacitie
     adversary.stage.close()
 
 
-def test_promise_that_memory_cannot_keep_is_refused_and_changes_nothing() -> None:
+def test_reservation_larger_than_memory_is_refused_and_changes_nothing() -> None:
     adversary = Adversary(numpy_random(1), (8, 8))
     stage, index = adversary.stage, adversary.stage.index
     adversary.prepare(100)
@@ -143,7 +143,7 @@ def test_promise_that_memory_cannot_keep_is_refused_and_changes_nothing() -> Non
     stage.close()
 
 
-def test_promises_of_many_transactions_add_up_and_come_back() -> None:
+def test_reservations_of_many_transactions_add_up_and_are_released() -> None:
     """Blocks over a few spare ones go back to the pool when reservations are used or released."""
     adversary = Adversary(numpy_random(2), (8, 8))
     stage, index = adversary.stage, adversary.stage.index
@@ -166,7 +166,7 @@ def test_promises_of_many_transactions_add_up_and_come_back() -> None:
     stage.close()
 
 
-def test_more_entries_than_promised_are_refused_before_anything_changes() -> None:
+def test_more_entries_than_reserved_are_refused_before_anything_changes() -> None:
     adversary = Adversary(numpy_random(3), (4, 8))
     stage = adversary.stage
     with pytest.raises(tm.InvariantBroken):

@@ -58,7 +58,7 @@ def check_transfers(view: tm.ReadOnlyDatabase, accounts: Any) -> None:
     assert all(accounts[key].balance == balance for key, balance in zip(rows["id"], rows["balance"], strict=True))
 
 
-def test_reader_refreshing_beside_a_writing_process_sees_every_time_one_point_in_time(tmp_path: Path) -> None:
+def test_reader_refreshing_during_writes_of_a_process_sees_one_point_in_time_each_time(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     process = subprocess.Popen(
