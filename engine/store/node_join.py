@@ -39,7 +39,7 @@ ROWS_NOTED = 4_096
 
 def copies_differ(what: str) -> InvariantBroken:
     """Return the error for something that shows that the copies cannot become equal."""
-    return InvariantBroken(f"{what}: the copies copies_differ; let this node join again with a full copy")
+    return InvariantBroken(f"{what}: the copies differ; let this node join again with a full copy")
 
 
 def join_memory_error() -> MemoryExhausted:

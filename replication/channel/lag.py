@@ -71,7 +71,7 @@ class EpochTrail:
         if done:
             del self._epochs[:done], self._times_us[:done]
 
-    def slices_of_distinct_keys(self) -> dict[str, Stretch]:
+    def stretches(self) -> dict[str, Stretch]:
         """Return the epochs on their way to each station: those that have passed the previous one, but not this one."""
         with self._mutex:
             return self._stretches()
@@ -90,7 +90,7 @@ class EpochTrail:
         for each station the number of epochs on their way to it, and the newest that has passed it.
         """
         with self._mutex:
-            slices_of_distinct_keys = self._stretches()
+            stretches = self._stretches()
             seconds = max(0.0, (now_us - self._times_us[0]) / 1e6) if self._times_us else 0.0
             return {
                 "newest_epoch": self.newest,
@@ -99,7 +99,7 @@ class EpochTrail:
                 "stations": {
                     station: {
                         "passed_epoch": self._passed[station],
-                        "epochs_on_the_way": slices_of_distinct_keys[station].epochs,
+                        "epochs_on_the_way": stretches[station].epochs,
                     }
                     for station in self.stations
                 },
