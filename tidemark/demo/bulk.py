@@ -7,10 +7,12 @@ row with a backup made at that epoch. Where Spark finds no Java, the native load
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.schema.types import Int32, Int64
+from tidemark.recovery.spark.java import java_variables
+from tidemark.recovery.spark.session import check_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +35,30 @@ PrintLine = Callable[[str], None]
 FRAGMENTS = 4
 BATCHES_AFTER = 10  # batches of changes between the point in time and the kill
 BATCHES = [Column("number", Int64), Column("lines", Int32)]
+
+
+def why_no_spark() -> str:
+    """Return what Spark lacks here, and how to get it; empty if nothing."""
+    try:
+        check_installed()
+        java_variables()
+    except Unsupported as error:
+        return error.message
+    return ""
+
+
+@contextmanager
+def _standard_error_in(log: Path) -> Iterator[None]:
+    """Let processes that are started in the block write their standard error to a file."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 class Bulk:
@@ -80,11 +108,12 @@ class Bulk:
         import tidemark.spark as ts
 
         began = self.clock.monotonic()
-        try:
-            self.spark = ts.session("local[2]", "tidemark demo")
-        except Unsupported as error:
-            self.print_line(f"    without Spark, by the native loader and restore: {error.message}")
+        if why_no_spark():
             return
+        log = self.folder / "spark.log"
+        with _standard_error_in(log):
+            self.spark = ts.session("local[2]", "tidemark demo")
+        self.print_line(f"    what Spark and its Java say goes to {log}")
         self._print_timing("Spark", "session", began)
 
     def _print_timing(self, what: str, name: str, began: float, rows: int = 0) -> None:
