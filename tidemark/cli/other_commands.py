@@ -56,8 +56,8 @@ def _plan(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: f
     if bulk_scale > 0:
         missing = why_no_spark()
         yield (
-            f"2. The same at scale {bulk_scale:g}, in bulk{'' if missing else ' by Spark'}: load, back up, change, kill,"
-            " restore to a point in time, compare row by row. (--bulk-scale 0 leaves this half out.)"
+            f"2. In bulk{'' if missing else ' by Spark'}, at scale {bulk_scale:g}: load, back up, change, kill, restore"
+            " to a point in time, compare row by row. (--bulk-scale 0 leaves this half out.)"
         )
         if missing:
             yield f"   Left out: Spark; the native loader and restore do its work. {missing}"

@@ -7,12 +7,10 @@ row with a backup made at that epoch. Where Spark finds no Java, the native load
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from tidemark.demo import data
 from tidemark.demo.run import DemoFailed
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.files.directory import standard_error_in
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.schema.types import Int32, Int64
@@ -45,20 +44,6 @@ def why_no_spark() -> str:
     except Unsupported as error:
         return error.message
     return ""
-
-
-@contextmanager
-def _standard_error_in(log: Path) -> Iterator[None]:
-    """Let processes that are started in the block write their standard error to a file."""
-    sys.stderr.flush()
-    before = os.dup(2)
-    try:
-        with log.open("wb") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 class Bulk:
@@ -111,7 +96,7 @@ class Bulk:
         if why_no_spark():
             return
         log = self.folder / "spark.log"
-        with _standard_error_in(log):
+        with standard_error_in(str(log)):
             self.spark = ts.session("local[2]", "tidemark demo")
         self.print_line(f"    what Spark and its Java say goes to {log}")
         self._print_timing("Spark", "session", began)
