@@ -132,7 +132,7 @@ class Scan(_Calls):
     max = Awaited(SyncScan.max)
     mean = Awaited(SyncScan.mean)
 
-    async def aggregate(self, **functions: Any) -> Any:
+    async def aggregate(self, /, **functions: Any) -> Any:
         """`Scan.aggregate`, awaited."""
         return await self._call("aggregate", **functions)
 
@@ -225,7 +225,7 @@ class SnapshotTable(_Reads):
     max = Awaited(SyncSnapshotTable.max)
     mean = Awaited(SyncSnapshotTable.mean)
 
-    async def aggregate(self, where: Any = None, **functions: Any) -> Any:
+    async def aggregate(self, /, where: Any = None, **functions: Any) -> Any:
         """`SnapshotTable.aggregate`, awaited."""
         return await self._call("aggregate", where, **functions)
 

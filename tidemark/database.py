@@ -18,6 +18,7 @@ from tidemark.binlog import attach
 from tidemark.control_socket import ControlSocket, serve
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
+    SchemaInvalid,
     StoreClosed,
 )
 from tidemark.engine.base.options import Options
@@ -704,6 +705,15 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     def _full_status(self) -> dict[str, Any]:
         """Return the answer of the control socket: `status`, and how the store was opened."""
         return {**self.status(), "restart": self.restart_report}
+
+
+def check_open(db: Database) -> None:
+    """Check an argument that must be an open store. Raises: SchemaInvalid for anything else; StoreFailed if it is
+    closed or has failed.
+    """
+    if not isinstance(db, Database):
+        raise SchemaInvalid(f"a store must be a Database, as tidemark.open returns it, got {type(db).__name__}")
+    db.check_usable()
 
 
 def _have_closed(clockwork: Clockwork, parts: dict[str, Any]) -> None:

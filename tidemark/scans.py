@@ -298,7 +298,7 @@ class Scan:
         return reader.__arrow_c_stream__(requested_schema)
 
     # --- aggregates ------------------------------------------------------------------------------
-    def aggregate(self, **functions: Any) -> Any:
+    def aggregate(self, /, **functions: Any) -> Any:
         """Compute several aggregates in one pass: `aggregate(total=("sum", "b"), n=("count",))`.
 
         Each is a function (count, sum, min, max or mean) with the name of a column or an expression; count needs

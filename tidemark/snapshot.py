@@ -228,7 +228,7 @@ class SnapshotTable(TableReads):
         self._snapshot.check()
         return SnapshotScan(self._snapshot, self._table, columns, limit, partitions, where, by, progress)
 
-    def aggregate(self, where: Where = None, **functions: Any) -> Any:
+    def aggregate(self, /, where: Where = None, **functions: Any) -> Any:
         """Compute several aggregates in one pass; see `Scan.aggregate`."""
         return self.scan(where=where).aggregate(**functions)
 

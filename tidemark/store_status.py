@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.display import state_of
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
 from tidemark.engine.disk.matrix_layout import (
@@ -37,7 +38,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
     store = opened.store
     return {
         "store": {
-            "state": "open" if store.failure.first is None else "failed",
+            "state": state_of(store.failure.first and store.failure.first[0]),
             "uuid": opened.identity[0].hex(),
             "incarnation": opened.identity[1],
             "pid": os.getpid(),

@@ -1,26 +1,24 @@
-"""A job queue: workers in processes of their own take jobs from one table, and one of them is killed.
+"""A job queue: workers in processes of their own take jobs from one table, and some of them are killed.
 
     python docs/examples/job_queue.py
 
 A worker takes the next job that no other worker has: `skip_locked` leaves out rows whose lock is held. It does the job
-and deletes it in one transaction. If the worker is killed, its transaction rolls back, and the job is in the queue
-again.
+and deletes it in one transaction. If it is killed, its transaction rolls back, and the job is in the queue again.
 """
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
 
 import tidemark as tm
 
-JOBS = 100
+JOBS, STALLED = 100, 3
 JOB, RESULT = "queue.job", "queue.result"
 
 
-def take(db: tm.RemoteDatabase, stalls: bool = False) -> bool:
+def take(db: tm.RemoteDatabase, stalls: bool) -> bool:
     """Do one job; return False if there is none that is free."""
     with db.transaction() as txn:
         free = txn.scan(JOB, index="by_due", limit=1, lock="exclusive", skip_locked=True)
@@ -57,14 +55,18 @@ def main(folder: str) -> None:
             command, pipe = [sys.executable, __file__, "{}:{}".format(*serving.address), *how], subprocess.PIPE
             return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 
-        with worker("stalls") as slow:
-            print(f"a worker has taken job {slow.stdout.readline().strip()} and stalls")
-            done = sum(int(each.communicate()[0]) for each in [worker(), worker()])
-            print(f"two other workers have done {done} jobs; left: {[row.id for row in db[JOB]]}")
-            slow.send_signal(signal.SIGKILL)
-        db.run(lambda txn: txn.get(JOB, 1, lock="exclusive"))  # waits until the transaction has rolled back
-        print(f"the worker that stalls is killed; results: {len(db[RESULT])}")
-        print(f"one more worker has done {worker().communicate()[0].strip()} job")
+        slow = [worker("stalls") for _ in range(STALLED)]
+        taken = sorted(int(each.stdout.readline()) for each in slow)
+        print(f"{STALLED} workers have taken jobs {taken} and stall")
+        done = sum(int(each.communicate()[0]) for each in [worker(), worker()])
+        print(f"2 other workers have done {done} jobs; left: {sorted(row.id for row in db[JOB])}")
+        for each in slow:
+            each.kill()
+            each.communicate()  # until it has ended
+        # Waits until their transactions have rolled back.
+        db.run(lambda txn: [txn.get(JOB, job, lock="exclusive") for job in taken])
+        print(f"the {STALLED} workers are killed; results: {len(db[RESULT])}")
+        print(f"one more worker has done {worker().communicate()[0].strip()} jobs")
         assert {row.id: row.square for row in db[RESULT]} == {number: number**2 for number in range(1, JOBS + 1)}
         print(f"results: {len(db[RESULT])}, jobs left: {len(db[JOB])}")
 

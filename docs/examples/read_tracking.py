@@ -3,8 +3,8 @@
     python docs/examples/read_tracking.py [FOLDER]
 
 Cluster A is this process, cluster B a second one; each serves its binlog and follows the other's over TCP. A detects
-conflicts with NDB$EPOCH_TRANS. Both scenarios of the manual run twice: with reads that nobody tracks, and with
-`log_exclusive_reads`. What it prints stands in README.md beside it.
+conflicts with NDB$EPOCH_TRANS. Both scenarios of the manual run twice: with reads that are not tracked, and with
+`log_exclusive_reads`. What it prints stands in README.md next to it.
 """
 
 from __future__ import annotations
@@ -22,47 +22,27 @@ HOST = "127.0.0.1:0"
 SECRET = b"both clusters know it"
 WAIT_MS = 60_000
 EMPLOYEE, DEPARTMENT = "test.employee", "test.department"
-# Rows logged whole, updates as updates (binlog_type 7 says the same by table), positions passed on, transactions told
-# apart: what NDB$EPOCH_TRANS asks of both sides.
+# What NDB$EPOCH_TRANS asks of both sides: positions are passed on, rows name their transaction, updates are updates.
 OPTIONS = {
     "log_bin": "binlog",
     "log_apply_status": True,
     "log_transaction_id": True,
+    "log_update_as_write": False,
     "epoch_interval_ms": 40,
     "data_memory": "64 MiB",
     "redo_log": "16 MiB",
 }
-OPERATIONS = tm.Enum("WRITE_ROW", "UPDATE_ROW", "DELETE_ROW", "REFRESH_ROW", "READ_ROW")
-CAUSES = tm.Enum("ROW_DOES_NOT_EXIST", "ROW_ALREADY_EXISTS", "DATA_IN_CONFLICT", "TRANS_IN_CONFLICT")
 
 
 # --- the schema of the manual -----------------------------------------------------------------------
-def settings(db: tm.Database, server_id: int, function: bytes | None) -> None:
-    """The rows of mysql.ndb_replication, before the tables they are about are made."""
-    db.create_replication_table()
-    for table in (b"employee", b"department"):
-        db["mysql.ndb_replication"].insert((b"test", table, server_id, 7, function))
-
-
 def make_tables(db: tm.Database) -> None:
-    """The exceptions table, the tables, and the rows the manual shows."""
-    db.create_table(
-        "test.employee$EX",
-        [
-            tm.Column("NDB$server_id", tm.UInt32),
-            tm.Column("NDB$master_server_id", tm.UInt32),
-            tm.Column("NDB$master_epoch", tm.UInt64),
-            tm.Column("NDB$count", tm.UInt32),
-            tm.Column("NDB$OP_TYPE", OPERATIONS),
-            tm.Column("NDB$CFT_CAUSE", CAUSES),
-            tm.Column("id", tm.Int32),
-        ],
-        primary_key=("NDB$server_id", "NDB$master_server_id", "NDB$master_epoch", "NDB$count"),
-    )
+    """The tables, how conflicts are found in them, and the rows the manual shows."""
     name = tm.Column("name", tm.VarChar(2000), nullable=True)
     db.create_table(EMPLOYEE, [tm.Column("id", tm.Int32), name, tm.Column("dept", tm.Int32)], primary_key="id")
     members = tm.Column("members", tm.Int32, nullable=True)
     db.create_table(DEPARTMENT, [tm.Column("id", tm.Int32), name, members], primary_key="id")
+    for table in (EMPLOYEE, DEPARTMENT):
+        db.set_conflict_function(table, "NDB$EPOCH_TRANS", exceptions=True)  # what A refuses is in table$EX
     with db.transaction() as txn:
         txn.insert_many(EMPLOYEE, [(998, "Mike", 3), (999, "Joe", 3), (1000, "Mary", 3)])
         txn.insert(DEPARTMENT, (3, "Old project", 24))
@@ -77,14 +57,14 @@ def move_one(db: tm.Database) -> None:
 
 
 def leave_one(db: tm.Database, is_tracked: bool) -> None:
-    """Cluster B at the same time: reads the employee, and takes him off the old department."""
+    """Cluster B at the same time: reads the employee, and takes them off the old department."""
     with db.transaction(log_exclusive_reads=is_tracked) as txn:
         txn.get(EMPLOYEE, 999, lock="exclusive")
         txn.update(DEPARTMENT, 3, {"members": tm.col("members") - 1})
 
 
 def move_all(db: tm.Database) -> None:
-    """Cluster A, second scenario: everybody moves into a new department."""
+    """Cluster A, second scenario: all employees move into a new department."""
     with db.transaction() as txn:
         txn.insert(DEPARTMENT, (4, "New project", 0))
         txn.update_where(EMPLOYEE, {"dept": 4}, where=tm.col("dept") == 3)
@@ -99,7 +79,7 @@ def count_again(db: tm.Database, is_tracked: bool) -> None:
         txn.update(DEPARTMENT, 3, {"members": count})
 
 
-SCENARIOS = {"one employee moves": (move_one, leave_one), "everybody moves": (move_all, count_again)}
+SCENARIOS = {"one employee moves": (move_one, leave_one), "all employees move": (move_all, count_again)}
 
 
 # --- cluster B: a process that does what it is told, line by line -----------------------------------------
@@ -111,7 +91,6 @@ def cluster_b() -> None:
         answer = None
         if what == "open":
             db = tm.open(given[0], server_id=2, **OPTIONS)
-            settings(db, 2, None)
             serving = tm.serve(db, HOST, SECRET)
             channel = tm.Channel(given[1], db, secret=SECRET, skip_start=False)
             answer = "{}:{}".format(*serving.address)
@@ -174,7 +153,6 @@ def play(name: str, is_tracked: bool, folder: Path, b: ClusterB) -> None:
     """One scenario on two new stores."""
     print(f"\n--- {name}, log_exclusive_reads={'on' if is_tracked else 'off'}")
     with tm.open(folder / "a", server_id=1, **OPTIONS) as db:
-        settings(db, 1, b"NDB$EPOCH_TRANS()")
         make_tables(db)
         serving = tm.serve(db, HOST, SECRET)
         address_of_b = b.ask("open", str(folder / "b"), "{}:{}".format(*serving.address))

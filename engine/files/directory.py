@@ -31,6 +31,7 @@ import tempfile
 import threading
 import warnings
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
@@ -565,6 +566,22 @@ def scratch_program(name: str, text: str) -> str:
     finally:
         os.close(descriptor)
     return folder.name
+
+
+@contextlib.contextmanager
+def standard_error_in(place: str) -> Iterator[None]:
+    """Send standard error to a new file while the block runs; processes that it starts keep it there. Nothing is
+    durable.
+    """
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    before = os.dup(2)
+    try:
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(descriptor)
 
 
 def _set_mode(leaf: str, above: int | None, mode: int, place: str) -> None:

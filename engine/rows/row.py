@@ -58,7 +58,7 @@ class Row(tuple[Any, ...]):
         """Return the values by the names of their columns."""
         return dict(zip(self._fields, self, strict=True))
 
-    def _replace(self, **columns: Any) -> Self:
+    def _replace(self, /, **columns: Any) -> Self:
         """Return a row with other values in some columns. Raises: NoSuchColumn."""
         for name in columns:
             if name not in self._fields:

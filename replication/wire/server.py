@@ -390,9 +390,10 @@ class Server:
             opened.wire.send(welcome)
             self._serve(opened, wake)
         except PeerError as error:
-            _log.warning("%s at %s: %s", self.own.caller, where, error.message)
+            said, _, _ = error.message.partition(";")  # the rest is advice for the other side
+            _log.warning("%s at %s:%d: %s", self.own.caller, *where[:2], said)
         except OSError as error:  # of a file that `serve` reads for the peer
-            _log.warning("%s at %s: %r", self.own.caller, where, error)
+            _log.warning("%s at %s:%d: %r", self.own.caller, *where[:2], error)
         finally:
             with self._mutex:
                 self._served.pop(opened.wire, None)

@@ -144,7 +144,7 @@ def test_wrong_usage_is_one_line_with_what_to_do(arguments, code, said, tmp_path
 
 def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("### Replication\n")[1]
-    code = "import tidemark as tm\n" + text.split("```python\n")[1].split("```")[0]
+    code = text.split("```python\n")[1].split("```")[0]
     shell = text.split("```sh\n")[1].split("```")[0].replace("tidemark ", "run ").replace("7306", "0")
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -40,6 +40,17 @@ def test_sound_store_has_no_problem_and_stays_as_it_is(store: Path) -> None:
     assert run("doctor", store, *LITTLE).stdout.splitlines()[-1] == "no problem"
 
 
+def test_directory_of_a_project_is_no_problem_unless_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tidemark doctor` in a new user's folder found a problem: the folder has files and no store."""
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text("pass")
+    (finding,) = findings()["store"]
+    assert finding["state"] == "note" and finding["advice"] == "tidemark doctor DIR examines one"
+    assert findings(".", code=1)["store"][0]["state"] == PROBLEM
+
+
 def test_open_store_is_asked_through_its_process(store: Path) -> None:
     with held_open(store) as process:
         found = findings(store)

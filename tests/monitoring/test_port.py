@@ -7,10 +7,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 import tidemark as tm
+from tests.node_group.site import Site, site_of
 from tests.store.support import ACCOUNT, open_memory
 from tests.waiting import wait_until
 from tidemark import request_port
@@ -170,3 +172,19 @@ def test_port_of_ip_version_6(db: tm.Database) -> None:
         pytest.skip("this machine has no IPv6")
     with tm.serve_metrics(db, "[::1]:0") as serving:
         wait_until(lambda: asked(serving, GET)[0] == "HTTP/1.1 200 OK")
+
+
+def test_a_node_serves_metrics_of_its_store_and_while_it_has_none(tmp_path: Path) -> None:
+    """`tidemark serve` had --metrics, and a node of a group had no metrics at all."""
+    with site_of(tmp_path, 1, metrics="127.0.0.1:0") as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", [tm.Column("id", tm.Int64)], "id").insert((1,))
+        head, answer = asked(site.nodes[1].metrics, GET)
+        assert head.startswith("HTTP/1.1 200") and b'tidemark_table_rows{table="main.t"} 1.0' in answer
+    (tmp_path / "alone").mkdir()
+    alone = Site(tmp_path / "alone", 2, metrics="127.0.0.1:0")  # node 2 waits for node 1
+    try:
+        _, answer = asked(alone.begin(2).metrics, GET)
+        assert b"tidemark_open 0.0" in answer and b"tidemark_epoch" not in answer
+    finally:
+        alone.end()

@@ -257,6 +257,9 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     [
         ({"other_sources": []}, tm.SchemaInvalid, "no source"),
         ({"source": "127.0.0.1:1", "progress": print}, tm.SchemaInvalid, "no option 'progress'"),
+        ({"source": "127.0.0.1:1", "skip_start": True}, tm.SchemaInvalid, "no option 'skip_start'"),
+        ({"source": "127.0.0.1:1", "progress": print, 7: 8}, tm.SchemaInvalid, "no option 7"),
+        ("127.0.0.1:1", tm.SchemaInvalid, "channel must be a mapping of arguments of tm.Channel, got str"),
         ({"source": 7}, tm.SchemaInvalid, "must be an address"),
         ({"source": "host"}, tm.SchemaInvalid, "host:port"),
         ({"source": "127.0.0.1:1", "secret": b"short"}, tm.SchemaInvalid, "16"),

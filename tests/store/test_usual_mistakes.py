@@ -188,6 +188,21 @@ def test_a_mistake_with_a_table_is_answered(db: tm.Database, mistake: str) -> No
 OF_STORES: dict[str, Mistake] = {
     "a table that does not exist": (lambda db: db["itme"], tm.NoSuchTable, "did you mean main.item?"),
     "a table that is a list": (lambda db: db[["item"]], tm.InvalidName, "table name must be a str, got list"),
+    "calls of no store": (
+        lambda db: tm.serve_calls(NOTHING, "127.0.0.1:0", bytes(32)),
+        tm.SchemaInvalid,
+        "a store must be a Database, as tidemark.open returns it, got NoneType",
+    ),
+    "metrics of a path": (
+        lambda db: tm.serve_metrics("shop", "127.0.0.1:0"),  # type: ignore[arg-type]
+        tm.SchemaInvalid,
+        "a store must be a Database, as tidemark.open returns it, got str",
+    ),
+    "a channel into no store": (
+        lambda db: tm.Channel("127.0.0.1:9", NOTHING, secret=bytes(32)),
+        tm.SchemaInvalid,
+        "a store must be a Database, as tidemark.open returns it, got NoneType",
+    ),
     "a handle for a name": (
         lambda db: db.transaction().get(db["item"], 1),
         tm.InvalidName,
@@ -255,6 +270,21 @@ OF_STORES: dict[str, Mistake] = {
         "an address must be host:port, got 5",
     ),
 }
+
+
+def test_a_result_of_an_aggregate_has_any_name(db: tm.Database) -> None:
+    """`aggregate(self=...)` and `row._replace(self=...)` were a TypeError."""
+    assert db["item"].scan().aggregate(self=("count",), functions=("max", "stock")) == (1, 10)
+    with db.snapshot() as snapshot:
+        (row,) = (snapshot["item"].aggregate(self=("count",)),)
+    assert row["self"] == 1 and row._replace(self=2) == (2,)
+
+
+def test_state_tells_a_closed_store_from_one_that_has_failed(db: tm.Database) -> None:
+    """`status()` of a closed store said "failed"."""
+    assert db.status()["store"]["state"] == "open"
+    db.close()
+    assert db.status()["store"]["state"] == "closed"
 
 
 @pytest.mark.parametrize("mistake", OF_STORES)

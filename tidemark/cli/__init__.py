@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 
 def main() -> None:
     """Entry point of the `tidemark` script."""
-    try:
-        from tidemark.cli.commands import commands
-    except ModuleNotFoundError as error:
-        if error.name != "click":
-            raise
-        sys.exit("tidemark: the command line needs click; install tidemark[cli]")
+    from tidemark.cli.commands import commands
+
     commands()

@@ -28,7 +28,15 @@ from tidemark.cli.output import (
     to_json,
     tree_lines,
 )
-from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_signal
+from tidemark.cli.running import (
+    file_path,
+    metrics_option,
+    other_sources,
+    secret_of,
+    secret_option,
+    tls_context,
+    until_signal,
+)
 from tidemark.engine.base.clock import SystemClock
 from tidemark.replication.ingest.address import COPY
 from tidemark.replication.settings.options import SERVER_ID_MAX
@@ -93,7 +101,7 @@ def secret(file: Path) -> None:
     help="Interval of heartbeat rows in ms; 0: none.",
 )
 @click.option("--calls", metavar="HOST:PORT", help="Serve calls of clients there (tm.connect). Port 0: a free one.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics there over HTTP, for Prometheus.")
+@metrics_option
 @_given
 @memory_option
 @json_option
@@ -197,7 +205,8 @@ def replicate(
         found = replicate_mysql(source, store, data_memory, **mysql)
     else:
         found = _replicate(source, store, secret_file, given, data_memory, mysql, sources)
-    print_result(found, as_json, lambda: tree_lines(found))
+    shown = {name: value for name, value in found.items() if name != "applied_seconds"}  # buckets, for programs
+    print_result(found, as_json, lambda: tree_lines(shown))
 
 
 _MYSQL_ONLY = ("password_file", "position", "tolerant", "skip", "tls_any_name")

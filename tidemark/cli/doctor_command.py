@@ -45,12 +45,13 @@ class Finding(NamedTuple):
 
 
 @click.command(epilog=example("tidemark doctor", "tidemark doctor shop -o data_memory='4 GiB'"))
-@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), default=Path("."))
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
 @options_given("An option with which the store is to be opened.")
 @json_option
 @one_line
-def doctor(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
+def doctor(directory: Path | None, given: tuple[str, ...], as_json: bool) -> None:
     """Look for problems: Python, memory, descriptors, compiled kernels, the file system of DIR, and the store in it.
+    DIR is the current directory if it is not given.
 
     Reads only, also while the store is open. The checks of a store take no time that grows with its rows; "tidemark
     check" reads every byte. Exit code 1 if there is a problem.
@@ -59,7 +60,7 @@ def doctor(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
     from tidemark.replication.settings.options import split_keywords
 
     options = split_keywords({"data_memory": "1 GiB", **options_of(given)[0]})[0]
-    findings = list(examine(directory, options, SystemClock()))
+    findings = list(examine(directory or Path("."), options, SystemClock(), is_named=directory is not None))
     problems = sum(each.state == PROBLEM for each in findings)
     report = {"is_sound": not problems, "findings": [each._asdict() for each in findings]}
     print_result(
@@ -74,8 +75,11 @@ def _line(found: Finding) -> str:
     return f"{found.state:<7}  {found.subject:<11}  {found.says}{advice}"
 
 
-def examine(directory: Path, options: Options, clock: Clock) -> Iterator[Finding]:
-    """Yield the findings about this process and a directory with or without a store, which takes these options."""
+def examine(directory: Path, options: Options, clock: Clock, is_named: bool = True) -> Iterator[Finding]:
+    """Yield the findings about this process and a directory with or without a store, which takes these options.
+
+    is_named: a store is wanted there; otherwise it may be the directory of a project.
+    """
     yield from _process(options)
     place = directory if directory.is_dir() else directory.absolute().parent
     if not place.is_dir():
@@ -86,7 +90,7 @@ def examine(directory: Path, options: Options, clock: Clock) -> Iterator[Finding
         yield Finding("store", NOTE, f"there is no directory {directory}", f"tidemark init {directory} makes a store")
         yield from _guarded("disk", lambda: _room_for_logs(place, options))
         return
-    yield from _guarded("store", lambda: _place(directory, options))
+    yield from _guarded("store", lambda: _place(directory, options, is_named))
 
 
 def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -224,12 +228,15 @@ def _room(free: int | None, wanted: int, what: str) -> Finding:
 
 
 # --- the store ------------------------------------------------------------------------------------
-def _place(directory: Path, options: Options) -> Iterator[Finding]:
+def _place(directory: Path, options: Options, is_named: bool) -> Iterator[Finding]:
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.recovery.system_restart.place import check_place, has_store
 
     files = PosixFiles(directory)
     try:
+        if not has_store(files) and not is_named:
+            yield Finding("store", NOTE, "there is none in the current directory", "tidemark doctor DIR examines one")
+            return
         if not has_store(files):
             check_place(files, create=True)
             yield Finding("store", NOTE, f"there is none in {directory}", f"tidemark init {directory} makes one")

@@ -23,6 +23,7 @@ from tidemark.cli.running import (
     file_path,
     group_of,
     logged,
+    metrics_option,
     node_options,
     node_tls,
     other_sources,
@@ -166,6 +167,7 @@ def _channel(
     default=0,
     help="Interval of heartbeat rows in ms; 0: none.",
 )
+@metrics_option
 @_channel_options
 @options_given("An option of the store or of the channel.")
 @memory_option
@@ -187,6 +189,7 @@ def node(
     stay: bool,
     replicas: str | None,
     heartbeat_row_ms: int,
+    metrics: str | None,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -223,8 +226,11 @@ def node(
         replicas=replicas,
         heartbeat_row_ms=heartbeat_row_ms,
         channel=channel,
+        metrics=metrics,
         **options,
     )
+    if running.metrics is not None:
+        click.echo(to_json({"metrics": running.metrics.name}) if as_json else f"metrics at {running.metrics.name}")
     try:
         with until_signal() as stopped:
             before: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -33,10 +34,40 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: fl
         if not as_json:
             click.echo(line)
 
+    for line in _plan(folder, scale, rounds, seconds, bulk_scale):
+        print_line(line)
     result = Demo(folder, scale, rounds, seconds, seed, print_line).run()
     if bulk_scale > 0:
         result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, print_line).run()
     print_result(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
+
+
+def _plan(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float) -> Iterator[str]:
+    """What the demo does, and how long it takes, before it begins."""
+    from tidemark.demo import data
+    from tidemark.demo.bulk import why_no_spark
+
+    source = "of TPC-H's generator" if data.has_generator() else "as TPC-H's (its generator is not installed)"
+    yield f"Rows {source}, in {folder}. Each half says what it measured, and ends the demo if a row is wrong."
+    yield (
+        f"1. Load orders and lines at scale {scale:g}. {rounds} times: change them from four threads for about"
+        f" {seconds:g} s, kill the process, restart, check every row."
+    )
+    if bulk_scale > 0:
+        missing = why_no_spark()
+        yield (
+            f"2. In bulk{'' if missing else ' by Spark'}, at scale {bulk_scale:g}: load, back up, change, kill, restore"
+            " to a point in time, compare row by row. (--bulk-scale 0 leaves this half out.)"
+        )
+        if missing:
+            yield f"   Left out: Spark; the native loader and restore do its work. {missing}"
+    # By scale and seconds, from docs/performance.md and docs/findings/first-ten-minutes.md.
+    seconds_in_all = rounds * (seconds + 5) + 300 * scale + 120 * bulk_scale
+    yield (
+        f"This takes about {max(round(seconds_in_all / 60), 1)} min on an idle machine of two cores, and in the first"
+        " run some minutes more, to compile kernels."
+    )
+    yield ""
 
 
 @click.command(

@@ -26,6 +26,7 @@ file_path = click.Path(path_type=Path, exists=True, dir_okay=False)
 secret_option = click.option(
     "--secret-file", type=file_path, help="A file with the secret of both sides, 16 bytes or more."
 )
+metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve metrics there over HTTP, for Prometheus.")
 _OTHER_SOURCES = (
     click.option(
         "--other-source",

@@ -20,9 +20,12 @@ from tidemark.demo import data
 from tidemark.demo.run import DemoFailed
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.files.directory import standard_error_in
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.schema.types import Int32, Int64
+from tidemark.recovery.spark.java import java_variables
+from tidemark.recovery.spark.session import check_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +34,16 @@ PrintLine = Callable[[str], None]
 FRAGMENTS = 4
 BATCHES_AFTER = 10  # batches of changes between the point in time and the kill
 BATCHES = [Column("number", Int64), Column("lines", Int32)]
+
+
+def why_no_spark() -> str:
+    """Return what Spark lacks here, and how to get it; empty if nothing."""
+    try:
+        check_installed()
+        java_variables()
+    except Unsupported as error:
+        return error.message
+    return ""
 
 
 class Bulk:
@@ -80,11 +93,12 @@ class Bulk:
         import tidemark.spark as ts
 
         began = self.clock.monotonic()
-        try:
-            self.spark = ts.session("local[2]", "tidemark demo")
-        except Unsupported as error:
-            self.print_line(f"    without Spark, by the native loader and restore: {error.message}")
+        if why_no_spark():
             return
+        log = self.folder / "spark.log"
+        with standard_error_in(str(log)):
+            self.spark = ts.session("local[2]", "tidemark demo")
+        self.print_line(f"    what Spark and its Java say goes to {log}")
         self._print_timing("Spark", "session", began)
 
     def _print_timing(self, what: str, name: str, began: float, rows: int = 0) -> None:

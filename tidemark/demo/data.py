@@ -1,4 +1,4 @@
-"""TPC-H `orders` and `lineitem` from the published generator, and the rule for an order's total."""
+"""TPC-H `orders` and `lineitem`, by the published generator if it is installed, and the rule for an order's total."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import FileMissing
+from tidemark.demo.rows import make
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.schema.types import Date, Decimal, Int32, Int64
@@ -70,16 +70,28 @@ AMOUNT_DIGITS = 14
 
 
 def generate(folder: Path, scale: float) -> tuple[Path, Path]:
-    """Generate Parquet files of orders and lineitem at a scale, once. Raises: FileMissing without the generator."""
+    """Make Parquet files of orders and lineitem at a scale, once; without the published generator by `rows`."""
     orders, lines = folder / "orders.parquet", folder / "lineitem.parquet"
     if orders.exists() and lines.exists():
         return orders, lines
-    program = Path(sysconfig.get_path("scripts")) / GENERATOR
-    if not program.exists():
-        raise FileMissing(f"{GENERATOR} is not installed; run `make setup` or install tidemark[bench]")
-    command = [str(program), "parquet", "-s", str(scale), "--tables=orders,lineitem", f"--output-dir={folder}"]
-    subprocess.run(command, check=True, capture_output=True)
+    if has_generator():
+        command = [str(_generator()), "parquet", "-s", str(scale), "--tables=orders,lineitem", f"--output-dir={folder}"]
+        subprocess.run(command, check=True, capture_output=True)
+        return orders, lines
+    import pyarrow.parquet as parquet
+
+    for path, table in zip((orders, lines), make(scale, totals), strict=True):
+        parquet.write_table(table, path)
     return orders, lines
+
+
+def has_generator() -> bool:
+    """Whether TPC-H's published generator is installed (the extra bench has it)."""
+    return _generator().exists()
+
+
+def _generator() -> Path:
+    return Path(sysconfig.get_path("scripts")) / GENERATOR
 
 
 def read(path: Path, columns: list[Column]) -> pa.Table:

@@ -70,7 +70,7 @@ METRICS = (
         "tidemark_open",
         "gauge",
         "1 while the store is open, 0 after it has failed or was closed",
-        lambda status: int(status["store"]["state"] == "open"),
+        lambda status: int(_at("store.state")(status) == "open"),
     ),
     Metric("tidemark_incarnation", "gauge", "Openings of the store so far", _at("store.incarnation")),
     Metric("tidemark_epoch", "gauge", "Epoch of commits now", _at("epoch.current")),
@@ -272,7 +272,8 @@ class _Collector:
             "gauge": self._core.GaugeMetricFamily,
             "histogram": self._core.HistogramMetricFamily,
         }
-        for metric in METRICS:
+        # A node of a group has no store at times; then it says that only.
+        for metric in METRICS if "store" in status else METRICS[:1]:
             found = metric.read(status)
             labelled = found if metric.label else {"": found}
             values = {label: value for label, value in (labelled or {}).items() if value is not None}

@@ -10,8 +10,10 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
+from tidemark.database import check_open
+from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Error, PeerError
-from tidemark.monitoring.metrics import library, metrics
+from tidemark.monitoring.metrics import HasStatus, library, metrics
 from tidemark.replication.wire.wire import is_this_host, parse_address
 from tidemark.request_port import RequestPort
 
@@ -34,9 +36,8 @@ class MetricsServing(RequestPort):
     unit = "request"
     answers_max = ANSWERS_MAX
 
-    def __init__(self, db: Database, address: tuple[str, int]) -> None:
+    def __init__(self, db: HasStatus, address: tuple[str, int], clock: Clock) -> None:
         """See `serve_metrics`."""
-        db.check_usable()
         self._content_type = library().CONTENT_TYPE_LATEST
         self._db = db
 
@@ -50,7 +51,7 @@ class MetricsServing(RequestPort):
 
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
-            super().__init__(socket.socket(family), listen, db.parts.store.clock)
+            super().__init__(socket.socket(family), listen, clock)
         except OSError as error:
             raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
         if not is_this_host(address[0]):
@@ -108,7 +109,7 @@ def serve_metrics(db: Database, address: str | tuple[str, int]) -> MetricsServin
 
     Raises:
         Unsupported: prometheus-client is not installed.
-        SchemaInvalid: The address is invalid.
+        SchemaInvalid: `db` is no open store, or the address is invalid.
         PeerError: The address is taken.
         StoreFailed: The store is closed or has failed.
 
@@ -119,4 +120,5 @@ def serve_metrics(db: Database, address: str | tuple[str, int]) -> MetricsServin
         >>> "tidemark_open 1.0" in text
         True
     """
-    return MetricsServing(db, parse_address(address))
+    check_open(db)
+    return MetricsServing(db, parse_address(address), db.parts.store.clock)

@@ -65,8 +65,10 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
     """
     if not server_id:
         raise Rejected("server_id 0 does not replicate; give the nodes another one", option="server_id")
+    if not isinstance(given, Mapping):
+        raise SchemaInvalid(f"channel must be a mapping of arguments of tm.Channel, got {type(given).__name__}")
     known = NodeChannelKeywords.__annotations__.keys()
-    unknown = sorted(set(given) - known)
+    unknown = sorted(set(given) - known, key=str)
     if unknown or "source" not in given:
         what = f"there is no option {unknown[0]!r}" if unknown else "it has no source"
         raise SchemaInvalid(f"{what}; the options of a group's channel are {', '.join(sorted(known))}")

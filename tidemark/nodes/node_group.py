@@ -23,9 +23,10 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import make_folder
-from tidemark.engine.jit.kernel import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.monitoring.port import MetricsServing
 from tidemark.nodes import FOLDER
+from tidemark.nodes.compiled_code import get_code
 from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS, Progress
 from tidemark.recovery.node_restart.restart import make_recoverable, rejoin
@@ -282,6 +283,13 @@ class _Gate:
         raise Abandoned(error.message)
 
 
+class _WholeStatus:
+    """What metrics of a node are read from."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self.status = status
+
+
 class NodeGroup:
     """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
@@ -318,6 +326,7 @@ class NodeGroup:
         replicas: str | tuple[str, int] | None = None,
         heartbeat_row_ms: int = 0,
         channel: NodeChannelKeywords | None = None,
+        metrics: str | tuple[str, int] | None = None,
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Start the node in threads of this process. `wait_member` waits until it is a member.
@@ -342,6 +351,8 @@ class NodeGroup:
             channel: Makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all
                 nodes. The node that leads runs it, from the position in `mysql.ndb_apply_status`. The group's secret is
                 used if it has none.
+            metrics: Where metrics of this node's store are served over HTTP (see `tm.serve_metrics`); `tidemark_open`
+                is 0 while the store is closed or copied.
             options: As for `tidemark.open`. Memory, logs and tablespaces must hold what the other nodes' do.
                 `server_id` is that of the site, and it and the options of the binlog are the same at all nodes. The
                 name of `log_bin` gets the node's number.
@@ -351,6 +362,8 @@ class NodeGroup:
             SchemaInvalid: An argument is invalid, or the secret is too weak for an address.
             InvalidName: The name of the channel is not allowed.
             Rejected: A channel is given, and the server id is 0.
+            Unsupported: `metrics` is given, and prometheus-client is not installed.
+            PeerError: The address for metrics is taken.
 
         Later errors end the node, and `wait_member` raises them: PeerError if an address is taken, Rejected if the
         directory belongs to another node, and what `open` raises.
@@ -368,9 +381,10 @@ class NodeGroup:
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])
+        metrics_at = None if metrics is None else parse_address(metrics)
         # A node that compiles kernels is silent, and the others exclude it.
         _log.info("node %d gets its compiled code before it listens; what this machine lacks is compiled first", node)
-        compile_declared()
+        get_code(node, SystemClock())
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
@@ -394,6 +408,9 @@ class NodeGroup:
                 self._cut_links,
                 _of_site(parsed, replication),
             )
+            # What the store does not count, or while it is closed, is left out.
+            of_store = _WholeStatus(self._whole_status)
+            self.metrics = None if metrics_at is None else MetricsServing(of_store, metrics_at, SystemClock())
         except BaseException:
             self._files.close_all()
             self._files.unlock()
@@ -473,6 +490,8 @@ class NodeGroup:
             self._channel.close()
         if self._server is not None:
             self._server.close()
+        if self.metrics is not None:
+            self.metrics.close()
         control, self._control = self._control, None
         if control is not None:
             control.close()

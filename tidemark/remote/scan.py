@@ -149,7 +149,7 @@ class RemoteScan:
         finally:
             self._close()
 
-    def aggregate(self, **functions: Any) -> Any:
+    def aggregate(self, /, **functions: Any) -> Any:
         """See `Scan.aggregate`."""
         return self._forward("aggregate", [], functions)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidemark.database import check_open
 from tidemark.engine.base.clock import SystemClock
 from tidemark.remote.executor import Executor
 from tidemark.replication.calls.conversation import CallServer
@@ -50,7 +51,7 @@ class CallServing:
     """
 
     def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
-        db.check_usable()
+        check_open(db)
         gate = Alone(db)
         uuid = db.status()["store"]["uuid"]
         self._server = CallServer(
@@ -98,7 +99,7 @@ def serve_calls(
 
     Raises:
         PeerError: The address is taken.
-        SchemaInvalid: The address is invalid, or the secret is too weak for it.
+        SchemaInvalid: `db` is no open store, the address is invalid, or the secret is too weak for it.
         StoreFailed: The store is closed or has failed.
 
     Examples:

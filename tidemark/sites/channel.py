@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from tidemark.database import Database
+from tidemark.database import Database, check_open
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from tidemark.replication.applier.applier import ApplierOptions
 from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
@@ -140,7 +140,7 @@ class Channel:
             InvalidName: The name is not allowed.
             StoreFailed: A store is closed or has failed.
         """
-        replica.check_usable()
+        check_open(replica)
         own = replica.endpoint
         self._values, self._options = channel_options(
             name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemark.database import Database
+from tidemark.database import Database, check_open
 from tidemark.replication.ingest.address import Address
 from tidemark.replication.ingest.ingest import Ingest, IngestOptions
 
@@ -24,5 +24,5 @@ def ingest(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Ingest:
     """Return the ingest of a server into an open store; call its `run`. Raises: StoreFailed."""
-    db.check_usable()
+    check_open(db)
     return Ingest(db, db.parts.store, address, options, progress)

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from tidemark.database import Database
+from tidemark.database import Database, check_open
 from tidemark.engine.base.errors import NotPrimary, Retryable, SchemaInvalid
 from tidemark.replication.channel.receiver import Worker
 from tidemark.replication.wire.link import LinkOptions, Listener
@@ -26,7 +26,7 @@ class Serving:
         self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None, heartbeat_row_ms: int
     ) -> None:
         """See `serve`."""
-        db.check_usable()
+        check_open(db)
         endpoint = db.endpoint
         self._endpoint = endpoint
         self._log = endpoint.log()
