@@ -67,7 +67,8 @@ def _panel(left: float, label: str, rows: dict[str, dict[str, float]], low: floa
         style = 'stroke-width="1.6"' if is_one else 'stroke-opacity="0.35"'
         x = place(tick)
         out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}" stroke="{GREY}" {style}/>')
-        out.append(_text(x, bottom + 16, f"{tick:g}", weight=600 if is_one else 400))
+        if high / low <= 200 or f"{tick:e}".startswith("1."):  # all labels of a longer axis would overlap
+            out.append(_text(x, bottom + 16, f"{tick:g}", weight=600 if is_one else 400))
     for number, (goal, row) in enumerate(rows.items()):
         y = TOP + ROW * (number + 0.5)
         out.append(f'<line x1="{left}" x2="{left + PANEL}" y1="{y}" y2="{y}" stroke="{GREY}" stroke-opacity="0.2"/>')

@@ -2,7 +2,7 @@
 
     python docs/examples/feature_store.py [FOLDER]
 
-Spark and Java are needed: in a checkout, pip install ".[spark,java]".
+Spark and Java are needed: in a checkout, pip install ".[spark,java]". Spark's warnings go to standard error.
 """
 
 import sys
@@ -53,9 +53,10 @@ def main(folder: Path) -> None:
         rows = served.get_many([*keys, USERS + 5], ["user_id", "orders", "mean_price"])
         print(f"served for {rows.num_rows} of {len(keys) + 1} keys: {rows.to_pylist()[0]}")
         quickest = min(timed(lambda: served.get_many(keys)) for _ in range(CALLS))
-        assert rows.num_rows == len(keys) and quickest < 1_000
-        print(f"the quickest of {CALLS:,} such calls took less than 1,000 microseconds")
-        print(f"it took {quickest:.0f}", file=sys.stderr)  # differs from run to run
+        assert rows.num_rows == len(keys)
+        print(
+            f"the quickest of {CALLS:,} such calls took {quickest:.0f} µs", file=sys.stderr
+        )  # differs from run to run
 
         # The second batch has users that are there and new ones. A load only adds rows, so this one comes as Arrow.
         second_day = features(spark, 1, USERS - NEW_USERS, USERS + NEW_USERS)
