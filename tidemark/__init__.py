@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     )
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.private_files import read_secret
+    from tidemark.engine.jit.warm_up import warmup
     from tidemark.engine.programs.expressions import Expression, col
     from tidemark.engine.programs.interpreter import Assembler, Program
     from tidemark.engine.rows.row import Row
@@ -168,6 +169,7 @@ _HOMES = {
     "tidemark.database": "Database",
     "tidemark.engine.base.options": "Options",
     "tidemark.engine.files.private_files": "read_secret",
+    "tidemark.engine.jit.warm_up": "warmup",
     "tidemark.engine.programs.expressions": "Expression col",
     "tidemark.engine.programs.interpreter": "Assembler Program",
     "tidemark.engine.rows.row": "Row",
@@ -373,4 +375,5 @@ __all__ = [
     "serve",
     "serve_calls",
     "serve_metrics",
+    "warmup",
 ]

@@ -59,8 +59,9 @@ def open_or_attach(
         read_only: Attach to the last local checkpoint, whether or not another process has the store open. No lock is
             taken and no byte is written; changes after that checkpoint are not shown. Only the option `data_memory` has
             a meaning then. None: as the `Locator` says, otherwise False.
-        progress: Called with (rows loaded, rows in all, "rows") by the loading threads, one at a time, while the local
-            checkpoint is loaded. An exception it raises ends the opening.
+        progress: Called with (done, in all, unit) by one thread at a time: the rows of the local checkpoint while they
+            are loaded, the "bytes of log" every 16 MiB while the log is read, and the indexes as they are built. An
+            exception it raises ends the opening.
         options: Those of `tidemark.Options`, and the replication options of a store
             (`replication/settings/options.py`). With `server_id` and `log_bin` the store logs its changes in MySQL's
             format.

@@ -19,7 +19,7 @@ from tidemark.engine.jit.words_kernels import word_at
 @helper
 def compare_rest(mem, tree, held, keys, at, words, place):
     """Compare the entry with place `held`, whose W words equal the target's, with the target: -1, 0 or 1."""
-    if word_at(mem, tree + X.I_IS_EXACT) == 0:
+    if word_at(mem, tree + X.I_IS_EXACT) == 0 and words > word_at(mem, tree + X.I_WORDS):  # else the row has no more
         length = encode_here(mem, tree, held, X.SIDE_OTHER, words)
         other = side_part(mem, tree, X.SIDE_OTHER)
         for i in range(word_at(mem, tree + X.I_WORDS), min(words, length)):

@@ -35,6 +35,16 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
+def _cache_folder() -> str:
+    base = os.environ.get("TIDEMARK_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidemark"
+    )
+    return os.path.join(base, "kernels")
+
+
+CACHE_FOLDER = _cache_folder()
+
+
 class KeptCode:
     """The code kept in one place. Processes of the user share it, also concurrently."""
 
@@ -58,6 +68,15 @@ class KeptCode:
         if not hmac.compare_digest(content[:SEAL_BYTES], _seal(key, folder, leaf, code)):
             raise ValueError(f"{leaf} does not match its seal")
         return code
+
+    def exists(self, folder: str, leaf: str) -> bool:
+        """Whether something is kept under a name, in a place that is this user's alone; its seal is not checked."""
+        try:
+            with self._opened(folder) as (_, found):
+                os.stat(leaf, dir_fd=found, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def write(self, folder: str, leaf: str, code: bytes) -> None:
         """Keep code under a name, replacing earlier code. Durable: nothing. Raises: OSError."""

@@ -140,7 +140,7 @@ class Attachment:
         loader.choose()
         loader.load()
         loader.release()
-        build_indexes(store)
+        build_indexes(store, self._progress)
         done = loader.result
         seconds = self._clock.monotonic() - began
         return View(store, sysfile, control.lcp_id, control.epoch, done.rows, done.size_bytes, fallbacks, seconds)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.index.index_layout import INDEX_READY
 from tidemark.engine.index.stored import StoredIndex
 from tidemark.engine.index.unique import StoredUnique
-from tidemark.recovery.system_restart.load import PARTS, run_parts
+from tidemark.recovery.system_restart.load import PARTS, Progress, run_parts
 
 if TYPE_CHECKING:
     from tidemark.engine.index.ordered import OrderedIndex
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
 
 
-def build_indexes(store: Store) -> int:
-    """Build every index of every definition; return the number of entries. Raises: MemoryExhausted."""
+def build_indexes(store: Store, progress: Progress | None = None) -> int:
+    """Build every index of every definition; return the number of entries.
+
+    progress: called with (indexes built, indexes in all, "indexes"). Raises: MemoryExhausted.
+    """
     entries = 0
-    for table in store.tables.values():
-        for definition in table.definition.indexes:
-            entries += _build(store, table, definition)
+    wanted = [(table, definition) for table in store.tables.values() for definition in table.definition.indexes]
+    for number, (table, definition) in enumerate(wanted, 1):
+        entries += _build(store, table, definition)
+        if progress is not None:
+            progress(number, len(wanted), "indexes")
     return entries
 
 

@@ -17,6 +17,7 @@ can be repeated, and no other byte changes, so a restart that raises an error ca
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.through import Through
     from tidemark.recovery.system_restart.two_copies import TwoCopies
 
+PROGRESS_BYTES = 16 << 20  # of the log between two reports
 _log = logging.getLogger("tidemark.restart")
 
 
@@ -187,8 +189,9 @@ class Restart:
         catch_up: CatchUp | None = None,
         is_restoring: bool = False,
     ) -> None:
-        """through: the end of the restart; later changes are dropped. progress: see `Loader`. catch_up: the hook that
-        brings the rows up to those of a live node. is_restoring: the store may be that of an unfinished restore.
+        """through: the end of the restart; later changes are dropped. progress: called with (done, in all,
+        unit): rows loaded, bytes of the log read, indexes built. catch_up: the hook that brings the rows up to those of
+        a live node. is_restoring: the store may be that of an unfinished restore.
         """
         self._is_restoring = is_restoring
         self._progress = progress
@@ -403,7 +406,7 @@ class Restart:
     def _build_indexes(self, store: Store) -> None:
         """Build the indexes; the report has their time if there are any."""
         if any(table.definition.indexes for table in store.tables.values()):
-            self._phase("build indexes", build_indexes(store))
+            self._phase("build indexes", build_indexes(store, self._progress))
 
     def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
         try:
@@ -441,7 +444,8 @@ class Restart:
         if is_before_seam:
             self._check_seam(sysfile, controls, reader)
         try:
-            groups = list(reader.groups(start_lsn, start_sequence, floor_lsn, reach_lsn))
+            found = reader.groups(start_lsn, start_sequence, floor_lsn, reach_lsn)
+            groups = list(self._reported(found, start_lsn, floor_lsn))
             if reader.end_lsn < floor_lsn:
                 raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
             self._report.groups = len(groups)
@@ -462,6 +466,15 @@ class Restart:
         self._report.end_lsn = reader.end_lsn
         self._phase("read log", len(groups), reader.end_lsn - start_lsn)
         return groups, reader
+
+    def _reported(self, groups: Iterator[GroupRead], start_lsn: int, end_lsn: int) -> Iterator[GroupRead]:
+        """Yield the groups, and report how far the log is read. end_lsn: at least so far it goes."""
+        told = start_lsn
+        for group in groups:
+            if self._progress is not None and group.end_lsn - told >= PROGRESS_BYTES:
+                told = group.end_lsn
+                self._progress(told - start_lsn, max(told, end_lsn) - start_lsn, "bytes of log")
+            yield group
 
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:

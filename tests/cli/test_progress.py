@@ -11,6 +11,7 @@ import pytest
 import tidemark as tm
 from tests.cli.support import SMALL, make_store, run
 from tidemark.cli.commands import commands
+from tidemark.cli.output import reported
 
 LINES = {
     "load": "load {0}/store test.account {0}/rows.csv",
@@ -19,6 +20,7 @@ LINES = {
     "backup": "backup {0}/store {0}/place",
     "restore": "restore {0}/place {0}/new",
     "diff": "diff {0}/store {0}/place",
+    "scan": "scan {0}/store test.account --read-only",
 }
 
 
@@ -44,6 +46,18 @@ def test_bar_is_drawn_on_a_terminal_and_only_there(name: str, folder: Path, monk
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", screen)
         commands.main(line, "tidemark", standalone_mode=False)
-    titles = {"load": "rows.csv", "dump": "test.account"}
+    titles = {"load": "rows.csv", "dump": "test.account", "scan": "restart"}
     assert f"\r{titles.get(name, name)}: " in screen.getvalue()
     assert "\r" not in run(*line).stderr
+
+
+def test_each_unit_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with reported("restart") as progress:
+        for done in (500, 1_000):
+            progress(done, 1_000, "rows")
+        progress(1, 2, "indexes")
+        progress(2, 2, "indexes")
+    shown = screen.getvalue()
+    assert "1.00k/1.00k" in shown and " rows/s" in shown and "2.00/2.00" in shown and " indexes/s" in shown

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemark as tm
-from tests.cli.support import SMALL, held_open, refused, run
+from tests.cli.support import ROOT, SMALL, held_open, refused, run
 from tidemark.cli.top_command import lines, samples
 from tidemark.engine.base import clock as clocks
 from tidemark.engine.base.clock import ManualClock
@@ -69,3 +71,13 @@ def test_one_sample_of_a_store_of_another_process(store: Path, monkeypatch: pyte
         assert sample["store"] == {"pid": process.pid, "state": "open"} and sample["channels"] == []
         assert f"process {process.pid}, store open" in run("top", store, "--once").stdout
     assert "only a store that a process has open can be watched" in refused("top", store, "--once")
+
+
+def test_store_that_no_process_has_open_is_named_without_the_kernels(store: Path) -> None:
+    program = (
+        "import sys\nfrom click.testing import CliRunner\nfrom tidemark.cli.commands import commands\n"
+        f"found = CliRunner().invoke(commands, ['top', {str(store)!r}, '--once'])\n"
+        "print(found.exit_code, 'can be watched' in found.stderr, 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "True", "False"], done.stderr

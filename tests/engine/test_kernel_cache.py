@@ -23,16 +23,23 @@ print(xxh64_words(np.arange(4, dtype=np.int64), 0, 4, 42))
 dispatcher, _ = REGISTRY["tidemark.engine.sealed.checksums_kernels.xxh64_words"]
 print(sum(dispatcher.stats.cache_hits.values()))
 """
+# Kept code is loaded without what compiles.
+LOADED = """
+from numba.core.runtime import rtsys
+from tidemark.engine.sealed import checksums_kernels
+print(rtsys._init, "_dispatcher" in vars(checksums_kernels.rotate))
+"""
 
 
-def run(cache: Path) -> tuple[list[str], str]:
-    """Output lines and messages of a process that uses one kernel."""
+def run(cache: Path, root: Path = ROOT, program: str = PROGRAM) -> tuple[list[str], str]:
+    """Output lines and messages of a process that uses one kernel of the installation in `root`."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(cache)},
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "TIDEMARK_CACHE": str(cache)},
     )
     return done.stdout.split(), done.stderr
 
@@ -40,7 +47,7 @@ def run(cache: Path) -> tuple[list[str], str]:
 def test_first_run_says_once_that_it_compiles_and_the_second_takes_the_kept_code(tmp_path: Path) -> None:
     first, message = run(tmp_path)
     again, silence = run(tmp_path)
-    assert message.count("compiling kernels for the first run") == 1
+    assert message.count("compiling kernels: at most ") == 1 and "now xxh64_words" in message
     assert str(tmp_path) in message
     assert silence == ""
     assert first[1] == "0"
@@ -52,6 +59,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     """A cache with the kernel, and what the process that compiled it said."""
     cache = tmp_path_factory.mktemp("compiled")
     return cache, run(cache)[0]
+
+
+def test_compiler_is_not_readied_for_kept_code(compiled: tuple[Path, list[str]]) -> None:
+    kept, first = compiled
+    assert run(kept, program=PROGRAM + LOADED) == ([first[0], "1", "False", "False"], "")
+
+
+def test_second_installation_takes_the_code_of_the_first(compiled: tuple[Path, list[str]], tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tidemark", tmp_path / "tidemark", ignore=shutil.ignore_patterns("__pycache__"))
+    kept, first = compiled
+    assert run(kept, tmp_path) == ([first[0], "1"], "")
 
 
 @pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "garbage"])

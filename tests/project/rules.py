@@ -73,7 +73,7 @@ LINE_CHARACTERS_MAX = 120
 BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
     {
         "tidemark.recovery.system_restart.load:guarded",
-        "tidemark.engine.jit.kernel:load_overload",
+        "tidemark.engine.jit.code_cache:load_overload",
         "tidemark.engine.log.redo:_agree",
         "tidemark.engine.store.schema_log:log_schema",
         # A tracer of the user's: its error would look like one of the operation.
@@ -177,8 +177,8 @@ OS_PLACES: dict[str, frozenset[str]] = {
     "tidemark.replication.wire.wire": frozenset(
         {"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}
     ),
-    # Where compiled code is kept.
-    "tidemark.engine.jit.kernel": frozenset({"environ", "path.expanduser"}),
+    # Whether kernels are called through the door.
+    "tidemark.engine.jit.kernel": frozenset({"environ"}),
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.
     "tidemark.recovery.spark.java": frozenset({"environ"}),
     "tidemark.recovery.spark.session": frozenset({"environ"}),
@@ -189,7 +189,7 @@ OS_PLACES: dict[str, frozenset[str]] = {
 # Names of what unpickles, whatever they are reached through.
 UNPICKLING = frozenset({"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "Unpickler", "read_pickle"})
 # Compiled code out of the user's own cache, as numba keeps it.
-UNPICKLING_PLACES = ("tidemark.engine.jit.kernel",)
+UNPICKLING_PLACES = ("tidemark.engine.jit.code_cache",)
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.txn.transactions import SPARE_PLACES
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.system_restart import restart
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -96,6 +98,25 @@ def test_opening_reports_its_progress_and_what_the_callback_raises_ends_it(tmp_p
         tm.open(tmp_path / "store", progress=stop, data_memory="32 MiB")
     with tm.open(tmp_path / "store", data_memory="32 MiB", background=False) as db:
         assert len(db["test.account"]) == 5_000
+
+
+@memory_only
+def test_opening_reports_the_log_it_reads_and_the_indexes_it_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart, "PROGRESS_BYTES", 64 << 10)
+    options: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "background": False}
+    with tm.open(tmp_path / "store", **options) as db:
+        account = make_account(db)
+        for name in ("owner", "balance"):
+            db.create_index("test.account", name, [name])
+        for first in range(0, 5_000, 500):
+            account.insert_many([(first + number, "a", 1.0, "n" * 400) for number in range(500)])
+    calls: list[tuple[int, int, str]] = []
+    tm.open(tmp_path / "store", progress=lambda *told: calls.append(told), **options).close()
+    log = [(done, total) for done, total, unit in calls if unit == "bytes of log"]
+    assert len(log) >= 10 and log == sorted(log) and all(0 < done <= total for done, total in log)
+    assert calls[-2:] == [(1, 2, "indexes"), (2, 2, "indexes")]
 
 
 def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() -> None:

@@ -122,7 +122,7 @@ def _process(options: Options) -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from tidemark.engine.jit.kernel import CACHE_FOLDER
+    from tidemark.engine.jit.kept_code import CACHE_FOLDER
 
     folder = Path(CACHE_FOLDER)
     try:
@@ -135,7 +135,7 @@ def _kernels() -> Iterator[Finding]:
         yield Finding("kernels", OK, f"{counted(len(sizes), 'file')}, {sum(sizes):,} bytes for {processor} in {folder}")
     else:
         says = f"none is compiled in {folder}; the first run takes up to five minutes"
-        yield Finding("kernels", NOTE, says, "python -m tidemark.engine.jit compiles them now")
+        yield Finding("kernels", NOTE, says, "tidemark warmup compiles them now")
 
 
 def _memory(options: Options) -> Iterator[Finding]:

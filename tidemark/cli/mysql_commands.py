@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import bar
+from tidemark.cli.output import bar, open_store
 from tidemark.replication.ingest.address import COPY, CURRENT, Filter, Tls, parse_address
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
@@ -85,8 +85,7 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
     position = given["position"]
     if position is not None and given["start"] is not None:
         raise click.UsageError("give only one of --copy, --from-now and --from")
-    with tm.open(directory, data_memory=data_memory) as db, bar("applied", None) as advance:
-        assert isinstance(db, tm.Database)
+    with open_store(directory, data_memory, background=True, create=True) as db, bar("applied", None) as advance:
         done = 0
 
         def progress(rows: int, _total: int, _unit: str) -> None:

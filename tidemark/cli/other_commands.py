@@ -1,4 +1,4 @@
-"""The commands `demo` and `completion`."""
+"""The commands `demo`, `completion` and `warmup`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from tidemark.cli.output import example, json_option, one_line, print_result
+import tidemark as tm
+from tidemark.cli.output import counted, example, json_option, one_line, print_result
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TIDEMARK_COMPLETE"
@@ -84,3 +85,19 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(ctx.find_root().command, {}, "tidemark", _VARIABLE).source())
+
+
+@click.command(epilog=example("tidemark warmup", "tidemark warmup --processes 4"))
+@click.option("--processes", type=click.IntRange(min=1), help="How many compile; without it, one for each core.")
+@json_option
+@one_line
+def warmup(processes: int | None, as_json: bool) -> None:
+    """Compile all kernels that have no compiled code yet, so that no later command or program of this user compiles.
+
+    The code is kept in $TIDEMARK_CACHE, or in ~/.cache/tidemark.
+    """
+    from tidemark.engine.jit.kept_code import CACHE_FOLDER
+
+    compiled = tm.warmup(processes)
+    result = {"compiled": compiled, "folder": CACHE_FOLDER}
+    print_result(result, as_json, lambda: [f"{counted(compiled, 'kernel')} compiled; all are kept in {CACHE_FOLDER}"])

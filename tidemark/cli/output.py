@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import wraps
@@ -135,7 +135,8 @@ def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOn
 
 def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store, and name it on standard error."""
-    db = tm.open(store, read_only=True, data_memory=data_memory)
+    with reported("restart") as progress:
+        db = tm.open(store, read_only=True, progress=progress, data_memory=data_memory)
     gci, micro = int(gci_of(db.epoch)), int(micro_of(db.epoch))
     number = db.status()["lcp"]["id"]
     click.echo(
@@ -253,12 +254,17 @@ def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[
 
 @contextmanager
 def reported(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """`bar` as the callback that calls take as `progress=`."""
-    with bar(title, None) as advance:
-        seen = 0
+    """`bar` as the callback that calls take as `progress=`: one bar for each unit."""
+    with ExitStack() as stack:
+        advance: Callable[[int], None] | None = None
+        seen, shown = 0, ""
 
         def progress(done: int, total: int, unit: str) -> None:
-            nonlocal seen
+            nonlocal advance, seen, shown
+            if advance is None or unit != shown:
+                stack.close()
+                advance = stack.enter_context(bar(title, total if total > 0 else None, unit))
+                seen, shown = 0, unit
             advance(done - seen)
             seen = done
 

@@ -37,6 +37,7 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
     """
     from tidemark.control_socket import ask
     from tidemark.engine.base.clock import SystemClock
+    from tidemark.engine.files.directory import LOCK_NAME, PosixFiles
 
     is_screen = not as_json and not once and sys.stdout.isatty()
     try:
@@ -47,7 +48,11 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
             if once:
                 return
     except tm.PeerError as error:
-        check_exists(store)
+        # Reading files takes the kernels; a directory that has been opened once needs no look at them.
+        files = PosixFiles(store)
+        if not files.exists(LOCK_NAME):
+            check_exists(store)
+        files.close_all()
         raise tm.PeerError(f"{error.message}; only a store that a process has open can be watched") from error
     except KeyboardInterrupt:
         return

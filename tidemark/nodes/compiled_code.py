@@ -18,7 +18,7 @@ def get_code(node: int, clock: Clock) -> None:
     Nodes that start together on one machine begin in different halves: each finds in the cache what another one has
     compiled.
     """
-    compilers = declared()
+    compilers = tuple(declared().values())
     first = 0 if node % 2 else len(compilers) // 2
     logged_at = clock.monotonic()
     for done, compile_once in enumerate((*compilers[first:], *compilers[:first]), 1):
