@@ -161,9 +161,7 @@ def scan_where(
     )
 
 
-def unless_dropped(
-    by_index: Iterator[ScanBatch], without: Callable[[], Iterator[ScanBatch]]
-) -> Iterator[ScanBatch]:
+def unless_dropped(by_index: Iterator[ScanBatch], without: Callable[[], Iterator[ScanBatch]]) -> Iterator[ScanBatch]:
     """Yield the batches of a chosen index, or those of a scan without it if it is dropped before the first one."""
     is_begun = False
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ class _Reader:
             return Col(name) if 2 not in field else UNKNOWN
         if _LITERAL in node:
             return _constant(node.inner(_LITERAL))
-        if {_FUNCTION, _IF_THEN, _SINGULAR_OR_LIST}.isdisjoint(node):
+        if not any(number in node for number in (_FUNCTION, _IF_THEN, _SINGULAR_OR_LIST)):
             self.read = dict.fromkeys(self._names)  # a cast, or an expression unknown here, with columns in it
             return UNKNOWN
         self.condition(node, depth)

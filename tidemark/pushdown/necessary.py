@@ -25,7 +25,7 @@ from tidemark.engine.programs.expressions import (
     joined,
 )
 from tidemark.engine.schema.types import Floating
-from tidemark.engine.schema.types_text import Binary, Char
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -88,18 +88,12 @@ def _leaf(node: Expression, negated: bool, definition: TableDefinition) -> Found
     if kind is None:
         return None
     if isinstance(node, NullTest):
-        return _null_test(node, kind, negated)
+        return Not(node) if negated else node
     if isinstance(node, Compare):
         return _compare(node, kind, negated)
     if isinstance(node, Member):
         return _member(node, kind, negated)
     return node if isinstance(node, Like) and not negated else None
-
-
-def _null_test(node: NullTest, kind: ColumnType, negated: bool) -> Found:
-    if negated:
-        return Not(node)
-    return None if isinstance(kind, Floating) else node  # pyarrow can take NaN for NULL
 
 
 def _compare(node: Compare, kind: ColumnType, negated: bool) -> Found:
@@ -131,6 +125,4 @@ def _is_alike(kind: ColumnType, value: Any) -> bool:
         return False
     if isinstance(kind, Binary):
         return len(value) == kind.length  # zeros at the end do not count here
-    if isinstance(kind, Char):
-        return not value.endswith("\0")  # nor does NUL
     return True

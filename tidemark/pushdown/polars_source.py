@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Member, Not, NullTest, joined
+from tidemark.engine.rows.column_output import to_polars
 from tidemark.pushdown.necessary import NESTING_MAX, UNKNOWN
 
 if TYPE_CHECKING:
@@ -26,15 +27,19 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "gt": lambda one, other: one > other,
     "ge": lambda one, other: one >= other,
 }
-_CLOSED = {"both": ("ge", "le"), "left": ("ge", "lt"), "right": ("gt", "le"), "none": ("gt", "lt")}
+_CLOSED: dict[Any, tuple[str, str]] = {
+    "both": ("ge", "le"),
+    "left": ("ge", "lt"),
+    "right": ("gt", "le"),
+    "none": ("gt", "lt"),
+}
 
 
 def scan(source: Source) -> pl.LazyFrame:
     """Return a LazyFrame that reads the source each time it is collected. Raises: ImportError."""
-    import polars as pl
     from polars.io.plugins import register_io_source
 
-    schema = frame_of(source.schema.empty_table()).schema
+    schema = to_polars(source.schema.empty_table()).schema
 
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
@@ -47,20 +52,12 @@ def scan(source: Source) -> pl.LazyFrame:
             if n_rows is None:
                 where = source.necessary(condition_of(predicate, schema))
         for batch in source.batches(columns or source.schema.names[:1], where, n_rows):
-            frame = frame_of(batch)
+            frame = to_polars(batch)
             if predicate is not None:
                 frame = frame.filter(predicate)
             yield frame.select(wanted)
 
     return register_io_source(read, schema=schema, explain_name="TIDEMARK")
-
-
-def frame_of(rows: Any) -> pl.DataFrame:
-    """Return an Arrow table or batch as a DataFrame."""
-    import polars as pl
-
-    frame: pl.DataFrame = pl.from_arrow(rows)
-    return frame
 
 
 def condition_of(predicate: pl.Expr, schema: pl.Schema) -> Expression:
