@@ -136,14 +136,17 @@ class TableScanner:
         return sum(batch.num_rows for batch in self.to_batches())
 
 
-def _refused(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: TableDataset, *_: Any, **__: Any) -> NoReturn:
-        raise Unsupported(
-            f"the dataset of a table has no {name}(); read rows by to_table(columns=..., filter=...), and go on with"
-            " those"
-        )
+class _Refused:
+    """A call of pyarrow's class that goes past `scanner`."""
 
-    return refuse
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise Unsupported(
+            f"the dataset of a table has no {self._name}(); read rows by to_table(columns=..., filter=...), and go on"
+            " with those"
+        )
 
 
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
@@ -162,13 +165,13 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
     """
 
     __reduce_ex__ = refuse_pickling
-    filter = _refused("filter")
-    get_fragments = _refused("get_fragments")
-    join = _refused("join")
-    join_asof = _refused("join_asof")
-    replace_schema = _refused("replace_schema")
-    sort_by = _refused("sort_by")
-    take = _refused("take")
+    filter = _Refused("filter")
+    get_fragments = _Refused("get_fragments")
+    join = _Refused("join")
+    join_asof = _Refused("join_asof")
+    replace_schema = _Refused("replace_schema")
+    sort_by = _Refused("sort_by")
+    take = _Refused("take")
 
     def __init__(self, source: Source) -> None:
         form, files = ds.IpcFileFormat(), LocalFileSystem()
@@ -187,8 +190,8 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         Raises: pyarrow's errors for columns and filters.
 
         Examples:
-            >>> db["item"].dataset().scanner(columns=["stock"]).to_table()["stock"].to_pylist()
-            [10, 5, 0]
+            >>> sorted(db["item"].dataset().scanner(columns=["stock"]).to_table()["stock"].to_pylist())
+            [0, 5, 10]
         """
         return TableScanner(self._source, columns, filter)
 

@@ -98,14 +98,7 @@ def _of_two(node: pl.Expr, one: pl.Expr, other: pl.Expr, schema: pl.Schema, dept
     for is_and, made in ((True, one & other), (False, one | other)):
         if node.meta.eq(made):
             return joined(is_and, _condition(one, schema, depth), _condition(other, schema, depth))
-    if one.meta.is_literal():
-        one, other = other, one
-        if not other.meta.is_literal() or not one.meta.is_column():
-            return UNKNOWN
-        swapped = next((name for name, compare in _COMPARISONS.items() if node.meta.eq(compare(other, one))), None)
-        mirrored = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-        return UNKNOWN if swapped is None else _compare(mirrored.get(swapped, swapped), one, other, schema)
-    if not one.meta.is_column() or not other.meta.is_literal():
+    if not one.meta.is_column() or not other.meta.is_literal():  # polars moves columns to the left
         return UNKNOWN
     for name, compare in _COMPARISONS.items():
         if node.meta.eq(compare(one, other)):
