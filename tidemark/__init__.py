@@ -147,6 +147,7 @@ if TYPE_CHECKING:
     from tidemark.nodes.arbitrator import Arbitrator
     from tidemark.nodes.node_group import NodeGroup
     from tidemark.opening import open_or_attach as open
+    from tidemark.pushdown.dataset import TableDataset
     from tidemark.read_only import ReadOnlyDatabase
     from tidemark.remote.database import RemoteDatabase, connect
     from tidemark.remote.scan import RemoteScan
@@ -189,6 +190,7 @@ _HOMES = {
     "tidemark.nodes.arbitrator": "Arbitrator",
     "tidemark.nodes.node_group": "NodeGroup",
     "tidemark.opening": "open",
+    "tidemark.pushdown.dataset": "TableDataset",
     "tidemark.read_only": "ReadOnlyDatabase",
     "tidemark.remote.database": "RemoteDatabase connect",
     "tidemark.remote.scan": "RemoteScan",
@@ -337,6 +339,7 @@ __all__ = [
     "StoreFailed",
     "SyncFailed",
     "SysfileDamaged",
+    "TableDataset",
     "TableExists",
     "TableHandle",
     "TablespaceExists",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.display import ROWS_SHOWN, html_table, short
@@ -19,6 +20,7 @@ from tidemark.engine.schema.types_base import counted, shown
 from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
     from tidemark.engine.base.watch import Watch
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.pushdown.dataset import TableDataset
 
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None
@@ -200,6 +203,50 @@ class TableReads(ABC):
         """
         return self.scan(where=where, progress=progress).to_numpy()
 
+    def dataset(self) -> TableDataset:
+        """Return the table as a `pyarrow.dataset.Dataset`, into which DuckDB pushes columns and filters.
+
+        DuckDB finds it under its Python name. Each scan of a query shows the table as at one epoch, in a snapshot that
+        ends with the scan; `snapshot[name].dataset()` shows all scans the same rows. A filter may lead the scan to an
+        index. What cannot be translated is judged by pyarrow, on the rows that are found: results are those of the same
+        query over `to_arrow()`. The columns are those that the table has now.
+
+        Raises: as `scan`.
+
+        Examples:
+            >>> import duckdb
+            >>> item = db["item"].dataset()
+            >>> duckdb.sql("select name from item where stock > 5").fetchall()
+            [('pen',)]
+        """
+        from tidemark.pushdown.dataset import Source, TableDataset
+
+        return TableDataset(Source(self, self._at_one_epoch))
+
+    def scan_polars(self) -> pl.LazyFrame:
+        """Return the table as a polars LazyFrame, which pushes columns, filters and `limit` into its scan.
+
+        The table is read when the frame is collected, each time as `dataset` says. polars judges the rows that are
+        found again: results are those of the same query over `to_polars().lazy()`.
+
+        Raises: as `scan`; ImportError if polars is not installed.
+
+        Examples:
+            >>> import polars as pl
+            >>> frame = db["item"].scan_polars()
+            >>> frame.filter(pl.col("stock") > 5).select("name").collect().to_dicts()
+            [{'name': 'pen'}]
+        """
+        from tidemark.pushdown import polars_source
+        from tidemark.pushdown.dataset import Source
+
+        return polars_source.scan(Source(self, self._at_one_epoch))
+
+    @contextmanager
+    def _at_one_epoch(self) -> Iterator[TableReads]:
+        """The table as at one epoch, if its rows change while they are read."""
+        yield self
+
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)
 
@@ -293,7 +340,7 @@ class TableHandle(WritableTable):
 
     __slots__ = ("_begin", "_failure", "_owner", "_watch", "table")
 
-    def __init__(self, store: Store, table: Table, owner: object = None) -> None:
+    def __init__(self, store: Store, table: Table, owner: Any = None) -> None:
         """owner: the Database, which stays open while the handle is used."""
         self._owner = owner
         self._failure = store.failure
@@ -312,6 +359,15 @@ class TableHandle(WritableTable):
     @property
     def definition(self) -> TableDefinition:
         return self.table.newest.definition
+
+    @contextmanager
+    def _at_one_epoch(self) -> Iterator[TableReads]:
+        if self._owner is None:
+            yield self
+            return
+        with self._owner.snapshot() as snapshot:
+            row_operations.check_table(self.table)  # another table may have its name since
+            yield snapshot.table(self.name)
 
     def _in_own_transaction(self, call: Callable[..., R], *arguments: Any) -> R:
         """Run one call as a transaction. A `with` would leave the transaction open if a signal arrived just before

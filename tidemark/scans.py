@@ -16,7 +16,7 @@ from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import ScanBatch, decode_entries, scan
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
-from tidemark.engine.access.index_choice import choose, rows_of
+from tidemark.engine.access.index_choice import Choice, choose, rows_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.index_scans import KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
@@ -206,6 +206,10 @@ class Scan:
             return self._condition.numbers(self._table, self._partitions)
         return self._table.numbers_of(self._partitions)
 
+    def _choice(self, columns: Sequence[str], numbers: Sequence[int]) -> Choice | None:
+        """Return the index that the condition chooses, if any."""
+        return None if self._condition is None else choose(self._table, self._condition, columns, numbers)
+
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
             ROWID: batch.rowids,
@@ -380,9 +384,7 @@ class Scan:
             bounds = [{name: value for name, value in given.items() if value is not None}]
             is_only = not self._is_copied and self._answers_alone([*self._read, *judged])
             return found | {**_by(self._index.name, is_only), "bounds": bounds, "rows": rows}
-        choice = None
-        if self._condition is not None and not self._is_copied:
-            choice = choose(table, self._condition, self._read, numbers)
+        choice = self._choice(self._read, numbers)
         if choice is None:
             return {**found, "rows": rows_of(table, numbers)}
         return found | {**_by(choice.index.name, choice.is_only), "bounds": choice.bounds, "rows": choice.rows}

@@ -9,7 +9,8 @@ from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
-from tidemark.engine.access.program_scans import accepted_batches
+from tidemark.engine.access.index_choice import Choice, choose
+from tidemark.engine.access.program_scans import accepted_batches, unless_dropped
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
@@ -129,11 +130,29 @@ class SnapshotScan(Scan):
         self._progress = progress
 
     def _found(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        condition = self._condition
+        table, condition = self._table, self._condition
         if condition is None:
             return self._rows_of(columns, limit)
-        rows = self._rows_of(list(dict.fromkeys([*columns, *condition.names])), None)
-        return accepted_batches(self._table, rows, condition, limit)
+        names = list(dict.fromkeys([*columns, *condition.names]))
+        choice = None if self._index is not None else self._choice(names, self._numbers())
+
+        def without() -> Iterator[ScanBatch]:
+            return accepted_batches(table, self._rows_of(names, None), condition, limit)
+
+        if choice is None:
+            return without()
+        return unless_dropped(accepted_batches(table, self._chosen(choice, names), condition, limit), without)
+
+    def _choice(self, columns: Sequence[str], numbers: Sequence[int]) -> Choice | None:
+        # An index has the rows of every partition, and the condition does not reject those the caller left out.
+        if self._condition is None or self._partitions is not None:
+            return None
+        return choose(self._table, self._condition, columns, numbers, self._snapshot.version_words)
+
+    def _chosen(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
+        for bounds in choice.ranges:
+            place = (self._snapshot, self._table, choice.index, bounds, False)
+            yield from SnapshotIndexScan(*place, None, columns, self._progress).batches()
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """Yield the rows, before the condition judges them."""

@@ -38,6 +38,7 @@ INDEXED_ROW_COST = 120  # a row found through an entry
 ONLY_ROW_COST = 45  # a row built from its entry alone
 DISK_ROW_COST = 1_500  # added if the disk part of a row is read
 RANGE_COST = 25_000  # bounds built, the tree descended, a batch begun
+VERSION_WORD_COST = 1  # a word of the version store passed over
 
 
 @dataclass(frozen=True)
@@ -72,28 +73,37 @@ def rows_of(table: Table, numbers: Sequence[int]) -> int:
     return table.arena.sum_words([by_number[number] for number in numbers if number in by_number], F_ROWS)
 
 
-def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Sequence[int]) -> Choice | None:
+def choose(
+    table: Table,
+    condition: Condition,
+    names: Sequence[str],
+    numbers: Sequence[int],
+    version_words: int | None = None,
+) -> Choice | None:
     """Return the cheapest index for reading columns `names` of the rows a condition accepts; None: scan fragments
     `numbers`. Disk parts of the columns of `names` are read either way.
+
+    version_words: of the version store, which a scan of a snapshot reads for each range; None: no snapshot is read.
     """
     if condition.expression is None or not table.indexes:
         return None
     looked_at = [*names, *condition.names]
     on_disk = DISK_ROW_COST if table.format.needs_disk(looked_at) else 0
-    is_placed = condition.cost is not None and not table.format.needs_disk(names)
+    is_placed = condition.cost is not None and version_words is None and not table.format.needs_disk(names)
+    range_cost = RANGE_COST + VERSION_WORD_COST * (version_words or 0)
     row_cost = PLACED_ROW_COST + (condition.cost or 0) if is_placed else COPIED_ROW_COST + on_disk
     best, cost = None, rows_of(table, numbers) * row_cost
     starts = starts_of(condition.expression)
     for index in list(table.indexes.values()):
         plan = _plan(index, condition.known, starts) if isinstance(index, StoredIndex) else None
-        if plan is None or plan.count * RANGE_COST >= cost:
+        if plan is None or plan.count * range_cost >= cost:
             continue
-        is_only = answers_alone(index, looked_at)
+        is_only = version_words is None and answers_alone(index, looked_at)
         found = _found(index, plan, is_only, condition.names)
         if found is None:
             continue
         each = ONLY_ROW_COST if is_only else INDEXED_ROW_COST + on_disk
-        this = len(found.ranges) * RANGE_COST + found.rows * each
+        this = len(found.ranges) * range_cost + found.rows * each
         if this < cost:
             best, cost = found, this
     return best

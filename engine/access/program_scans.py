@@ -153,16 +153,37 @@ def scan_where(
     """Scan the rows a condition accepts. Raises: errors of a program in a row, naming table and key."""
     numbers = condition.numbers(table, partitions)
     choice = choose(table, condition, columns, numbers)
-    if choice is not None:
-        is_begun = False
-        try:
-            for batch in accepted_batches(table, _chosen(table, txn, choice, columns, numbers), condition, limit):
-                is_begun = True
-                yield batch
-            return
-        except NoSuchIndex:  # dropped after it was chosen, and the caller did not name it
-            if is_begun:
-                raise
+    if choice is None:
+        return _scan_fragments(table, txn, condition, limit, columns, numbers)
+    return unless_dropped(
+        accepted_batches(table, _chosen(table, txn, choice, columns, numbers), condition, limit),
+        lambda: _scan_fragments(table, txn, condition, limit, columns, numbers),
+    )
+
+
+def unless_dropped(by_index: Iterator[ScanBatch], without: Callable[[], Iterator[ScanBatch]]) -> Iterator[ScanBatch]:
+    """Yield the batches of a chosen index, or those of a scan without it if it is dropped before the first one."""
+    is_begun = False
+    try:
+        for batch in by_index:
+            is_begun = True
+            yield batch
+        return
+    except NoSuchIndex:  # dropped after it was chosen, and the caller did not name it
+        if is_begun:
+            raise
+    yield from without()
+
+
+def _scan_fragments(
+    table: Table,
+    txn: Transaction | None,
+    condition: Condition,
+    limit: int | None,
+    columns: Sequence[str],
+    numbers: Sequence[int],
+) -> Iterator[ScanBatch]:
+    """Do `scan_where` without an index."""
     if condition.cost is None or table.format.needs_disk(columns):
         yield from accepted_batches(
             table, scan(table, txn, None, [*columns, *condition.names], numbers), condition, limit

@@ -176,6 +176,11 @@ class Snapshot:
             epoch=self.epoch,
         )
 
+    @property
+    def version_words(self) -> int:
+        """The words of old versions that are kept for all snapshots."""
+        return int(self.mem[S_VERSION_HEAD] - self.mem[S_VERSION_TAIL])
+
     def table_of(self, name: str) -> Table:
         """Return the table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""
         self.check()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.batch_operations import ScanBatch
-from tidemark.engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, KeyRange
+from tidemark.engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, Bounds, KeyRange
 from tidemark.engine.access.own_changes import compared, key_matrix, widened
 from tidemark.engine.access.snapshot_reads import Meter, Progress, read_found
 from tidemark.engine.access.versions_index_kernels import gather_versions, snapshot_entries
@@ -89,7 +89,7 @@ class SnapshotIndexScan:
         snapshot: Snapshot,
         table: Table,
         index: StoredIndex,
-        keys: KeyRange,
+        keys: KeyRange | Bounds,
         reverse: bool,
         limit: int | None,
         columns: Sequence[str],

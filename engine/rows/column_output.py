@@ -332,7 +332,7 @@ def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
     return table.to_pandas()
 
 
-def to_polars(table: pa.Table) -> Any:
+def to_polars(table: pa.Table | pa.RecordBatch) -> Any:
     """Return a polars DataFrame."""
     import polars
 

@@ -291,3 +291,43 @@ def test_what_patterns_begin_with_is_what_stands_before_their_first_wildcard() -
     assert starts_of(col.like("%a") | col.like("b%")) == starts_of(~col.like("b%")) == starts_of(col.like("_")) == {}
     assert starts_of(col.like("ab%") & (tm.col("b").like("ü%") & col.like("abc%"))) == {"a": b"abc", "b": "ü".encode()}
     assert starts_of(col.like("a\\")) == {"a": b"a\\"}
+
+
+def test_condition_over_a_snapshot_chooses_an_index_and_finds_its_rows(
+    db: tm.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows change and go after the snapshot was opened, within the ranges of the index and across them."""
+    forced(monkeypatch)
+    table, col = filled(db, 2_000), tm.col
+    rows = {row.id: row for row in table.scan()}
+    with db.snapshot() as snapshot:
+        table.update_where({"n": col("n") + 1}, col("n") < 40)
+        table.delete_where(col("n") == 5)
+        table.insert_many([(9_000 + key, "o7", None, key % 200, 0) for key in range(300)])
+        shown = snapshot[NAME]
+        for where, accepts in (
+            (col("n").isin([3, 4, 5, 199]), lambda row: row.n in (3, 4, 5, 199)),
+            ((col("n") >= 35) & (col("n") < 45) & (col("id") > 100), lambda row: 35 <= row.n < 45 and row.id > 100),
+            ((col("owner") == "o7") & col("seen").is_not_null(), lambda row: row.owner == "o7" and row.seen),
+        ):
+            expected = sorted(row for row in rows.values() if accepts(row))
+            assert shown.explain(where=where)["access"] == "index"
+            assert sorted(shown.scan(where=where)) == expected
+            assert shown.scan(where=where).count() == len(expected)
+            assert len(list(shown.scan(where=where, limit=3))) == min(3, len(expected))
+            some = [row for row in expected if row.id < 1_000]
+            assert shown.explain(where=where, partitions=["a"])["access"] == "full scan"
+            assert sorted(shown.scan(where=where, partitions=["a"])) == some
+
+
+def test_index_dropped_between_choice_and_scan_of_a_snapshot_is_done_without(
+    db: tm.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, where = filled(db), tm.col("n") == 3
+    expected = sorted(table.scan(where=where))
+    with db.snapshot() as snapshot:
+        found = choose(table.table, Condition(table.definition, where), ["id"], [0, 1], 0)
+        assert found is not None
+        db.drop_index(NAME, "by_n")
+        monkeypatch.setattr("tidemark.snapshot.choose", lambda *_: found)
+        assert sorted(snapshot[NAME].scan(where=where)) == expected

@@ -194,14 +194,15 @@ UNPICKLING_PLACES = ("tidemark.engine.jit.code_cache",)
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
 # Heavy imports are made inside functions, so that `import tidemark` stays quick; but for modules whose classes are
-# built on theirs, which only Spark imports.
+# built on theirs, which only Spark imports, or a call that needs them.
 LAZY_EXCEPT = {
+    "pyarrow": ("tidemark.pushdown.dataset",),
     "pyspark": (
         "tidemark.recovery.spark.source",
         "tidemark.recovery.spark.stream",
         "tidemark.recovery.spark.load",
         "tidemark.recovery.spark.daemon",
-    )
+    ),
 }
 LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark", "pymysql")
 

@@ -1,0 +1,128 @@
+"""Conditions of other engines, weakened until they are true for every row that the other engine accepts.
+
+The other engine judges each row that is found once more, with its own rules. So a condition here may accept too many
+rows, never too few: what differs in NULL, NaN or padding is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tidemark.engine.access.conditions import Condition
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.programs.expressions import (
+    Col,
+    Compare,
+    Constant,
+    Expression,
+    Junction,
+    Like,
+    Member,
+    Not,
+    NullTest,
+    joined,
+)
+from tidemark.engine.schema.types import Floating
+from tidemark.engine.schema.types_text import Binary
+
+if TYPE_CHECKING:
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
+
+NESTING_MAX = 100  # of a condition that is read by recursion; the parts below are left out
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+Found = Expression | None  # None: every row
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unknown(Expression):
+    """A condition that has no translation."""
+
+
+UNKNOWN = Unknown()
+
+
+def necessary(node: Expression, definition: TableDefinition) -> Found:
+    """Return a condition for a scan that is true wherever `node` is true for the other engine; None: every row."""
+    try:
+        found = _weakened(node, False, definition)
+        if found is not None:
+            Condition(definition, found)
+        return found
+    except Rejected:  # too many parts for one program
+        return None
+
+
+def _weakened(node: Expression, negated: bool, definition: TableDefinition) -> Found:
+    if isinstance(node, Not):
+        return _weakened(node.inner, not negated, definition)
+    if not isinstance(node, Junction):
+        return _compiled(_leaf(node, negated, definition), definition)
+    is_and = node.is_and != negated
+    found = [_weakened(each, negated, definition) for each in node.operands]
+    known = [each for each in found if each is not None]
+    if not known or (not is_and and len(known) < len(found)):
+        return None
+    return reduce(lambda one, other: joined(is_and, one, other), known)
+
+
+def _compiled(leaf: Found, definition: TableDefinition) -> Found:
+    """Return a condition, None if the table refuses it: a value beyond its column, an order that a type has not."""
+    if leaf is not None:
+        try:
+            Condition(definition, leaf)
+        except Rejected:
+            return None
+    return leaf
+
+
+def _leaf(node: Expression, negated: bool, definition: TableDefinition) -> Found:
+    if isinstance(node, Col):
+        return Not(node) if negated else node
+    inner = node.left if isinstance(node, Compare) else getattr(node, "inner", None)
+    if not isinstance(inner, Col):
+        return None
+    kind = next((each.type for each in definition.columns if each.name == inner.name), None)
+    if kind is None:
+        return None
+    if isinstance(node, NullTest):
+        return Not(node) if negated else node
+    if isinstance(node, Compare):
+        return _compare(node, kind, negated)
+    if isinstance(node, Member):
+        return _member(node, kind, negated)
+    return node if isinstance(node, Like) and not negated else None
+
+
+def _compare(node: Compare, kind: ColumnType, negated: bool) -> Found:
+    if not isinstance(node.right, Constant) or not _is_alike(kind, node.right.value):
+        return None
+    # For pyarrow no comparison with NaN is true, so each negated one is; here NaN is above every number.
+    if negated and isinstance(kind, Floating) and node.condition in ("gt", "ge"):
+        return None
+    return Compare(_NEGATED[node.condition], node.left, node.right) if negated else node
+
+
+def _member(node: Member, kind: ColumnType, negated: bool) -> Found:
+    values = [each.value for each in node.values if isinstance(each, Constant)]
+    known = [value for value in values if value is not None]
+    if len(values) < len(node.values) or not all(_is_alike(kind, value) for value in known):
+        return None
+    if negated and isinstance(kind, Floating):
+        return None  # for pyarrow 0.0 is not in a list with -0.0
+    found = Member(node.inner, tuple(map(Constant, known)))
+    # Whether NULL is in a list, and what `not in` says of it, differs from engine to engine.
+    if negated:
+        return joined(False, Not(found), NullTest(node.inner))
+    return found if len(known) == len(values) else joined(False, found, NullTest(node.inner))
+
+
+def _is_alike(kind: ColumnType, value: Any) -> bool:
+    """Whether a column compares with this value in every engine alike."""
+    if value is None or value != value:
+        return False
+    if isinstance(kind, Binary):
+        return len(value) == kind.length  # zeros at the end do not count here
+    return True
