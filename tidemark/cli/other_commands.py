@@ -9,7 +9,8 @@ import click
 from click.shell_completion import get_completion_class
 
 import tidemark as tm
-from tidemark.cli.output import counted, example, json_option, one_line, print_result
+from tidemark.cli.output import example, json_option, one_line, print_result
+from tidemark.engine.schema.types_base import counted
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TIDEMARK_COMPLETE"
