@@ -144,8 +144,8 @@ class _Refused:
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise Unsupported(
-            f"the dataset of a table has no {self._name}(); read rows by to_table(columns=..., filter=...), and go on"
-            " with those"
+            f"the dataset of a table has no {self._name}(); read rows by to_table(columns=..., filter=...), and use"
+            " those"
         )
 
 
