@@ -58,7 +58,7 @@ def shop(tmp_path: Path) -> Path:
 
 def test_page_of_a_closed_store(shop: Path, tmp_path: Path) -> None:
     result = run("report", shop, "-o", tmp_path / "page.html", "--data-memory", "64 MiB")
-    assert result.exit_code == 0, result.output
+    assert (result.exit_code, result.output) == (0, f"written: {tmp_path / 'page.html'}\n")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     found = sections(text)
     assert "Tidemark: shop &amp; co" in text

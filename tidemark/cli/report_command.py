@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,14 @@ def report(store: Path, output: Path | None, picture: Path | None, data_memory: 
         from tidemark.report import draw_space
 
         draw_space(found, picture)
-    print_result(found, as_json, lambda: tree_lines({**found, "tables": _without_maps(found["tables"])}))
+    written = [str(each) for each in (output, picture) if each is not None]
+
+    def lines() -> Iterable[str]:
+        if written:  # with the figures; a screen of them would hide where
+            return [f"written: {', '.join(written)}"]
+        return tree_lines({**found, "tables": _without_maps(found["tables"])})
+
+    print_result(found, as_json, lines)
 
 
 def _figures(store: Path, data_memory: str) -> tuple[dict[str, Any], dict[str, Any], list[int] | None]:
