@@ -144,22 +144,21 @@ class SnapshotScan(Scan):
         return unless_dropped(accepted_batches(table, self._chosen(choice, names), condition, limit), without)
 
     def _choice(self, columns: Sequence[str], numbers: Sequence[int]) -> Choice | None:
-        # An index has the rows of every partition, and the condition does not reject those the caller left out.
-        if self._condition is None or self._partitions is not None:
+        if self._condition is None:
             return None
         return choose(self._table, self._condition, columns, numbers, self._snapshot.version_words)
 
     def _chosen(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
         for bounds in choice.ranges:
             place = (self._snapshot, self._table, choice.index, bounds, False)
-            yield from SnapshotIndexScan(*place, None, columns, self._progress).batches()
+            yield from SnapshotIndexScan(*place, None, columns, self._progress, self._numbers()).batches()
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """Yield the rows, before the condition judges them."""
         table, condition = self._table, self._condition
         if self._index is not None and self._keys is not None:
             place = (self._snapshot, table, self._index, self._keys, self._by.reverse)
-            return SnapshotIndexScan(*place, limit, columns, self._progress).batches()
+            return SnapshotIndexScan(*place, limit, columns, self._progress, self._numbers()).batches()
         numbers = table.numbers_of(self._partitions)
         if condition is not None:
             numbers = condition.numbers(table, self._partitions)

@@ -94,13 +94,16 @@ class SnapshotIndexScan:
         limit: int | None,
         columns: Sequence[str],
         progress: Progress | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
+        """numbers: fragments whose rows are requested; None: all."""
         self._snapshot = snapshot
         self._table = table
         self._index = index
         self._reverse = reverse
         self._left = limit
-        self._numbers = np.array(sorted(table.by_number), dtype=np.int64)
+        wanted = table.by_number if numbers is None else [each for each in numbers if each in table.by_number]
+        self._numbers = np.array(sorted(wanted), dtype=np.int64)
         self._with_disk = table.format.needs_disk(columns)
         self._cursor = (keys.high if reverse else keys.low).copy()
         self._bound = keys.low if reverse else keys.high
@@ -205,7 +208,9 @@ class SnapshotIndexScan:
             return batch, places, int(state[2]), status == OK
 
     def _shown(self, batch: ScanBatch, places: Words) -> tuple[ScanBatch, Words]:
-        """Remove rows of partitions dropped before the snapshot; their entries may still exist for other readers."""
+        """Remove rows of partitions that are not requested, and of those dropped before the snapshot, whose entries may
+        still exist for other readers.
+        """
         shown = np.isin(batch.fragments(), self._numbers)
         if shown.all():
             return batch, places

@@ -316,8 +316,9 @@ def test_condition_over_a_snapshot_chooses_an_index_and_finds_its_rows(
             assert shown.scan(where=where).count() == len(expected)
             assert len(list(shown.scan(where=where, limit=3))) == min(3, len(expected))
             some = [row for row in expected if row.id < 1_000]
-            assert shown.explain(where=where, partitions=["a"])["access"] == "full scan"
+            assert shown.explain(where=where, partitions=["a"])["access"] == "index"
             assert sorted(shown.scan(where=where, partitions=["a"])) == some
+            assert sorted(shown.scan(where=where, partitions=["a"], index="by_n")) == some
 
 
 def test_index_dropped_between_choice_and_scan_of_a_snapshot_is_done_without(

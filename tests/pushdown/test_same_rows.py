@@ -68,8 +68,8 @@ def test_polars(stage: Stage) -> None:
     def ask(frame: Any, tree: Any, engine: str) -> list[Any] | str:
         try:
             return sorted(frame.filter(for_polars(tree)).select("id").collect(engine=engine)["id"].to_list())
-        except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-            return type(error).__name__
+        except (pl.exceptions.PolarsError, TypeError, OverflowError):
+            return "error"  # its class can be another one in a source
 
     stage.scans()
     for number in range(PREDICATES):

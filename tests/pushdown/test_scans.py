@@ -93,7 +93,6 @@ def test_filter_columns_and_limit_of_polars_reach_the_scan(made: tuple[Any, Any,
     assert readings.select("n").head(5).collect().shape == (5, 1)
     assert read(spans) == [3, 5]
     assert pages_touched(db) == touched
-    assert "TIDEMARK" in readings.explain()
     # A limit before a filter is of the rows before it.
     assert readings.limit(7).filter(pl.col("id") >= 0).collect(engine="streaming").height == 7
     assert read(spans) == [7]
@@ -149,15 +148,15 @@ def test_scan_is_of_one_epoch_and_ends_its_snapshot() -> None:
         assert opened() == 0
         with pytest.raises(pl.exceptions.PolarsError):
             table.scan_polars().select((pl.col("v") - 1_000).cast(pl.UInt8)).collect()
-        gc.collect()
-        assert opened() == 0
+        # polars drops the reader of a query that failed when it is called again.
+        wait_until(lambda: pl.select(1).height == 1 and opened() == 0)
 
 
 def test_stream_that_duckdb_leaves_ends_its_snapshot() -> None:
     db, table, _ = filled()
     with db:
         readings = table.dataset()
-        stream = duckdb.from_arrow(readings).to_arrow_reader(1_000)
+        stream = pa.RecordBatchReader.from_stream(duckdb.from_arrow(readings))
         stream.read_next_batch()
         del stream
         gc.collect()

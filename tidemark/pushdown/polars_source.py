@@ -57,7 +57,7 @@ def scan(source: Source) -> pl.LazyFrame:
                 frame = frame.filter(predicate)
             yield frame.select(wanted)
 
-    return register_io_source(read, schema=schema, explain_name="TIDEMARK")
+    return register_io_source(read, schema=schema)
 
 
 def condition_of(predicate: pl.Expr, schema: pl.Schema) -> Expression:
