@@ -150,9 +150,15 @@ def not_kept() -> list[str]:
     ]
 
 
-def compile_declared() -> None:
-    """Get the code of all declared kernels, for a process that must not stall for seconds at a later first call."""
-    for compile_once in declared().values():
+def compile_declared(first: float = 0.0) -> None:
+    """Get the code of all declared kernels, for a process that must not stall for seconds at a later first call.
+
+    first: a share of all kernels, at which to start. Processes that start at different places find each other's code
+    in the cache.
+    """
+    compilers = tuple(declared().values())
+    start = int(first * len(compilers))
+    for compile_once in (*compilers[start:], *compilers[:start]):
         compile_once()
 
 

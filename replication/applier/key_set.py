@@ -9,6 +9,7 @@ import numpy as np
 from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
+from tidemark.engine.schema.types_base import counted
 from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
 from tidemark.replication.applier.key_sets_layout import (
     KEY_SET_BROKEN,
@@ -88,8 +89,8 @@ class KeySet:
         slots = max(self._slots.size, slots_for(self.count + rows))
         if 8 * (size + slots) > self._limit:
             raise TransactionTooLarge(
-                f"keys of rows of an epoch transaction that conflict or wait for others ({self.count}) exceed the"
-                f" {self._limit} bytes they may take, and nothing of it was applied; open the store with a larger"
+                f"an epoch transaction has more than {counted(self.count, 'row')} in conflict or waiting for others,"
+                f" whose keys exceed {self._limit} bytes; nothing of it was applied; open the store with a larger"
                 " transaction_memory",
                 keys=self.count,
             )

@@ -51,7 +51,7 @@ LINES = {
     "tables": "tables {store}",
     "top": "top {store} --once",
 }
-WITHOUT_PATHS = {"backup", "completion", "demo"}
+WITHOUT_PATHS = {"backup", "completion", "demo", "warmup"}
 READS_ONLY = {"backup list", "backup verify", "info", "log", "top", "doctor"}
 
 

@@ -21,8 +21,8 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "user-that-leaves-under-the-schema-latch-is-forgotten",
         "tidemark.engine.txn.transactions",
-        "            self._left.append(gone)",
-        "            self.schema_latch.locked() or self._left.append(gone)",
+        "        self._left.append(gone)",
+        "        self.schema_latch.locked() or self._left.append(gone)",
         f"{PART} --seeds 0:60 --actors background,historian",
     ),
     Defect(

@@ -14,6 +14,7 @@ import pytest
 import tidemark as tm
 from tests.cli.support import run
 from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.jit import kernel
 from tidemark.engine.jit.compiling import CLEAR, Compiling
 from tidemark.engine.jit.kernel import is_kernels
 
@@ -39,6 +40,17 @@ def test_all_kernels_are_compiled_once_and_that_is_said(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True", "True", "0", "[]"], done.stderr
     first, *_ = done.stderr.splitlines()
     assert " left, about " in first and "by 2 processes" in first and str(tmp_path) in first
+
+
+def test_processes_that_start_at_different_places_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: two nodes that started on one machine compiled the same kernels at the same time."""
+    compiled: list[int] = []
+    monkeypatch.setattr(
+        kernel, "declared", lambda: {str(number): lambda number=number: compiled.append(number) for number in range(5)}
+    )
+    kernel.compile_declared()
+    kernel.compile_declared(0.5)
+    assert compiled == [0, 1, 2, 3, 4, 2, 3, 4, 0, 1]
 
 
 def test_cache_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
