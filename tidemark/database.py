@@ -73,7 +73,7 @@ class Parts(NamedTuple):
     archiver: Archiver | None
 
 
-# `transaction` treats a MemoryError itself: one more call would take a tenth of its time.
+# `transaction` handles a MemoryError itself: one more call would take a tenth of its time.
 @types_memory_errors("__init__", exclude=("transaction",))
 class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.

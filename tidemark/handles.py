@@ -313,7 +313,7 @@ def _key_in(definition: TableDefinition, row: Any) -> tuple[Any, ...] | None:
     return None
 
 
-# Calls of one row treat a MemoryError themselves: one more call would take a twentieth of their time.
+# Calls of one row handle a MemoryError themselves: one more call would take a twentieth of their time.
 @types_memory_errors("__len__", exclude=("get", "insert", "write", "update", "delete"))
 class TableHandle(WritableTable):
     """One table of an open store. Every call that writes is a transaction of its own, durable on return with

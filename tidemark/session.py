@@ -36,7 +36,7 @@ def check_lock(lock: Lock, skip_locked: bool = False) -> None:
         raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
 
 
-# Calls of one row treat a MemoryError themselves: one more call would take a tenth of their time.
+# Calls of one row handle a MemoryError themselves: one more call would take a tenth of their time.
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
