@@ -61,7 +61,7 @@ def one_key(shape: KeyShape, table: str, key: Any) -> Lookups:
 
 
 def keys_of_images(shape: KeyShape, images: Words, offsets: Words, fixed_words: int) -> Lookups:
-    """Encode the index keys of row images."""
+    """Encode the index keys of row images. offsets: the first word of each image in `images`."""
     stride = shape.key_words + SLACK_WORDS
     out = np.zeros(len(offsets) * stride, dtype=np.int64)
     lengths = np.zeros(len(offsets), dtype=np.int64)
@@ -113,7 +113,7 @@ class KeyEncoder:
         return Lookups(words, np.concatenate([nothing, *(part.lengths for part in parts)]), stride)
 
     def columns(self, keys: Any) -> dict[str, Any]:
-        """Return the key columns of a caller's keys."""
+        """Return the key columns of a caller's keys. Raises: NotNullViolation if one is missing, TypeMismatch."""
         import pyarrow as pa
 
         fields = getattr(getattr(keys, "dtype", None), "names", None)
@@ -129,7 +129,7 @@ class KeyEncoder:
                     )
             return {name: keys[name] for name in self.names}
         if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
-            error = TypeMismatch(f"needs several keys, got {shown(keys)}")
+            error = TypeMismatch(f"needs a sequence of keys, got {shown(keys)}")
             raise located(error, self.definition.name, self.names[0], None)
         if len(self.names) == 1:
             return {self.names[0]: keys}

@@ -1,7 +1,7 @@
 """REDO groups as a readable listing: one dict for each group, transaction and operation.
 
-The decoder of rows in memory decodes the values. Of an operation on a table that is no longer known, only fragment and
-ROWID are listed. Sizes are checked before they are used, although the group's checksum covers them.
+Values are decoded as those of rows in memory. An operation on a table that is no longer known is listed without key and
+values. Sizes are checked before they are used, although the group's checksum covers them.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def _files(group: GroupRead, at: int) -> Entry:
 def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) -> Iterator[Entry]:
     """Yield the operations in the files that a group refers to, with LSN of the group, file and offset.
 
-    The caller has verified the files. Raises: SpoolDamaged, RedoDamaged for impossible sizes.
+    The caller has verified the files. Raises: SpoolDamaged, RedoDamaged for impossible sizes, PageDamaged
+    for invalid images.
     """
     for words, start, stop, offset, name in reader.blocks():
         block = replace(group, words=words, records_words=stop - start)
@@ -198,9 +199,9 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         return
     image, stop = at + OPERATION_WORDS, at + size
     kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind != KIND_INSERT else 0
-    made_by = identity >> SCHEMA_VERSION_SHIFT & SCHEMA_VERSION_MASK
+    schema_version = identity >> SCHEMA_VERSION_SHIFT & SCHEMA_VERSION_MASK
     has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
-    if made_by < row_format.layout.var_since:
+    if schema_version < row_format.layout.var_since:
         has_var = False  # from before the table had var parts
     for number in range(rows):
         taken = image_size(row_format, words, image, stop, has_var, has_disk)
@@ -218,7 +219,10 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
 def image_size(
     row_format: RowFormat, words: Words, at: int, stop: int, has_var: bool = True, has_disk: bool = True
 ) -> int:
-    """Return the words of the row image at words[at:], with the parts the flags name; -1 if it ends past `stop`."""
+    """Return the size in words of the row image at words[at:]; -1 if it is invalid or ends past `stop`.
+
+    has_var, has_disk: whether the image contains these parts.
+    """
     try:
         return image_words(row_format.layout, words[:stop].data.cast("B"), at * WORD_BYTES, has_var, has_disk)
     except PageDamaged:
@@ -228,7 +232,10 @@ def image_size(
 def decode_image(
     row_format: RowFormat, words: Words, at: int, has_var: bool = True, has_disk: bool = True
 ) -> dict[str, Any]:
-    """Return the values, by column name, of a row image with the parts the flags name. Raises: PageDamaged."""
+    """Return the values of the row image at words[at:] by column name; flags as in `image_size`.
+
+    Raises: PageDamaged.
+    """
     return row_format.decode_present(words.data.cast("B"), at, has_var, has_disk)
 
 

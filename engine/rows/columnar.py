@@ -357,7 +357,7 @@ def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufbM" and values.ndim == 1:
         return pa.array(np.ascontiguousarray(values))
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise located(TypeMismatch(f"needs several keys, got {shown(values)}"), table, column.name, None)
+        raise located(TypeMismatch(f"needs a sequence of keys, got {shown(values)}"), table, column.name, None)
     plain = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
     return from_python(plain, column, table, first_row, True)
 

@@ -1,8 +1,9 @@
 """Column types: the Python values they take, and how these are stored and loaded.
 
-A type is an immutable value: equal types compare equal, hash alike and survive `to_json`/`from_json`. `stored` converts
-a Python value to its stored form (an int, a float or bytes) or refuses it; `loaded` is the exact inverse. Nothing is
-truncated, rounded or guessed; the one exception is Float32, which rounds to nearest as every database does.
+A type is an immutable value: types with equal parameters compare equal, have one hash and survive
+`to_json`/`from_json`. `stored` converts a Python value to its stored form (an int, a float or bytes) or refuses it;
+`loaded` is the exact inverse. Nothing is truncated, rounded or guessed; the one exception is Float32, which rounds to
+nearest as every database does.
 
 A refusal says only what is wrong with the value; the row format adds table, column and row.
 """
@@ -341,7 +342,7 @@ def value_from_json(kind: ColumnType, value: Any) -> Any:
         return float.fromhex(value)
     if not isinstance(value, str):
         return kind.loaded(value)
-    octets = bytes.fromhex(value)
-    if isinstance(kind, Decimal) and len(octets) != kind.width:
-        raise ValueError(f"{kind!r} has {kind.width} bytes, got {len(octets)}")
-    return kind.loaded(octets)
+    data = bytes.fromhex(value)
+    if isinstance(kind, Decimal) and len(data) != kind.width:
+        raise ValueError(f"{kind!r} has {kind.width} bytes, got {len(data)}")
+    return kind.loaded(data)

@@ -1,7 +1,7 @@
-"""The scan of one fragment for a local checkpoint: its rows as at the end of an epoch, while commits continue.
+"""The scan of one fragment for a local checkpoint: its rows as of the end of an epoch, while commits continue.
 
-A row that the scan has not reached has its checkpoint bit; a commit copies it before it changes it (D6). Fragments of a
-running local checkpoint are pinned: none is dropped.
+A row that the scan has not reached has its checkpoint bit set; a commit copies the row before it changes it (D6).
+Fragments of a running local checkpoint are pinned: none is dropped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ END = -1  # of `FragmentScan.next`
 
 
 class FragmentScan:
-    """The scan of one fragment. One thread calls `next`; `start` and `abandon` are called with the commit latch."""
+    """The scan of one fragment. One thread calls `next`; `start` and `abandon` need the commit latch."""
 
     def __init__(self, store: Store, fragment: int) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class FragmentScan:
         return END if status == OK else 0
 
     def abandon(self) -> None:
-        """Write no row from here on. `finish_abandoned` clears the checkpoint bits that are left."""
+        """Stop writing rows. `finish_abandoned` clears the checkpoint bits that are left."""
         abandon_lcp(self._store.mem, self._fragment)
 
     def finish_abandoned(self) -> None:

@@ -32,12 +32,12 @@ _OF_ATTEMPT = re.compile(rf"{FOLDER}/\d+-(?:split-\d+|\d+-\d+)-[0-9a-f]{{{2 * AT
 
 
 def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskReport:
-    """Carry out a task of a restore, in any process, thread or Spark executor that can reach the place and the
-    directory under the task's names for them. advance: called with the number of rows done.
+    """Carry out a task of a restore, in any process, thread or Spark executor that can open the place and the
+    directory by the names in the task. advance: called with the number of rows done since the last call.
 
     Durable on return: content of the files the report names. Raises: Rejected if no restore is running there (it was
-    abandoned, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; the files of the attempt are then
-    removed.
+    abandoned, or is over), BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull; the files
+    of the attempt are then removed.
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
@@ -56,11 +56,11 @@ def run_task(
     attempt = clock.random_bytes(ATTEMPT_BYTES).hex()
     _check_under_way(task, target)
     try:
-        report = _carried_out(task, place, target, attempt, advance)
+        report = _carry_out(task, place, target, attempt, advance)
         _check_under_way(task, target)  # a process that abandoned the restore meanwhile has not seen these files
     except BaseException:
         if target.failure.first is None:
-            _take_back(task, target, attempt)
+            _remove_files(task, target, attempt)
         raise
     return report
 
@@ -78,17 +78,17 @@ def is_of_attempt(name: str) -> bool:
     return _OF_ATTEMPT.fullmatch(name) is not None
 
 
-def _take_back(task: RestoreTask, target: Files, attempt: str) -> None:
+def _remove_files(task: RestoreTask, target: Files, attempt: str) -> None:
     """Remove the files of an attempt, which no report names."""
     names = [split_name(task.number, attempt)]
     if task.kind != SPLIT:
         names = [attempt_name(task.lcp_id, part["table_id"], part["fragment"], attempt) for part in task.work]
     for name in names:
-        with contextlib.suppress(FileMissing):  # not created yet; or another process removes it, too
+        with contextlib.suppress(FileMissing):  # not created yet, or another process removed it
             target.unlink(name)
 
 
-def _carried_out(task: RestoreTask, place: Files, target: Files, attempt: str, advance: Advance | None) -> TaskReport:
+def _carry_out(task: RestoreTask, place: Files, target: Files, attempt: str, advance: Advance | None) -> TaskReport:
     if task.kind == SPLIT:
         name, made = split_segments(place, target, task, attempt)
         counts = (made.groups, made.operations, 0, task.size_bytes)

@@ -74,7 +74,9 @@ class BackupReport:
 
 
 def layout_at(definition: TableDefinition, version: int) -> RowLayout:
-    """Return the layout of rows that an older version of a table wrote: they may have no var part."""
+    """Return the layout of rows written under this version of a table: before its first var column they have no var
+    part.
+    """
     layout = compute_layout(definition)
     return replace(layout, has_var=layout.has_var and version >= layout.var_since)
 
@@ -92,7 +94,10 @@ class BackupWriter:
         is_verified: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        """identity: store UUID and incarnation. is_verified: read back the written files."""
+        """identity: store UUID and incarnation. is_verified: read back the written files.
+
+        progress: called with rows done, rows in all, and "rows".
+        """
         self._store = store
         self._files = files
         self._identity = identity
@@ -108,7 +113,8 @@ class BackupWriter:
         """Write one backup; incremental: on top of the newest backup, if there is one of this store and timeline.
 
         Durable on return: the backup. Raises: SnapshotTooOld (writers changed more than `snapshot_memory` holds, eight
-        times), StorageFull, ForeignFile, BackupDamaged if a written file cannot be read back, StoreFailed.
+        times), StorageFull, ForeignFile, FileMissing if a file of an earlier backup is gone, BackupDamaged if a written
+        file cannot be read back, StoreFailed.
         """
         began = self._store.clock.monotonic()
         found = find_backups(self._files)
@@ -161,7 +167,7 @@ class BackupWriter:
         candidates: list[Level] = []
         for name in names:
             try:
-                candidates.append(self._whole(name))
+                candidates.append(self._level_in(name))
             except Damaged as error:
                 _log.info("%s of an unfinished backup cannot be used: %s", name, error)
         for level in sorted(candidates, key=lambda each: (each.place.epoch, -each.place.since)):
@@ -174,7 +180,7 @@ class BackupWriter:
                 make_file_durable(self._files, level.place.name)
                 report.resumed_files += 1
 
-    def _whole(self, name: str) -> Level:
+    def _level_in(self, name: str) -> Level:
         """Return the level of a file that is valid without a manifest. Raises: Damaged."""
         reader = RowsReader(self._files, self._identity[0], name)
         place = reader.place()

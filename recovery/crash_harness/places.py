@@ -1,7 +1,7 @@
 """The place of a crash state: which files the power loss cut and how, and between which calls of the store.
 
 An enumeration of crash states proves nothing about a state it never reached. So each judged state is counted under
-every name that fits it, and a test of the fault catalogue fails if a name that `FAULTS` gives for it was never counted.
+every name that fits it. The test of a fault fails if a name that `FAULTS` lists for this fault was never counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemark.engine.sealed.sealed_layout import KIND_GROUP, header_of
 if TYPE_CHECKING:
     from tidemark.recovery.crash_harness.disks.power_loss import Piece
 
-# The first prefix that fits counts: a control file is in the folder of the data files.
+# The first matching prefix decides: a control file is in the folder of the data files.
 _KINDS = (
     ("lcp/control-", "control file"),
     ("control-", "control file"),  # pieces of directory entries have no folder
@@ -37,7 +37,7 @@ LAP_PENDING = "group over one of an earlier lap, not durable"
 DATA_PENDING = "checkpoint data written, not durable"
 DATA_DURABLE = "checkpoint data durable, no control file"
 CONTROL_PENDING = "control file not durable"
-PUBLISHED = "control file durable, log not cut"
+PUBLISHED = "control file durable, log not truncated"
 REMOVING = "older checkpoint being removed"
 
 # Faults of the catalogue, and the places an enumeration must have reached to cover them.
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "F10": (REMOVING, LAP_PENDING),
     "F16": ("nothing kept",),
     "F17": ("some kept",),
-    "F18": ("REDO write: only its front kept",),
+    "F18": ("REDO write: only a prefix kept",),
     "F19": ("REDO write: hole in its middle",),
     "F23": ("control file write torn",),
     "F24": ("checkpoint data grown without its data", "checkpoint data data without its growth"),
@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
 
 
 def missing(counts: Mapping[str, int], faults: Iterable[str]) -> dict[str, list[str]]:
-    """Return, by fault, the names that were not seen."""
+    """Return, by fault, the names that were never counted."""
     found = {fault: [name for name in FAULTS[fault] if not counts.get(name)] for fault in faults}
     return {fault: names for fault, names in found.items() if names}
 
@@ -148,7 +148,7 @@ def cuts(pieces: Sequence[Piece], kept: frozenset[Piece]) -> set[str]:
 
 
 def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
-    """Return the cuts of one write, given its sectors in their order."""
+    """Return the cuts of one write, given its sectors in order."""
     there = [piece in kept for piece in own]
     if not any(there):
         return {"write lost"}
@@ -156,7 +156,7 @@ def _write_cuts(own: list[Piece], kept: frozenset[Piece]) -> set[str]:
         return {"write kept"}
     found = {"write torn"}
     if there == sorted(there, reverse=True):
-        found.add("write: only its front kept")
+        found.add("write: only a prefix kept")
     if there[0] and there[-1]:
         found.add("write: hole in its middle")
     return found

@@ -1,8 +1,8 @@
 """Adopts a published load: takes all of it into its table in one transaction, or nothing (docs/load.md, section 4).
 
 Order of writes: the mark with the transaction's id; copies of files from elsewhere, synced; then rows in memory, placed
-and locked; then the commit by reference. A crash before its group is durable leaves files, which openings sweep; after
-it, replay reads them.
+and locked; then the commit by reference. A crash before its group is durable leaves files, which the next opening
+sweeps; after it, replay reads them.
 """
 
 from __future__ import annotations
@@ -96,10 +96,12 @@ class Adopter:
     def adopt(
         self, job: LoadJob | str, place: Directory | None = None, progress: Progress | None = None
     ) -> AdoptReport:
-        """Adopt a published load. Durable on return: all of it. place: the job's directory, for a `job` that is a name.
+        """Adopt a published load. Durable on return: all of it. job: the job, or its name. place: the job's directory;
+        None: the store's own for a name. progress: called with rows done, rows in all, and "rows".
 
         Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
-        LockTimeout, MemoryExhausted, LimitExceeded, StorageFull, RedoOverloaded, with nothing done;
+        Rejected if the outcome of an earlier adoption is no longer in the log; LockTimeout, MemoryExhausted,
+        LimitExceeded, StorageFull, RedoOverloaded, with nothing done;
         CommitOnFailedStore, CommitInterrupted.
         """
         own = own_directory(self._files)
@@ -123,13 +125,13 @@ class Adopter:
         try:
             place.write(manifest.job.name + ADOPTING, mark_of(manifest.job.name, txn.txid, manifest.rows))
             if not is_own:
-                self._take_in(manifest, place, own)
+                self._copy_files(manifest, place, own)
             self._place(txn, table, manifest, progress)
             txn.commit(True)
         except BaseException:
             txn.rollback()  # a commit that was handed to the log is completed
             if store.failure.first is None and (txn.group is None or not txn.group.sequence):
-                place.sync()  # Ctrl-C may have come between the naming of the mark and its sync
+                place.sync()  # Ctrl-C may have come between the creation of the mark and its sync
                 place.remove(manifest.job.name + ADOPTING)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
@@ -150,14 +152,14 @@ class Adopter:
         txid, rows = (int(word) if word.isdigit() else -1 for word in (words + [b"", b""])[:2])
         if mark != mark_of(name, txid, rows):
             raise LoadDamaged(
-                f"{name + ADOPTING}, which tells whether the load was adopted, is damaged; look whether its rows are"
+                f"{name + ADOPTING}, which tells whether the load was adopted, is damaged; check whether its rows are"
                 " in the table, and plan another load if they are not",
                 file=name + ADOPTING,
             )
         outcome = find_outcome(self._store, self._files, self._identity[0], txid)
         if outcome == "unknown":
             raise Rejected(
-                f"load {name} was adopted as transaction {txid}, whose outcome is no longer in the log; look whether"
+                f"load {name} was adopted as transaction {txid}, whose outcome is no longer in the log; check whether"
                 " its rows are in the table, then abort the load, or plan another one if they are not",
                 load=name,
                 txid=txid,
@@ -188,7 +190,7 @@ class Adopter:
             raise _altered(job)
         return table
 
-    def _take_in(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
+    def _copy_files(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
         """Copy files from elsewhere. Durable on return. Their content is verified when the rows are placed."""
         for file in manifest.files:
             own.remove(file.leaf)
@@ -215,11 +217,11 @@ class Adopter:
 
 
 def mark_of(name: str, txid: int, rows: int) -> bytes:
-    """Return the content of an adoption's mark, with a checksum: a damaged transaction id would give another one's
-    outcome.
+    """Return the content of an adoption's mark, with a checksum: a damaged id would name another transaction, with
+    another outcome.
     """
-    said = f"{txid} {rows}"
-    return f"{said} {zlib.crc32(f'{name} {said}'.encode()):08x}".encode()
+    text = f"{txid} {rows}"
+    return f"{text} {zlib.crc32(f'{name} {text}'.encode()):08x}".encode()
 
 
 def _altered(job: LoadJob) -> LoadRefused:
@@ -333,8 +335,8 @@ class _Placing:
         if len(refused.examples) < EXAMPLES_MAX:
             refused.examples.append(self._example(part, rows, position, row, status))
         if self._shape.format.has_disk or refused.count >= REFUSED_MAX:
-            # Operations on disk parts are on whole records. From here on rows are not placed, only their keys are
-            # looked up.
+            # With disk parts an operation covers a whole record, so no single row of it can be skipped. From here on no
+            # row is placed, only keys are looked up.
             refused.is_at_least = True
             part.only_look_up()
 

@@ -1,9 +1,9 @@
 """The files of a store as plain dicts, for display: its logs, its local checkpoints, its tables.
 
 Reads only, and takes no lock: it works while another process has the store open. A file that the other process is
-writing or removing may look damaged; a second read tells the difference. A group with an intact successor is intact by
-then (L1), unless newer local checkpoints have freed the log and it was overwritten. A data file without its control
-file was retired.
+writing or removing may look damaged; a second read tells the difference. A group with an intact successor is intact at
+the second read (L1), unless newer local checkpoints have freed its part of the log and it was overwritten. A data file
+without its control file was retired.
 """
 
 from __future__ import annotations
@@ -99,14 +99,17 @@ class StoreListing:
 
     # --- tables ----------------------------------------------------------------------------------
     def tables(self) -> list[TableDefinition]:
-        """Return the definitions of all tables, from the newest local checkpoint and the log after it, by number."""
-        return self._again_if_overtaken(self._tables)
+        """Return the definitions of all tables, from the newest local checkpoint and the log after it, by number.
+
+        Raises: RedoDamaged.
+        """
+        return self._retry_if_overtaken(self._tables)
 
     def tablespaces(self) -> list[TablespaceDefinition]:
-        """Return the definitions of all tablespaces, from the same sources, by number."""
-        return self._again_if_overtaken(self._tablespaces)
+        """Return the definitions of all tablespaces, from the same sources, by number. Raises: RedoDamaged."""
+        return self._retry_if_overtaken(self._tablespaces)
 
-    def _again_if_overtaken(self, read: Callable[[], T]) -> T:
+    def _retry_if_overtaken(self, read: Callable[[], T]) -> T:
         for _ in range(ATTEMPTS):
             try:
                 return read()
@@ -123,9 +126,9 @@ class StoreListing:
                 definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
                 found[definition.tablespace_id] = definition
             elif "datafile" in change and change["tablespace_id"] in found:
-                held = found[change["tablespace_id"]]
-                file_ids = tuple(sorted({*held.file_ids, change["datafile"]}))
-                found[held.tablespace_id] = replace(held, file_ids=file_ids)
+                definition = found[change["tablespace_id"]]
+                file_ids = tuple(sorted({*definition.file_ids, change["datafile"]}))
+                found[definition.tablespace_id] = replace(definition, file_ids=file_ids)
             elif "drop_tablespace" in change:
                 found.pop(change["drop_tablespace"], None)
         return [found[number] for number in sorted(found)]
@@ -245,12 +248,12 @@ class StoreListing:
         return known != [each.lcp_id for each in self.controls]
 
     def _start(self) -> tuple[int, int]:
-        """Return where the kept log begins."""
+        """Return LSN and sequence of the first group of the kept log."""
         start = log_start(self.controls, has_been_cut(self._files))
         return start.lsn, start.sequence
 
     def _first_from(self, lsn: int) -> tuple[int, int] | None:
-        """Return the first intact group at or after an LSN."""
+        """Return LSN and sequence of the first intact group at or after an LSN, None if there is none."""
         reader = self._reader()
         try:
             for at, sequence in sorted(reader.candidates()):
@@ -291,11 +294,11 @@ class StoreListing:
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, from_lsn: int | None = None) -> Iterator[Entry]:
-        """Yield UNDO groups and their records, oldest first: from the mark of the older kept local checkpoint, or from
-        an LSN on, as far back as groups are intact in the ring.
+        """Yield UNDO groups and their records, oldest first, from the mark of the older kept local checkpoint or from
+        an LSN. Groups that the ring no longer has are left out.
 
         "retired" entries show where groups between two others are missing: overwritten, or damaged (`check` tells
-        which). A store without an UNDO log gives no entries.
+        which). A store without an UNDO log gives no entries. Raises: RedoDamaged.
         """
         geometry = self.sysfile.undo_geometry
         if geometry is None:

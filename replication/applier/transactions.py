@@ -26,8 +26,8 @@ class LogFolder:
 
 
 class EpochTransaction:
-    """One transaction with rows. `source_id` is the server that wrote the log, `start` the position of its first byte,
-    `next` the position after it, None until it has been read to its end once.
+    """One transaction with rows. `source_id` is the server id in its first event, `start` the position of its first
+    byte, `next` the position after it, None until it has been read to its end once.
     """
 
     def __init__(self, log: LogFolder, begun: list[ReadEvent], following: Iterator[ReadEvent], limit: Position) -> None:
@@ -80,7 +80,7 @@ class EpochTransaction:
                 return
 
     def finish(self) -> Position:
-        """Read to its end, unless that was done; return the position after it. Raises: as `events`."""
+        """Read the transaction to its end, unless that was done; return the position after it. Raises: as `events`."""
         if self.next is None:
             for _ in self.events():
                 pass

@@ -104,7 +104,7 @@ class BinlogIndex:
         return self.names.index(name)
 
     def refresh(self) -> None:
-        """Read the index again, because another handle has written it."""
+        """Read the index again, because another handle has written it. Raises: BinlogDamaged, FileMissing."""
         self.names = self._read(self._index_path)
 
     def _read(self, path: str) -> list[str]:
@@ -118,14 +118,14 @@ class BinlogIndex:
         if size > _INDEX_BYTES_MAX or first is None or numbers != [first + place for place in range(len(names))]:
             raise BinlogDamaged(
                 f"{path} does not list consecutive files of {self.base}; restore it from a backup, or write the names"
-                " of all files there are into it, oldest first, one per line",
+                " of all existing files into it, oldest first, one per line",
                 file=path,
                 position=0,
             )
         return names
 
     def replace(self, names: Iterable[str]) -> None:
-        """Replace the list of files. Durable on return: the new index."""
+        """Replace the list of files. Durable on return: the new index. Raises: StorageFull, with nothing changed."""
         names = list(names)
         fresh = self._fresh_path
         if self.files.exists(fresh):
@@ -178,7 +178,8 @@ class BinlogIndex:
     def purge_to(self, name: str) -> list[str]:
         """Forget and remove all files before `name`, oldest first; return their names.
 
-        Durable on return. A crash in between leaves files that the next opening removes.
+        Durable on return. A crash in between leaves files that the next opening removes. Raises: Rejected if the index
+        does not name `name`.
         """
         gone = self.names[: self.place_of(name)]
         if gone:
@@ -220,7 +221,7 @@ class BinlogIndex:
 
 def read_index(files: Files, folder: str, base: str) -> BinlogIndex:
     """Return the files of a binlog as they are now. Retries, because the writer may purge files while their names are
-    read. Raises: BinlogDamaged, FileMissing.
+    read. Raises: BinlogDamaged, FileMissing, Rejected for an invalid base name.
     """
     for _ in range(_READS):
         try:

@@ -1,9 +1,9 @@
-"""One life of a node, from the opening of its store to an `Ending`: a machine driven by one queue of events, a store,
-and links.
+"""One life of a node, from the opening of its store to an `Ending`: a state machine driven by one queue of events,
+a store, and links.
 
 One thread owns the machine and never waits for a disk; all others put events into its queue. A second thread writes the
-record, and a third owns the store. Readers and writers call `reading`, `shown` and `writing`, which look at the machine
-between its steps.
+record, and a third owns the store. Readers and writers call `reading`, `shown` and `writing`, which read the machine's
+state between its steps. X is the last epoch that the group has completed with this node.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ending(Enum):
     STOPPED = "stopped"
     LEFT = "left"  # in order: the other nodes continue in a view without it
     LOST = "lost"  # the group continues without it, or it had no room for a group: open its own files again
-    BEHIND = "behind"  # it joins, and the primary no longer has the groups it lacks: go back to X, and be copied again
+    BEHIND = "behind"  # it joins, and the primary no longer has the groups it lacks: return to epoch X, and be copied
     UNFIT = "unfit"  # its rows differ from the primary's: be copied whole
 
 
@@ -131,7 +131,7 @@ class Life:
         self._events.put(event)
 
     def received(self, node: int, store: bytes, message: Any) -> None:
-        """Take a message of another node. Called by threads of the carrier."""
+        """Handle a message from another node. Called by threads of the carrier."""
         if isinstance(message, EpochIs):
             view = self.machine.view
             if store == self._store_id() and (message.view, node) == (view.number, view.primary):
@@ -143,7 +143,7 @@ class Life:
             self._events.put(Received(node, store, message))
 
     def gone(self, node: int) -> None:
-        """Take the news that the process of a node is dead. Called by threads of the carrier."""
+        """Tell the machine that the process of a node is dead. Called by threads of the carrier."""
         self._events.put(Gone(node))
 
     def want_epoch(self) -> None:
@@ -170,7 +170,7 @@ class Life:
     # --- the store's users -----------------------------------------------------------------------------
     @property
     def node(self) -> NodeStore | None:
-        """The open store, None while it is being brought back."""
+        """The open store, None while it is closed or being restored."""
         return self.thread.node
 
     def reading(self) -> int:
@@ -182,7 +182,9 @@ class Life:
             view = self.machine.reads_in()
             may_show = self.machine.may_show(view, self._clock.monotonic())
         if not may_show or self.thread.node is None:
-            raise NotPrimary("this node serves no reads now: it joins its group, or the group has no view; ask another")
+            raise NotPrimary(
+                "this node serves no reads now: it is joining its group, or the group has no view; ask another node"
+            )
         return view
 
     def shown(self, view: int) -> None:
@@ -193,7 +195,7 @@ class Life:
             asked = self.machine.reads_in() if self.is_leading else view
             may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
-            raise NotPrimary("the group may have continued without this node while it read; ask another")
+            raise NotPrimary("the group may have continued without this node while it read; ask another node")
 
     def writing(self) -> None:
         """Check that transactions may run here. Raises: NotPrimary if they may not."""
@@ -236,7 +238,10 @@ class Life:
 
     # --- life ------------------------------------------------------------------------------------------
     def open_store(self, can_create: bool) -> None:
-        """Open the store from its files, for a node that is a member. Raises: the errors of opening."""
+        """Open the store from its files, for a node that is a member. can_create: create it if there is none.
+
+        Raises: the errors of opening, FileMissing if there is none and it may not be created.
+        """
         self.thread.open(can_create)
 
     def run(self, is_founder: bool) -> Ending:
@@ -256,7 +261,7 @@ class Life:
             self.carrier.close()
             node = self.thread.node
             if node is not None and self._ending is not Ending.STOPPED:
-                node.store.fail(StoreClosed("the group continues without this node; ask another one"))
+                node.store.fail(StoreClosed("the group continues without this node; ask another node"))
             self.thread.close()
             self._records.put(None)
             self._writer.join()
@@ -310,7 +315,7 @@ class Life:
             self._do(actions)
         while self._ending is None:
             self._step(self._next_event())
-            self._look_at_store()
+            self._check_store()
 
     def _next_event(self) -> Event | None:
         due_s = self.machine.due_at - self._clock.monotonic()
@@ -343,7 +348,7 @@ class Life:
         self.thread.hurry(is_view_over)
         if self.is_leading:
             self._report_epochs()
-            self._look_at_view(now)
+            self._check_view(now)
 
     def _keep_groups(self, event: Received, message: Groups) -> None:
         """Keep groups that were not taken because files are being fetched."""
@@ -353,12 +358,12 @@ class Life:
             self._kept_groups.append(event)
 
     def _take_again(self) -> None:
-        """Take the kept groups again; called by the thread of the store. The primary repeats a group missed here."""
+        """Take the kept groups again; called by the thread of the store. The primary resends lost groups."""
         self._kept_through = 0
         while self._kept_groups:
             self._events.put(self._kept_groups.popleft())
 
-    def _look_at_view(self, now: float) -> None:
+    def _check_view(self, now: float) -> None:
         """Report a leading node whose view does not open: it may be on the wrong side of a partition, where its clients
         hear of no other primary.
         """
@@ -387,6 +392,7 @@ class Life:
                 raise InvariantBroken(action.reason)
 
     def open_view(self, view: View) -> None:
+        """Begin to lead if this node is the primary of an opened view, and release the log kept for its members."""
         _log.info("view %d is open: nodes %s, primary %d", view.number, sorted(view.numbers), view.primary)
         if view.primary == self.machine.number and not self.is_leading:
             primacy = self.machine.primacy
@@ -413,12 +419,12 @@ class Life:
         self._do(actions)
 
     def keep_log(self, sender: int, asked: AskJoin) -> None:
-        """Keep the log for a joining node, while it is heard and there is room."""
+        """Keep the log for a joining node, while it is heard from and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
             self.copies.hold(node, sender, asked.synced, self._clock.monotonic())
 
-    def _look_at_store(self) -> None:
+    def _check_store(self) -> None:
         error = self._error or self.thread.failure
         if error is not None:
             self._end_on_failure(error)
@@ -426,9 +432,9 @@ class Life:
         now = self._clock.monotonic()
         if node is not None:
             self.copies.release(node, frozenset(), now - LOG_HELD_SECONDS)
-        self._look_at_joining(now)
+        self._check_joining(now)
 
-    def _look_at_joining(self, now: float) -> None:
+    def _check_joining(self, now: float) -> None:
         """End this life if this node joins and receives none of the groups it lacks: the primary's log now begins after
         them.
         """
@@ -469,11 +475,11 @@ class Life:
             self._events.put(Written(write.version))
 
     def forget_ready(self) -> None:
-        """After the end: record that these rows do not qualify for the next view. X stays."""
+        """Record, after the end, that these rows do not qualify for the next view. X stays."""
         self._forget(joins=0)
 
     def forget_rows(self) -> None:
-        """After the end: record that these rows are unusable. The votes stay."""
+        """Record, after the end, that these rows are unusable. The votes stay."""
         self._forget(is_member=False, epoch=0, sequence=0, joins=0)
 
     def _forget(self, **changes: Any) -> None:

@@ -352,7 +352,7 @@ def test_load_puts_only_columns_of_a_new_table_on_disk(store: Path, tmp_path: Pa
     file.write_text("id,note\n1,x\n")
     assert run("load", store, "made", file, "--disk", "note").exit_code == 2
     text = refused("load", store, "made", file, "--create", "--key", "id", "--disk", "nota")
-    assert "no column 'nota' to put on disk" in text and text.endswith("no table was made")
+    assert "no column 'nota' to put on disk" in text and text.endswith("no table was created")
     text = refused("load", store, "made", file, "--create", "--key", "id", "--disk", "id")
     assert "key columns live in memory" in text
 
@@ -374,7 +374,7 @@ def test_table_is_not_made_from_a_file_that_cannot_be_read(store: Path, tmp_path
     assert "no column 'key'" in refused("load", store, "test.made", lists, "--create", "--key", "key")
     (tmp_path / "none.parquet").write_bytes(b"garbage")
     text = refused("load", store, "test.made", tmp_path / "none.parquet", "--create", "--key", "id")
-    assert text.endswith("no table was made")
+    assert text.endswith("no table was created")
     assert "test.made" not in {f"{each['database']}.{each['name']}" for each in document("tables", store)}
 
 

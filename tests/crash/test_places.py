@@ -35,8 +35,8 @@ def test_write_is_called_by_the_sectors_that_were_kept() -> None:
     assert [piece.kind for piece in pieces] == ["write"] * 3
     for kept, name in [
         ([], "REDO write lost"),
-        ([0], "REDO write: only its front kept"),
-        ([0, 1], "REDO write: only its front kept"),
+        ([0], "REDO write: only a prefix kept"),
+        ([0, 1], "REDO write: only a prefix kept"),
         ([1], "REDO write torn"),
         ([1, 2], "REDO write torn"),
         ([0, 2], "REDO write: hole in its middle"),

@@ -229,7 +229,7 @@ def test_changed_byte_of_the_mark_of_an_adoption_is_never_another_outcome(monkey
         for changed in range(256):
             if changed != text[at]:
                 replace(db, mark, text[:at] + bytes([changed]) + text[at + 1 :])
-                with pytest.raises(tm.LoadDamaged, match="look whether its rows"):
+                with pytest.raises(tm.LoadDamaged, match="check whether its rows"):
                     db.adopt(job)
     replace(db, mark, text)
     assert db.adopt(job).is_repeated and len(found(db)) == 23

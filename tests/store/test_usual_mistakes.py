@@ -67,7 +67,7 @@ MISTAKES: dict[str, Mistake] = {
     "a float for a Decimal": (lambda t: t.update(1, {"price": 1.5}), tm.TypeMismatch, "item.price needs a Decimal"),
     "a key of another type": (lambda t: t.get("1"), tm.TypeMismatch, "item.id needs an int, got str '1'"),
     "several keys for one": (lambda t: t.get([1, 2]), tm.TypeMismatch, "item.id needs an int, got list"),
-    "one key for several": (lambda t: t.delete_many(1), tm.TypeMismatch, "item.id needs several keys, got int 1"),
+    "one key for several": (lambda t: t.delete_many(1), tm.TypeMismatch, "item.id needs a sequence of keys, got int 1"),
     "a slice": (lambda t: t[1:2], tm.TypeMismatch, "item.id needs an int, got slice"),
     "changes that are a number": (lambda t: t.update(1, 5), tm.TypeMismatch, "changes are given by column, as"),
     "changes that are pairs": (

@@ -67,7 +67,7 @@ def scan(
 ) -> None:
     """Print the rows of a table, as a table or as JSON lines.
 
-    If another process has the store open, they are those of its last local checkpoint.
+    If another process has the store open, the rows are those of its last local checkpoint.
     """
     with open_for_reading(store, data_memory, read_only) as db:
         handle = db[table]
@@ -141,7 +141,7 @@ def dump(
 @click.option("--bulk", is_flag=True, help="Load all files in one transaction, through load files: all rows or none.")
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
 @click.option(
-    "--create", is_flag=True, help="Make the table from the first file's columns, and the store if there is none."
+    "--create", is_flag=True, help="Create the table from the first file's columns, and the store if there is none."
 )
 @click.option("--key", help="With --create: comma-separated columns of the primary key.")
 @click.option("--disk", multiple=True, metavar="COLUMN", help="Put a column on disk, with --create; repeatable.")
@@ -164,21 +164,21 @@ def load(
     """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
 
     Batches that were committed before an error stay; with --bulk nothing stays. --mode write replaces rows with the
-    same key. With --create and --key the table is made first, with the columns of the first file, and the store too if
-    STORE is missing or empty.
+    same key. With --create and --key the table is created first, with the columns of the first file, and the store too
+    if STORE is missing or empty.
     """
     if bulk and (batch_rows is not None or mode != "insert"):
         raise click.UsageError("--bulk inserts all rows at once; leave --batch-rows and --mode out")
     if create != bool(key):
         raise click.UsageError("--create and --key go together")
     if disk and not create:
-        raise click.UsageError("--disk needs --create; the columns of a table that exists stay where they are")
+        raise click.UsageError("--disk needs --create; the columns of an existing table stay where they are")
     for path in files:
         suffix_of(path)
     names = _names(key or "")
     columns = _columns(files[0], names, disk) if create else []
     if not create and not store.exists():
-        raise click.UsageError(f"there is no directory {store}; check the path, or make the store with --create")
+        raise click.UsageError(f"there is no directory {store}; check the path, or create the store with --create")
     with open_store(store, data_memory, background=True, create=create) as db:
         if create:
             db.create_table(table, columns, names)
@@ -206,16 +206,16 @@ def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Colum
     try:
         return columns_from_arrow(open_source(path, None).schema, key, disk)
     except (tm.Error, pa.ArrowException, OSError) as error:
-        raise click.ClickException(f"{_reason(path, error, 0)}; no table was made") from error
+        raise click.ClickException(f"{_reason(path, error, 0)}; no table was created") from error
 
 
 def _reason(path: Path, error: Exception, done: int) -> str:
-    """Class, file and error on one line. Rows are counted from 1 after the header; `done` rows were read before."""
+    """Return class, file and error on one line. Rows count from 1 after the header; `done` rows were read before."""
     return f"{type(error).__name__}: {path}: {_error_text(error, getattr(error, 'row', None), done)}"
 
 
 def _error_text(error: Exception, row: Any, done: int = 0) -> str:
-    """Return the text of an error, in which the engine counts its row from 0, with rows that count from 1."""
+    """Return the text of an error on one line. The engine counts its row from 0, the text from 1."""
     text = " ".join(str(error).split())
     text = re.sub("; nothing was (inserted|loaded)", "", text)
     if isinstance(row, int):
@@ -225,7 +225,7 @@ def _error_text(error: Exception, row: Any, done: int = 0) -> str:
 
 
 def _refusal(error: tm.LoadRefused) -> str:
-    """Why a load was refused, with some of its rows, on one line."""
+    """Return why a load was refused, with some of its rows, on one line."""
     shown = []
     examples: Any = error.evidence.get("examples", ())
     for each in examples[:SHOWN_ROWS]:
@@ -265,9 +265,9 @@ class _Loading:
                     self.transactions += 1
                     advance(piece.num_rows)
         except (tm.Error, pa.ArrowException, OSError) as error:
-            raise click.ClickException(f"{_reason(path, error, done)}; {self._what_is_in()}") from error
+            raise click.ClickException(f"{_reason(path, error, done)}; {self._rows_loaded()}") from error
         except KeyboardInterrupt:
-            click.echo(f"interrupted; {self._what_is_in()}", err=True)
+            click.echo(f"interrupted; {self._rows_loaded()}", err=True)
             raise
 
     def load_bulk(self, paths: tuple[Path, ...]) -> None:
@@ -303,7 +303,7 @@ class _Loading:
         for name in source.schema.names:
             if name not in known:
                 raise tm.NoSuchColumn(
-                    f"{self._definition.name} has no column {name!r}, its columns are {', '.join(known)}", column=name
+                    f"{self._definition.name} has no column {name!r}; its columns are {', '.join(known)}", column=name
                 )
 
     def _commit(self, piece: Any) -> None:
@@ -312,5 +312,5 @@ class _Loading:
         else:
             self._db.run(lambda txn: txn.insert_many(self._table, piece), RETRIES)
 
-    def _what_is_in(self) -> str:
+    def _rows_loaded(self) -> str:
         return f"{counted(self.rows, 'row was', 'rows were')} loaded" if self.rows else "no rows were loaded"

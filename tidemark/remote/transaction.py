@@ -173,7 +173,7 @@ class RemoteTransaction:
         if answer == "unknown":
             raise CommitUnanswered(
                 f"the commit was on its way when the link broke ({error}), and the log of the present primary begins"
-                f" after transaction {txid}; look whether its rows are there",
+                f" after transaction {txid}; check whether its rows are there",
                 txid=txid,
             )
         if answer != "committed":
