@@ -1,7 +1,7 @@
 """Tidemark: an embedded, transactional row store.
 
-This module has the public names and no mechanism. In the examples of docstrings, `tm` is this module and `db` an open
-store. Its table `item` has the columns `id` (the key), `name` and `stock`, and the rows (1, "pen", 10), (2, "cup", 5)
+This module only exports the public names. In the examples of docstrings, `tm` is this module and `db` an open store.
+Its table `item` has the columns `id` (the key), `name` and `stock`, and the rows (1, "pen", 10), (2, "cup", 5)
 and (3, "bag", 0).
 """
 

@@ -1,9 +1,9 @@
-"""`tm.aio`: the calls of a store for programs with asyncio.
+"""`tm.aio`: the calls of a store for asyncio programs.
 
 Each call runs in a thread and is awaited. A transaction belongs to one thread, so it has a thread of its own from begin
-to end. If a task is cancelled, the call that runs for it is completed first, because a commit that the log has cannot
-be recalled. Then CancelledError continues, and `async with` rolls an open transaction back. A call that waits for a
-lock ends after `lock_timeout_ms` at the latest, cancelled or not.
+to end. If a task is cancelled, the call that runs for it is completed first, because a commit that is in the log
+cannot be undone. Then CancelledError continues, and `async with` rolls an open transaction back. A call that waits for
+a lock ends after `lock_timeout_ms` at the latest, cancelled or not.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 THREADS = 8
-PIECE_ROWS = 1_000  # rows of a scan that one call brings
+PIECE_ROWS = 1_000  # rows of a scan that one call fetches
 
 
 async def completed(executor: Executor, call: Callable[[], R], discard: Callable[[R], object] | None = None) -> R:
-    """Run a call in a thread and return its result. If this task is cancelled, the call is completed first; `discard`
-    then ends what it returned, and CancelledError continues.
+    """Run a call in a thread and return its result. If this task is cancelled, the call is completed first; then
+    `discard` is called with its result, and CancelledError continues.
     """
     work = partial(contextvars.copy_context().run, call)
     future = asyncio.get_running_loop().run_in_executor(executor, work)
@@ -81,7 +81,7 @@ class Threads:
 
 
 class Awaited(Generic[P, R]):
-    """A call of a class of this package as a call that is awaited."""
+    """A method of a synchronous class, to be awaited."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self.__doc__ = f"`{method.__qualname__}`, awaited."
@@ -105,8 +105,8 @@ class _Calls:
 class Scan(_Calls):
     """One scan, not begun yet: iterate over it once with `async for`, or await one of its calls.
 
-    The calls are those of `tm.Scan` and raise as there. Errors in the arguments of the scan are raised by the first of
-    them, too.
+    The calls are those of `tm.Scan` and raise as there. The first call or iteration also raises errors in the arguments
+    of the scan.
 
     Examples:
         >>> async def main():
@@ -176,7 +176,7 @@ class _Reads(_Calls):
 class Table(_Reads):
     """The calls of `tm.TableHandle`, awaited; they raise as there.
 
-    Each writing call is a transaction of its own, and as durable on return as there.
+    Each writing call is a transaction of its own, as durable on return as the call of `tm.TableHandle`.
 
     Examples:
         >>> async def main():

@@ -93,8 +93,8 @@ def plan(
 
     Nothing is written.
 
-    Raises: FileMissing, BackupDamaged, ForeignFile; ValueOutOfRange if `until` is out of reach; with a binlog as
-    `restore`.
+    Raises: FileMissing, BackupDamaged, ForeignFile; ValueOutOfRange if `until` is out of reach; with a binlog,
+    as `restore`.
 
     Examples:
         >>> from tidemark import backup
@@ -356,7 +356,7 @@ def drills(
 
 
 def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:
-    """Return a function that writes the row that tells a replica, restored from its source, where to continue."""
+    """Return a function that writes the row by which a replica, restored from its source, learns where to continue."""
 
     def write(store: Store) -> None:
         with store.begin(kind=Transaction) as txn:

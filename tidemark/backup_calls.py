@@ -76,7 +76,7 @@ def same_archive(archiver: Archiver, place: Place) -> None:
 
 
 def _absolute(place: Place) -> Place:
-    """Return a path as it is known from any working directory; other places stay as they are."""
+    """Return an absolute path for a path; other places stay as they are."""
     if isinstance(place, tuple):
         return place
     name = str(place).removeprefix(LOCAL)

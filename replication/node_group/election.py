@@ -99,7 +99,7 @@ class Election(Machine):
         return self.journal.defer(Send(sender, message))
 
     def _answer_candidate(self, sender: int, asked: Prepare, now: float) -> list[Action]:
-        """Answer another candidate, as the primary: stand in a higher ballot. A member with a bad link must not move
+        """Answer another candidate, as the primary: stand with a higher ballot. A member with a bad link must not move
         the primary, because all its transactions would be lost.
         """
         own = self.candidacy
@@ -129,8 +129,8 @@ class Election(Machine):
         return actions + self.voter.accept(sender, asked, now)
 
     def _place(self, sender: int, base: View, now: float) -> list[Action] | None:
-        """Return the answer to a candidate whose base differs from this node's view, or that is no member of it; None
-        if the candidate must be answered in this view.
+        """Return the answer to a candidate whose base differs from this node's view, or that is not a member of it;
+        None if the candidate must be answered in this view.
         """
         view = self.view
         if base.number > view.number:

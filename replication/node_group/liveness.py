@@ -1,11 +1,11 @@
 """What heartbeats show: which nodes are suspected, and how long reads may be served.
 
 *Failure detection.* A node is suspected when it has not answered heartbeats for a while, or its process is known to be
-dead. Only answers count. So a link that carries one direction only is no link, as seen from both ends.
+dead. Only answers count. So a link that works in one direction only counts as down at both ends.
 
 *Leases.* A reader asks all members with each heartbeat. Its lease counts from the *sending* of the heartbeat to which
-they agreed, so a delay of question or answer only shortens the lease. A member counts from the moment at which it
-agrees, which is later, by its own clock (docs/internals/node-group.md, *Leases*).
+they agreed, so a delay of the heartbeat or of its answer only shortens the lease. A member counts from the moment at
+which it agrees, which is later, by its own clock (docs/internals/node-group.md, *Leases*).
 """
 
 from __future__ import annotations

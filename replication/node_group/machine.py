@@ -49,7 +49,7 @@ class Machine(ABC):
         self.joiners: dict[int, Joiner] = {}
         self.is_adopted = False  # this process acts in the view, because the view is on disk
         self.is_open = False
-        # A new process takes no groups of the view in its record: the process before it may have promised that.
+        # A new process takes no groups of the view in its record: the previous process may have promised not to.
         self.is_frozen = True
         self.is_joining = False
         self.is_over = False
@@ -88,12 +88,12 @@ class Machine(ABC):
 
     @property
     def is_member(self) -> bool:
-        """Whether this node is in that view."""
+        """Whether this node is in `view`, by its record."""
         return self.journal.record.is_member
 
     @property
     def is_primary(self) -> bool:
-        """Whether this node orders the commits of that view."""
+        """Whether this node orders the commits of `view`."""
         return self.is_member and self.view.primary == self.number
 
     @property
@@ -125,8 +125,8 @@ class Machine(ABC):
         return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
 
     def lags(self) -> dict[int, int]:
-        """Return how many groups nodes have yet to apply, as far as is known here: by node, at the primary those of the
-        other members and of joining nodes, elsewhere those of this node.
+        """Return by node how many groups it has yet to apply, as far as is known here: at the primary for the other
+        members and joining nodes, elsewhere for this node only.
         """
         if self.primacy is not None:
             applied = {**self.primacy.applied, **{number: each.synced for number, each in self.joiners.items()}}
@@ -136,7 +136,7 @@ class Machine(ABC):
         return {self.number: max(0, self._primary_last - self.log.applied)}
 
     def is_stalled(self, now: float) -> bool:
-        """Return whether the disk has owed an answer for too long. Such a node falls silent, and counts as dead."""
+        """Return whether the disk has owed an answer for too long. Such a node falls silent, and others suspect it."""
         owed = (self.journal.owed_since, self._log_owed_since)
         return any(since is not None and now - since > self.times.stall_ms / 1_000 for since in owed)
 
@@ -155,7 +155,7 @@ class Machine(ABC):
         return due
 
     def _sooner(self, due: float, at: float) -> float:
-        """Return the earlier of two times, `due` if `at` has passed: it was handled then, and waits for an event."""
+        """Return the earlier of two times. If `at` has passed, it was handled then: return `due`."""
         return at if self.now < at < due else due
 
     def _candidate_at(self) -> float:
@@ -177,8 +177,8 @@ class Machine(ABC):
         return member in self._lacking or self.detector.suspects(member, now)
 
     def joining(self) -> dict[int, Member]:
-        """Return the joining nodes that are ready and have on disk every group that all members have on disk: a reason
-        for the next view.
+        """Return the joining nodes that are ready and have on disk every group that all members have on disk; they
+        are a reason for the next view.
         """
         return {} if self.primacy is None else self._ready_through(self.primacy.acknowledged)
 

@@ -1,4 +1,4 @@
-"""Messages between nodes; the events and actions of their state machines, and the log that a machine asks.
+"""Messages between nodes; events and actions of their state machines; and the log, as a machine uses it.
 
 A message may be lost, duplicated, late or out of order. So each names its view, and an unanswered message is repeated
 with every heartbeat.
@@ -44,12 +44,12 @@ class Prepare(NamedTuple):
 
     base: View
     ballot: Ballot
-    is_leaving: bool = False  # the candidate wants not to be a member of the successor, and serves no more reads
+    is_leaving: bool = False  # the candidate wants to be left out of the successor, and serves no more reads
 
 
 class Promise(NamedTuple):
-    """The answer to `Prepare`: the sender takes no more groups of `base`. The end of its log, its vote in the highest
-    ballot, and its present address, because its process may have been restarted elsewhere.
+    """The answer to `Prepare`: the sender takes no more groups of `base`. It reports the end of its log, its vote in
+    the highest ballot, and its present address, because its process may have been restarted elsewhere.
     """
 
     base: int
@@ -83,8 +83,8 @@ class Accepted(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """The view is on the sender's disk. The end of its log, the epoch that is open there, and for each node that is
-    left out how long ago the sender last agreed to its reads.
+    """The view is on the sender's disk. The sender reports the end of its log, the epoch that is open there, and for
+    each excluded node how many milliseconds ago it last agreed to reads of that node.
     """
 
     view: int
@@ -179,7 +179,7 @@ class EpochWanted(NamedTuple):
 
 
 class CopyWanted(NamedTuple):
-    """Begins a conversation: the sender wants to be brought up to the primary."""
+    """Begins a conversation: the sender wants to catch up with the primary."""
 
 
 class FileWanted(NamedTuple):
@@ -249,7 +249,7 @@ class Ready(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """An operator wants this node to leave the group in order."""
+    """An operator wants this node to leave the group cleanly."""
 
 
 Event = Received | Tick | Written | LogGrew | LogCut | EpochClosed | Gone | Ready | Leave
@@ -293,7 +293,7 @@ class Shut(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The group continues without this node: end the store, and join anew."""
+    """The group continues without this node: end the store, and join again."""
 
     view: View
 
@@ -313,7 +313,7 @@ class Fail(NamedTuple):
 Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail
 
 
-# --- the log of a node, as its machine asks it ---------------------------------------------------
+# --- the log of a node, as its machine uses it ---------------------------------------------------
 class Log(Protocol):
     """REDO groups by sequence: 1, 2, 3 … without a gap. Calls only begin a change; an event reports its end."""
 
@@ -334,8 +334,8 @@ class Log(Protocol):
 
     @property
     def due(self) -> int:
-        """The sequence up to which the disk was asked to sync groups. If they stay unsynced for long, the disk is
-        bad.
+        """The sequence up to which the disk was asked to sync groups. If they stay unsynced for long, the disk
+        counts as stalled.
         """
         ...
 
@@ -355,7 +355,7 @@ class Log(Protocol):
         ...
 
     def roll_back_to(self, epoch: int, sequence: int) -> None:
-        """Go back to the end of an epoch that was completed by the node group, and whose last REDO group is `sequence`;
-        `LogCut` reports the end.
+        """Roll back to the end of `epoch`, which is complete at all members and whose last REDO group is `sequence`;
+        `LogCut` reports that this is done.
         """
         ...

@@ -1,5 +1,5 @@
-"""A node of a group, life after life: a life opens the node's store, or joins; when the group has continued without the
-node, the next life begins.
+"""A node of a group, as a series of lives. A life opens the node's store, or joins the group; when the group has
+continued without the node, the next life begins.
 
 How a life begins depends on the directory:
 
@@ -7,9 +7,10 @@ How a life begins depends on the directory:
   and the node stands as a candidate like the others.
 - The record says that the node is a member, but the store is missing or damaged: the rows are lost; the node joins, and
   all rows are copied.
-- The record says that the node is no member: the store goes back to X, and is then brought up to the primary.
+- The record says that the node is not a member: the store rolls back to X, and then catches up with the primary.
 - There is no record, and the node founds the group: its store, created if there is none, becomes the group's.
-- There is no record otherwise: the node asks the others for the UUID of their store, and all rows are copied.
+- There is no record, and the node does not found the group: it asks the others for the UUID of their store, and
+  all rows are copied.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class GroupNode:
             view_file.close()
 
     def _life(self, view_file: ViewFile) -> Life:
-        """Create a life, with its store open if the record says that its rows count."""
+        """Create a life, with its store open if the record says that its rows are usable."""
         record = view_file.record
         assert record is not None
         counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
@@ -289,7 +290,7 @@ class GroupNode:
         return self._asked_refusal if life is None else life.carrier.refusal()
 
     def status(self) -> dict[str, Any]:
-        """Return the group as this node knows it, and the state of its links; between two lives with the same keys."""
+        """Return the group as this node knows it, and the state of its links; the keys are always the same."""
         life, refusal = self.life, self.refusal
         refused = "" if refusal is None else refusal.message
         found: dict[str, Any] = {
@@ -330,4 +331,4 @@ def _fragments(node: NodeStore | None) -> list[tuple[int, int]]:
 
 
 def _nothing(*_: Any) -> None:
-    """The callback of a carrier that only calls."""
+    """The callback of a carrier that only makes calls."""

@@ -44,8 +44,8 @@ class Claim:
         self.delivering = threading.Lock()  # held for each message: those of a replaced link precede those of the next
 
     def take(self, party: NodeParty, direction: str, wire: Wire) -> None:
-        """Register a new link. The previous link of this direction is cut, and all links of a process that lost the
-        number to this one.
+        """Register a new link, and cut the previous link of this direction. If this process takes the number over from
+        another, cut all links of the other.
 
         Raises: PeerRefused if another process holds the number.
         """
@@ -100,7 +100,7 @@ class Claim:
 
 
 class Sender:
-    """The thread that connects to a node, again after each end of a link, and sends the node's queue."""
+    """The thread that connects to a node, reconnects after a link has ended, and sends the node's queue."""
 
     def __init__(
         self, node: int, claim: Claim, clock: Clock, call: Callable[[int], OpenLink], gone: Callable[[int], None]

@@ -38,7 +38,7 @@ class Primacy:
         return sorted(self.view.numbers - {self.own})
 
     def take_adopted(self, member: int, message: Adopted, log: Log) -> bool:
-        """Note that a member has the view on disk; return False if its log goes further than the primary's."""
+        """Note that a member has the view on disk; return False if its log is longer than the primary's."""
         self.reported.add(member)
         self.applied.setdefault(member, 0)
         self.synced.setdefault(member, 0)
@@ -85,7 +85,7 @@ class Primacy:
         return min([log.applied, *(self.applied.get(member, 0) for member in self.others)])
 
     def is_equal(self, log: Log) -> bool:
-        """Return whether every member has adopted the view, and has applied everything that the primary's log has."""
+        """Return whether every member has adopted the view, and has applied the whole log of the primary."""
         return self.reported.issuperset(self.others) and self.in_memory(log) >= log.last
 
     def acknowledge(self, log: Log) -> int | None:

@@ -1,8 +1,8 @@
 """The thread that owns a node's store: it opens the store, applies groups, makes the store lead, and brings it back
 after a lost view.
 
-It executes its tasks one by one. So a store leads only after the last group it was given, and nothing is copied into
-the store while groups are applied. Any failure of the store ends this life of the node.
+It executes its tasks one by one. So a store leads only after it has applied every group it was given, and nothing is
+copied into the store while groups are applied. Any failure of the store ends this life of the node.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NodeStore(Protocol):
 
     def lead(self, epoch: int) -> None:
         """Take transactions from now on, in a GCI after that of `epoch`, which other nodes have open. Durable on
-        return: the incarnation that their ids contain. Raises: StoreFailed, StorageFull.
+        return: the incarnation that transaction ids contain. Raises: StoreFailed, StorageFull.
         """
         ...
 
@@ -151,13 +151,13 @@ class StoreThread:
         self._syncer.start()
 
     def lead(self, epoch: int, done: Callable[[], None]) -> None:
-        """Make the store take transactions, after every group it was given, and in an epoch after `epoch`, the newest
-        that was open at a member; then call `done`.
+        """Make the store take transactions after it has applied every group it was given, in an epoch after `epoch`,
+        the newest that was open at a member; then call `done`.
         """
         self._do(lambda: self._lead(epoch, done))
 
     def epoch_opened(self, epoch: int, sequence: int) -> None:
-        """Take the news that the primary has opened an epoch; it may arrive before groups that precede the epoch."""
+        """Note that the primary has opened an epoch; the report may arrive before groups that precede the epoch."""
         self._do(lambda: self._note_epoch(epoch, sequence))
 
     def close_epoch(self) -> None:
@@ -315,7 +315,7 @@ class StoreThread:
             _log.warning("group %d of the primary waits: %s", sequence, error.message)
             is_over = isinstance(error, PositionLost) or now - self._lacked[2] > FILES_SECONDS
             if is_over and view == self._view():
-                # The files will never arrive; while this node waits, no commit of the group ends.
+                # The files will never arrive; while this node waits, no commit in the group is acknowledged.
                 raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
             self._pause()
         finally:
@@ -356,7 +356,7 @@ class StoreThread:
 
     # --- coming back -------------------------------------------------------------------------------
     def _cut(self, epoch: int, sequence: int) -> None:
-        """Go back to X, and from there up to the primary of the newest view. A store that was already copied from that
+        """Roll back to X, then catch up with the primary of the newest view. A store that was already copied from that
         primary stays as it is.
         """
         while True:

@@ -1,7 +1,7 @@
 """Syncs the log of a member in a thread of its own, where commits do not wait for disks.
 
-There a commit is acknowledged when every member has it in memory (`RedoLog.share`). Groups are applied while earlier
-ones are on their way to the disk, and one sync takes all groups that were applied in the meantime (ADR 0016).
+In that mode a commit is acknowledged when every member has it in memory (`RedoLog.share`). Groups are applied while
+earlier ones are on their way to the disk, and one sync takes all groups that were applied in the meantime (ADR 0016).
 """
 
 from __future__ import annotations

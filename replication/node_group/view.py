@@ -51,7 +51,7 @@ class View:
 
     @cached_property
     def voters(self) -> frozenset[int]:
-        """The voters for this view's successor: its members, and the arbitrator where members could be two halves."""
+        """The voters for this view's successor: its members, and the arbitrator if their number is even."""
         has_halves = len(self.members) % 2 == 0
         return self.numbers | {ARBITRATOR} if has_halves and self.arbitrator else self.numbers
 
@@ -79,8 +79,8 @@ class Record:
     view: the newest view it knows. is_member: the node is in that view, and its log has everything that a member must
     have; a node whose number is in the view may have lost its disk since. promised, accepted: its votes for the
     successor of that view. epoch, sequence: X, the newest epoch known to be complete at all members, and the last group
-    of X. joins: the view that a node outside the present one may become a member of, because its log has everything of
-    the present one; otherwise 0.
+    of X. joins: the number of the view that a node outside `view` may become a member of, because its log has
+    everything of `view`; otherwise 0.
     """
 
     store: bytes
@@ -128,7 +128,8 @@ class Times:
         """How long another node must wait, by its own clock, after the last agreement to a lease, until the lease has
         ended by the reader's clock.
 
-        A slow clock of the reader makes the lease longer by 100 / 75; a fast clock makes the wait shorter by 100 / 125.
+        A slow clock at the reader stretches the lease to 100 / 75; a fast clock at the waiting node shortens
+        the wait to 100 / 125.
         """
         fast, slow = 100 + CLOCK_ERROR_PERCENT, 100 - CLOCK_ERROR_PERCENT
         return -(-self.lease_ms * fast // slow)

@@ -1,7 +1,7 @@
 """`view.0` and `view.1`: the durable memory of a node of a group, or of its arbitrator.
 
-Each change writes both copies, one after the other, before anything that depends on the change is sent. If one copy
-alone had a vote and were damaged, the node could vote again, for another candidate.
+Each change writes both copies, one after the other, before anything that depends on the change is sent. If only one
+copy had a vote and were damaged, the node could vote again, for another candidate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A node of a group as a state machine: it takes an event and its own time, and returns actions.
 
 The machine does no I/O and reads no clock; it asks its log through `Log`. Its durable memory is a `Record`, and every
-message that depends on a change of the record is sent after the change was written. Rules:
+message that depends on a change of the record is sent after the change is durable. Rules:
 docs/internals/node-group.md, *Views*.
 """
 
@@ -186,7 +186,7 @@ class Node(Election):
         return []
 
     def _is_changed(self, now: float) -> bool:
-        """Whether the primary must ask for another view: a node is dead, cannot continue, or joins."""
+        """Whether the primary must propose another view: a node is dead, cannot continue, or joins."""
         view = self.view
         if self._lacking or self.detector.suspected(now) & view.numbers:
             return True
@@ -201,7 +201,7 @@ class Node(Election):
         if view.number <= prior.number:
             is_same = view.number < prior.number or view == prior
             return [] if is_same else [Fail(f"two views have number {view.number}; compare the members' files")]
-        # If it is no heir, the view may still have its number, for a log that this node has lost or cut.
+        # If this node is no heir, the view may still contain its number, for a log that it has since lost or cut.
         is_heir = self.number in view.numbers and (
             (record.is_member and view.number == prior.number + 1)
             or record.joins == view.number
@@ -258,7 +258,7 @@ class Node(Election):
         return [Send(self.view.primary, message)]
 
     def _progress(self, now: float) -> list[Action]:
-        """At the primary: open the view, or acknowledge, as far as the members have come."""
+        """At the primary: open the view, or acknowledge, as far as the members have progressed."""
         primacy = self.primacy
         if primacy is None or self.is_frozen:
             return []
@@ -312,8 +312,8 @@ class Node(Election):
 
     # --- joining --------------------------------------------------------------------------------
     def _begin_joining(self) -> list[Action]:
-        """Begin to join, if this node is outside the view: go back to X first, unless it was ready, and take groups
-        from there.
+        """Begin to join, if this node is outside the view: first roll back to X, unless it was ready, then take
+        groups from there.
         """
         is_outside = not self.is_member and self.view.number > 0
         if not is_outside or self._ending or self.is_joining or self._cuts or not self.journal.is_written:

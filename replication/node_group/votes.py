@@ -1,8 +1,9 @@
 """Votes for the successor of a view: one ballot decides it, and every vote is on disk before it is sent.
 
 This is Paxos for one value in each view: a majority of the voters of view n chooses view n+1. A voter that has promised
-a ballot votes in no lower one. With the promise it reports what it has voted for, and the candidate must then propose
-that. So at most one successor is ever chosen, even if votes are split and candidates die in between.
+a ballot votes in no lower one. With the promise it reports its last vote, and the candidate must propose the reported
+view of the highest ballot, if there is one. So at most one successor is ever chosen, even if votes are split and
+candidates die in between.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ class Voter:
 
 
 class Candidacy:
-    """The attempt of one node, in one ballot, at the successor of a view: it asks which nodes are alive and where their
-    logs end, proposes, and counts votes. deadline: until then the candidate waits for nodes that may answer.
+    """The attempt of one node, in one ballot, to have a view's successor chosen: it asks which nodes are alive and
+    where their logs end, proposes, and counts votes. deadline: until then the candidate waits for nodes that may
+    answer.
     """
 
     def __init__(self, base: View, ballot: Ballot, deadline: float, is_leaving: bool) -> None:

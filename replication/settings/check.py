@@ -44,7 +44,7 @@ class Peer:
 
 @dataclass
 class ReplicationReport:
-    """The findings of `check`. tables: how each table of users is set up."""
+    """The findings of `check`. tables: how each user table is set up."""
 
     server_id: int = 0
     problems: list[str] = field(default_factory=list)

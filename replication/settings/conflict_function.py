@@ -192,7 +192,7 @@ def compares_epochs(spec: str | None) -> bool:
 
 
 class Role(IntEnum):
-    """The handling of changes of tables with NDB$EPOCH2 or NDB$EPOCH2_TRANS at a site."""
+    """How a site handles changes to tables with NDB$EPOCH2 or NDB$EPOCH2_TRANS."""
 
     NONE = 0  # not decided: the applier stops at the first such change
     SECONDARY = 1  # follows
@@ -210,7 +210,7 @@ _CHANGES = {
 
 
 def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
-    """Return the role after the change; to set the current role again is always allowed. Raises: Rejected."""
+    """Return the role after the change; setting the current role again is always allowed. Raises: Rejected."""
     if current == wanted:
         return wanted
     if is_running:

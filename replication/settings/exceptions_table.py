@@ -2,7 +2,7 @@
 
 There are two forms. A plain table has four columns that are the whole primary key, then copies of the main table's key
 columns in order, then others. A table is extended if a column has the prefix `NDB$`, or if the copies are incomplete or
-not in order. Then key columns are found by name, any subset in any order, and other columns of the main table by the
+not in order. Its key columns are found by name, any subset in any order, and other columns of the main table by the
 names `c`, `c$OLD` and `c$NEW`.
 
 Columns are checked from the last to the first, so that the first fault returned is the one that the server reports.
@@ -45,7 +45,7 @@ class OperationType(IntEnum):
 
 
 class Cause(IntEnum):
-    """NDB$CFT_CAUSE. NDB up to 8.0 stores each of the first two in place of the other; here they are right."""
+    """NDB$CFT_CAUSE. NDB up to 8.0 swaps the first two; here they are right."""
 
     ROW_DOES_NOT_EXIST = 1
     ROW_ALREADY_EXISTS = 2
@@ -71,7 +71,7 @@ class Source(Enum):
 
 
 _FIRST = (Source.SERVER_ID, Source.SOURCE_SERVER_ID, Source.SOURCE_EPOCH, Source.COUNT)
-# The manual prints tables with SMALLINT server ids and with BIGINT counts; both are accepted.
+# The manual shows tables with SMALLINT server ids and with BIGINT counts; both are accepted.
 _FIRST_TYPES = ((UInt16, UInt32, UInt64), (UInt16, UInt32, UInt64), (UInt64,), (UInt32, UInt64))
 
 

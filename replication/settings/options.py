@@ -1,6 +1,6 @@
 """The options of replication: one table with name, type, default, scope, and when a new value takes effect.
 
-Options that the server has keep its names, without the prefix `ndb_`; older names (`slave` for `replica`) are not
+Options that the server also has keep its names, without the prefix `ndb_`; older names (`slave` for `replica`) are not
 accepted. This module only defines options: binlog, channels and applier read those that they need.
 """
 
@@ -182,7 +182,7 @@ def _role(option: Option, value: object) -> Role:
 
 def validate(name: str, value: object) -> Any:
     """Return the value in the form in which it is stored: sizes as the shortest text, ids sorted. Raises:
-    SchemaInvalid; for an unknown name, its message has a similar one.
+    SchemaInvalid; for an unknown name, the message suggests a similar one or lists all.
     """
     option = BY_NAME.get(name)
     if option is None:

@@ -87,8 +87,8 @@ def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefi
 
 def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) -> list[Finding]:
     """Return the findings when an exceptions table is created: its faults, which would otherwise show at the first
-    conflict, and a note that it takes effect at the next set-up of its main table. None of these if the main table
-    does not exist yet.
+    conflict, and a note that it takes effect at the next set-up of its main table. Empty if the main table does not
+    exist yet.
     """
     if main is None:
         return []

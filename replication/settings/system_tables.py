@@ -5,12 +5,12 @@ Four belong to every store; one of them, which names the tables that a first cop
 Each is created when a call or a channel first names it. So a store that does not replicate writes nothing for them, and
 the numbers of its tables are not affected. They cannot be dropped or altered.
 
-Each has a schema record of its own, as any table: a crash in between leaves some of them, and the others are created
+Each has a schema record of its own, like any table: after a crash some of them may exist, and the others are created
 when they are first named.
 
 Where releases of the server differ: `ndb_binlog_index` has its newest columns (`next_position`, `next_file`; the four
 counts are INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a separate participant bitmap),
-`ndb_replication` the five columns that the manual prints; the row slice columns of newer releases are accepted.
+`ndb_replication` the five columns that the manual shows; the row slice columns of newer releases are accepted.
 `binlog_type` and `conflict_fn` are nullable, because the manual's examples insert NULL.
 """
 
@@ -45,7 +45,7 @@ TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
 NAME_BYTES = 63
 _NAME = VarBinary(NAME_BYTES)
 _FILE = VarChar(255)
-# One fragment is enough for a row for each server, epoch or table, and a local checkpoint writes a file for each.
+# One fragment is enough for one row per server, epoch or table; a local checkpoint writes a file per fragment.
 _ONE = HashPartition(1)
 
 

@@ -19,8 +19,8 @@ DIGITS_MAX = 20  # of a length or a count, because Python refuses to read number
 
 
 class ColumnReader(TokenReader):
-    """Reads definitions. is_computed: a definition has been read whose values the server computes for each row.
-    may_lose_text: a character set has been read that lacks some characters.
+    """Reads definitions. is_computed: whether a definition was read whose values the server computes for each row.
+    may_lose_text: whether a character set was read that lacks some characters.
     """
 
     is_computed = may_lose_text = False

@@ -1,4 +1,4 @@
-"""Column types in MySQL's words, and back; and literals of SQL as values of columns.
+"""Converts column types to MySQL's words and back, and SQL literals to values of columns.
 
 Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so on a server it is utf8mb4_bin. Text
 and Blob are LONGTEXT and LONGBLOB there; a server's shorter types become Text or Blob here, too. Timestamp is DATETIME,

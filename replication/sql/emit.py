@@ -85,8 +85,8 @@ def _bound(values: Any) -> str:
 
 
 def partition(definition: TableDefinition) -> str:
-    """Return the clause PARTITION BY; empty if a server has no such partitions, or does not allow them, because there
-    every unique index must contain all columns of the partition.
+    """Return the PARTITION BY clause; empty if a server has no such partitions, or does not allow them because a
+    unique index lacks a partitioning column.
     """
     each = definition.partition
     types = {known.name: known.type for known in definition.columns}
@@ -173,9 +173,9 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
 
 
 def _executed(statement: s.TableChange, before: TableDefinition | None, after: TableDefinition | None) -> str:
-    """Return the clause that a server executes; empty if the server does not have the thing that is altered. Dropping a
-    partition is never empty: a server that does not partition the table would keep the rows, so it must stop at the
-    statement.
+    """Return the clause that a server executes; empty if the server does not have what is altered. The clause that
+    drops a partition is never empty: a server that does not partition the table would keep the rows, so it must stop at
+    the statement.
     """
     text = _alteration(statement, is_exact=False)
     if before is None or after is None:

@@ -130,7 +130,7 @@ class NoEffect(Statement):
 
 
 def table_of(statement: Statement) -> str:
-    """Return the table that a statement changes, before the change; "" for Nothing."""
+    """Return the table that a statement changes, before the change; "" for `NoEffect`."""
     if isinstance(statement, CreateTable):
         return statement.definition.name
     return statement.table if isinstance(statement, (TableChange, DropTable)) else ""

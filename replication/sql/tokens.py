@@ -57,7 +57,7 @@ class Token(NamedTuple):
 
 
 def tokens(sql: str) -> Iterator[Token]:
-    """Yield the tokens of a statement, END last. Raises: Unsupported at text that is no token."""
+    """Yield the tokens of a statement, END last. Raises: Unsupported at text that is not a token."""
     if len(sql) > STATEMENT_CHARACTERS_MAX:
         raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
     at = 0

@@ -1,6 +1,6 @@
 """Payloads and messages as bytes, and back: each is declared by the kinds of its fields.
 
-There are three forms, and a field says the same in each of them: what it may be.
+There are three forms. In each, a field declares which values it may have.
 
 - *JSON*: a `Kind` for the whole, made of kinds (`to_json`, `from_json`).
 - *Octets*: fields one after the other, of fixed size or with their size before them (`Octets`).
@@ -45,7 +45,7 @@ _INVALID = (
 
 @contextmanager
 def judged(what: str) -> Iterator[None]:
-    """Raise FrameRejected for every error of content that a block reads; `what` names the message."""
+    """Raise FrameRejected for every error in content that a block reads; `what` names the message."""
     try:
         yield
     except FrameRejected as error:
@@ -137,7 +137,7 @@ def object_of(kinds: Mapping[str, Kind]) -> Kind:
 
 
 def or_none(kind: Kind) -> Kind:
-    """None, or an item of a kind."""
+    """Return the kind of an item that is None or of `kind`."""
     return Kind(
         lambda item: None if item is None else kind.check(item),
         lambda value: None if value is None else kind.plain(value),
@@ -203,7 +203,9 @@ class Out:
 
 
 class In:
-    """A received message, decoded field by field, from `at` on. head: the items of its head."""
+    """A received message, decoded field by field, from `at` on. head: the items of its head. Its calls raise
+    FrameRejected if the message does not have what the call reads.
+    """
 
     def __init__(self, head: Iterator[Any], data: Buffer, at: int, aligned_bytes: int = ALIGNED_BYTES) -> None:
         self._head = head

@@ -1,4 +1,4 @@
-"""A first copy over a link: the replica requests one piece after the other, the source answers.
+"""A first copy over a link: the replica requests one piece after another, and the source answers.
 
 An item (`first_copy.Copied`) is sent in pieces of at most `PIECE_BYTES`. Two bytes precede each piece: the kind of the
 item, and whether the item ends with this piece. Rows are an Arrow IPC stream of one batch, validated before use.

@@ -81,8 +81,8 @@ _NAME_OR_NONE = Kind(lambda name: name if name == "" else _check_name(name))
 # --- payloads ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Start(Payload):
-    """Where a replica continues: after `epoch`, or at a position if `file` is given. Also its window, and its interval
-    of heartbeats.
+    """Where a replica continues: after `epoch`, or at a position if `file` is given. Also its window, and its
+    heartbeat interval.
 
     The epoch is one of server `origin`, from which the source has replicated; 0 is the source itself.
     """
@@ -167,7 +167,7 @@ SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": i
 @dataclass(frozen=True)
 class Settings(Payload):
     """The rows of the source's `mysql.ndb_replication` that name a conflict function. A replica refuses a source whose
-    functions are in conflict with its own.
+    functions are incompatible with its own.
     """
 
     rows: tuple[dict[str, Any], ...]

@@ -97,7 +97,7 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
 
 
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
-    """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first, None: no limit.
+    """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first (None: no limit).
 
     Uses poll, because `select` accepts no descriptor above 1,023.
     """
@@ -243,7 +243,7 @@ class Wire:
             _log.debug("link was shut already: %s", error)
 
     def finish(self, clock: Clock) -> None:
-        """Close the link after the other side has received the sent bytes, or after a second. A close at once, with
+        """Close the link after the other side has received the sent bytes, or after a second. Closing at once, with
         unread bytes here, would reset the connection and discard sent bytes still in flight.
         """
         deadline = clock.monotonic() + FINISH_SECONDS

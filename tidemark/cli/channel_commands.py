@@ -80,7 +80,7 @@ def secret(file: Path) -> None:
         file.write_text(f"{SystemClock().random_bytes(KEY_BYTES_MIN).hex()}\n")
     except OSError as error:
         if is_made:
-            file.unlink()  # half a secret would be taken for one
+            file.unlink()  # a partly written secret could be used as a whole one
         raise click.UsageError(
             f"no secret was written to {file}: {error.strerror}; give the path of a new file"
         ) from error

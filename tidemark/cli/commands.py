@@ -13,7 +13,7 @@ import click
 from tidemark.cli.output import example
 
 # Each command, the module of this package that has it, and its line in the list. A module is imported when its command
-# is called or completed: help and mistakes in options are to come at once.
+# is called or completed, so that help and usage errors appear at once.
 COMMANDS = {
     "arbitrator": ("node_commands", "Run the arbitrator, which decides if a node group is split."),
     "archive": ("backup_commands", "Copy the log of closed epochs to a place of backups."),
@@ -52,7 +52,7 @@ class _WrongUsage(click.ClickException):
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """Turn wrong usage, and an error of the system, into one line with what to do."""
+    """Turn a usage error or an error of the system into one line that says what to do."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -62,7 +62,7 @@ def _in_one_line() -> Iterator[None]:
         text = " ".join(error.format_message().split()).rstrip(".")
         raise _WrongUsage(f"{text}; see {path} --help") from error
     except OSError as error:
-        if error.errno == errno.EPIPE:  # the reader has left: click ends the command without a word
+        if error.errno == errno.EPIPE:  # the reader has closed the pipe: click ends the command silently
             raise
         where = f" {error.filename}" if error.filename else " standard output"
         raise click.ClickException(f"{error.strerror}:{where}; {_advice(error.errno)}") from error

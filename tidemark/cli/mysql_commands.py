@@ -44,7 +44,7 @@ _OPTIONS = (
 
 
 def mysql_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of `replicate_mysql` for a command."""
+    """Add the options of `replicate_mysql` to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

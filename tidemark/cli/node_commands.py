@@ -140,7 +140,7 @@ def _channel(
         from tidemark.replication.wire.wire import client_tls
 
         own = [None if each is None else str(each) for each in (certificate, key)]
-        found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own), None)  # of `node_tls`
+        found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own), None)  # see `node_tls`
     return cast("NodeChannelKeywords", found)
 
 
@@ -211,7 +211,7 @@ def node(
     options, own = options_of(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)
     options = {"data_memory": data_memory, **options}
-    split_keywords(options)  # Raises: SchemaInvalid; NodeGroup has arguments of other names
+    split_keywords(options)  # refuses other names, which could be arguments of NodeGroup
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = tm.NodeGroup(
         directory,

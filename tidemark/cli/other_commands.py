@@ -45,7 +45,7 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: fl
 
 
 def _plan(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float) -> Iterator[str]:
-    """What the demo does, and how long it takes, before it begins."""
+    """Yield lines that say what the demo will do, and how long it takes."""
     from tidemark.demo import data
     from tidemark.demo.bulk import why_no_spark
 

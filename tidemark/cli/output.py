@@ -62,7 +62,7 @@ def check_exists(store: Path) -> None:
 
 
 def options_given(says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The option -o NAME=VALUE, for `options_of`; `says` is its help text."""
+    """Return the option -o NAME=VALUE, for `options_of`; `says` is its help text."""
     return click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help=says)
 
 
@@ -87,7 +87,7 @@ def options_of(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _engine_value(text: str) -> Any:
-    """Return a number, a switch, or text, of which the engine then says whether it suits its option."""
+    """Return a number, a bool or text; the engine then checks whether it is valid for its option."""
     switch = {"on": True, "true": True, "off": False, "false": False}.get(text.lower())
     if switch is not None:
         return switch
@@ -100,8 +100,8 @@ def _engine_value(text: str) -> Any:
 
 
 def open_store(store: Path, data_memory: str, background: bool = False, create: bool = False) -> tm.Database:
-    """Open a store, which must exist without `create`. Raises: Locked if another process has it, and all that opening
-    raises.
+    """Open a store, which must exist without `create`. Raises: FileMissing if it does not; Locked if another process
+    has it open; other errors of `tm.open`.
     """
     if not create:
         check_exists(store)
@@ -197,7 +197,7 @@ def print_result(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) 
 
 
 def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead: int = 1_000) -> Iterator[str]:
-    """Aligned lines, numbers to the right. Widths come from the first `look_ahead` rows, so any number of rows
+    """Yield aligned lines, numbers to the right. Widths come from the first `look_ahead` rows, so any number of rows
     streams.
     """
     iterator = iter(rows)
@@ -254,7 +254,7 @@ def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[
 
 @contextmanager
 def reported(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """`bar` as the callback that calls take as `progress=`: one bar for each unit."""
+    """Yield a callback for a `progress=` argument; it shows one `bar` for each unit."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
         seen, shown = 0, ""

@@ -51,7 +51,7 @@ def report(store: Path, output: Path | None, picture: Path | None, data_memory: 
     written = [str(each) for each in (output, picture) if each is not None]
 
     def lines() -> Iterable[str]:
-        if written:  # with the figures; a screen of them would hide where
+        if written:  # not the figures: a screen of them would hide the paths
             return [f"written: {', '.join(written)}"]
         return tree_lines({**found, "tables": _without_maps(found["tables"])})
 
@@ -80,7 +80,7 @@ def _conflicts(db: tm.Database) -> list[int]:
 
 
 def _group(store: Path) -> dict[str, Any] | None:
-    """Return the group of a node, as its directory has it."""
+    """Return the group of a node, as recorded in its directory; None if there is no record."""
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.replication.node_group.view_file import read_record
 

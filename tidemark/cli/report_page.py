@@ -1,7 +1,7 @@
 """One HTML page about a store: restart, memory, disk columns, log, replication, conflicts, node group.
 
-The page needs nothing but itself: styles and pictures (SVG) are inline. Bars are stretched to the width of the window
-and have no text of their own, so that text has its size at any width.
+The page is self-contained: styles and pictures (SVG) are inline. Bars are stretched to the width of the window and
+contain no text, so that text keeps its size at any width.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemark.engine.base.ids import gci_of, micro_of
 
-# Colours of the timeline: what NDB's restart shows apart. Other phases are grey.
+# Colours of the timeline: phases that NDB's restart shows separately. Other phases are grey.
 PHASES = {
     "load": ("checkpoint", "local checkpoint"),
     "undo": ("undo", "UNDO"),
@@ -136,7 +136,7 @@ def _axis(marks: Sequence[str], more: str = "") -> str:
 
 
 def _columns(counts: Sequence[int], names: Sequence[str], what: str) -> Iterator[str]:
-    """Upright bars over the whole width, and the first, middle and last of their names."""
+    """Yield vertical bars over the whole width, and the first, middle and last of their names."""
     high, wide = max(counts, default=0) or 1, 1_000 / max(len(counts), 1)
     drawn = "".join(
         f'<rect x="{place * wide + wide * 0.06:.2f}" y="{100 - 100 * count / high:.2f}" width="{wide * 0.88:.2f}"'

@@ -65,12 +65,12 @@ def with_options(options: tuple[Callable[[Command], Command], ...], command: Com
 
 
 def other_sources(command: Command) -> Command:
-    """The options of a channel with several sources: others, failover_after_ms, heartbeat_from."""
+    """Add the options of a channel with several sources: others, failover_after_ms, heartbeat_from."""
     return with_options(_OTHER_SOURCES, command)
 
 
 def node_options(command: Command) -> Command:
-    """The options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
+    """Add the options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
     from tidemark.replication.node_group.configuration import FORM
 
     group = click.option(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) -> Any:
-    """Return the answer of the process that has the store open; without an answer raise the error of its lock."""
+    """Return the answer of the process that has the store open. Raises: Locked if it does not answer."""
     from tidemark.control_socket import ask
 
     try:
@@ -178,7 +178,7 @@ def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
 
 # --- tables ---------------------------------------------------------------------------------------
 def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[dict[str, Any]]:
-    """Return the columns and words of `ndb_show_tables`, plus rows; its indexes, not logged, follow each table."""
+    """Return the columns and words of `ndb_show_tables`, plus rows; the indexes of a table, not logged, follow it."""
     from tidemark.engine.schema.names import is_system_table
 
     found = []
@@ -297,7 +297,7 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
 
 
 def _without_buckets(value: Any) -> Any:
-    """Counters for readers: of a histogram, number and mean."""
+    """Return counters for display: of a histogram, count and mean."""
     if not isinstance(value, dict):
         return value
     if "buckets" in value:
