@@ -1,7 +1,7 @@
 """Locks on keys that have no row: until the transaction that holds one ends, no other transaction can insert the key.
 
 The key is in a slot, like that of a row being inserted, so a transaction that wants to insert it waits, and deadlocks
-are found as for rows. The lock has no record and no entry in another index, and leaves nothing after the transaction.
+are found as for rows. The lock has no record and no entry in another index; nothing of it outlives the transaction.
 """
 
 # mypy: ignore-errors
@@ -76,9 +76,9 @@ def check_absent(mem, txn, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
-    """Lock the keys of images [start, stop) that have no row; `offsets` has one entry more. taken[i] is the number of
-    the fragment with the lock plus 1, 0 if there is a row by now, or -1 for a key no partition takes, which never has a
-    row.
+    """Lock the keys of images [start, stop) that have no row. offsets: of each image, and the end of the last.
+    taken[i] becomes 1 + the key's fragment number if the lock is held, 0 if a row has the key by now, or -1 if no
+    partition takes the key, so it never has a row.
 
     Return OK, or the status at key X_ROW that stopped the call: ST_BUSY, ST_MEMORY, ST_PAGES. A transaction that holds
     such a lock sees no row with the key, and gets ST_DUPLICATE if it inserts one.

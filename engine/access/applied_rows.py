@@ -54,7 +54,7 @@ class Judge:
         self.names = [definition.columns[position].name for position in program.columns]
 
     def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
-        """Return which of the rows with images at `offsets` are accepted. places: their positions in the batch.
+        """Return a mask of the accepted rows. offsets: of their images. places: their positions in the batch.
 
         Raises: errors of the program in a row.
         """
@@ -68,7 +68,7 @@ class Judge:
 
 
 def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
-    """Insert the rows with keys that no row has; return the outcome of each.
+    """Insert the rows whose keys no row has; return the outcome of each.
 
     keys: those of `rows`, if the caller has encoded them. Columns not given take their defaults. Raises: errors of
     validation; Retryable errors roll the transaction back.
@@ -164,7 +164,7 @@ def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) 
 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
-    """Lock the rows that exist; return 1 or 0 for each key."""
+    """Lock the rows that exist; return, for each key, 1 if it has a row, else 0."""
     txn.check(locks=True)
     check_table(table)
     found = np.zeros(keys.count, dtype=np.int64)
@@ -182,7 +182,7 @@ def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
 def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:
     """Return entries and image offsets of locked rows, in the order of the keys.
 
-    Raises: TableAltered if a partition with some of the rows was dropped since; the batch then starts again.
+    Raises: TableAltered if a partition with some of the rows was dropped meanwhile; the batch then starts again.
     """
     entries, offsets, found = read_keys(table, keys, txn, with_disk)
     if found != keys.count:
@@ -248,7 +248,7 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             outcomes[places] = APPLIED
             break
         except DuplicateKey as error:
-            # Another transaction was faster, or a unique index has the value: the others are tried again.
+            # Another transaction inserted the key first, or a unique index has it: retry with the other rows.
             row = int(error.evidence["row"])  # type: ignore[call-overload]
             if "index" in error.evidence:
                 outcomes[places[row]] = TAKEN

@@ -132,8 +132,8 @@ def put_images(
 ) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    rows_ahead: remaining rows of this call, these included, as far as known. Raises: TableAltered, which callers
-    handle.
+    rows_ahead: remaining rows of this call, including these, as far as known. Raises: DuplicateKey, RowNotFound and
+    NoPartition (`row` counts from `first_row`); TableAltered, which callers handle; and as `settle`.
     """
     if count == 0:
         return
@@ -179,7 +179,7 @@ def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, 
     if found != count:
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     fragments = int(header[HH_FRAGMENTS])
-    # Rows that may take the unique key that another row of the batch releases keep their order.
+    # Keep the order of the batch: a row may take a unique key that an earlier row releases.
     if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
         return hashes, NOTHING
     return hashes, order_by_fragment(hashes, fragments)[0]
@@ -367,7 +367,7 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """Do `decode_rows` for entries in order. Entries without gaps, var and disk parts have one size, so a stride
+    """Do `decode_rows` for entries in order. Consecutive entries without var and disk parts have one size, so a stride
     replaces their offsets.
     """
     stride = ENTRY_WORDS + row_format.fixed_words
@@ -415,7 +415,8 @@ def scan(
     `columns` (None: all) is on disk. Each row is as committed, or as the transaction has changed it, when the scan
     reaches it.
 
-    A partition dropped meanwhile yields no more rows.
+    A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile, and errors
+    of reading disk pages.
     """
     left = limit
     with_disk = table.format.needs_disk(columns)

@@ -50,7 +50,7 @@ _WIDE_BYTES = 16
 
 
 def check_changes(table: Table, changes: object) -> None:
-    """Raises: TypeMismatch unless new values are given by column."""
+    """Check that new values are given by column. Raises: TypeMismatch."""
     if not isinstance(changes, Mapping):
         raise TypeMismatch(
             f'{table.name}: changes are given by column, as {{"n": 1}}, got {shown(changes)}', table=table.name
@@ -71,7 +71,7 @@ class Change:
         expression = where if isinstance(where, Expression) else None
         program, self.plain = compile_update(definition, changes, expression)
         table.format.encode_changes(self.plain)
-        # An expression is part of the program of the update; a Program runs before it.
+        # An expression in `where` is compiled into the program of the update; a Program runs before that program.
         self._before = Running(where) if isinstance(where, Program) else None
         self._running = Running(program)
         self.columns = [definition.columns[position] for position in program.outputs]
@@ -196,7 +196,10 @@ def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, 
 
 
 def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None = None) -> bool:
-    """Delete one row; False if `where` refuses the row as it is under its lock. Raises: RowNotFound, as `update`."""
+    """Delete one row; False if `where` refuses the row as it is under its lock.
+
+    Raises: RowNotFound, and errors of a program in the row.
+    """
     if where is not None:
         txn.check(locks=True)
         condition = Condition(table.definition, where)

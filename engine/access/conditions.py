@@ -96,7 +96,7 @@ class Running:
         return status, planes
 
     def _run_in_parts(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
-        """Do `run` for more rows than one call may have."""
+        """Do `run` for more rows than one call may process."""
         given = parameters.reshape(-1, offsets.size)
         parts: list[Words] = []
         status = p.RUN_OK
@@ -114,7 +114,7 @@ class Running:
     def accepted(self, table: Judged, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
         """Return (places of the accepted rows, at most `most`; whether the scan ends with them).
 
-        Raises: as `failed`, for a row before the last one wanted.
+        Raises: the error of `failed`, unless `most` rows before the failing one were accepted.
         """
         status, planes = self.run(table, entries, offsets)
         verdicts = planes[0]
@@ -128,7 +128,7 @@ class Running:
 
 
 class Judged(Protocol):
-    """A table with rows that a program judged: in memory, or read from files."""
+    """A table whose rows a program judges: in memory, or read from files."""
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ ROWIDS_PER_CALL = 1_024
 
 
 class PageVerdict(NamedTuple):
-    """What a page is and has."""
+    """What the verification of a page found."""
 
     faults: list[tuple[int, int]]  # a DISK_ fault and the ROWID in the piece; -1 if it is a fault of the page
     chunks: Words  # (reference, ROWID) of each chunk
@@ -41,7 +41,7 @@ class PageVerdict(NamedTuple):
 
 
 class RowVerdict(NamedTuple):
-    """What the disk part of a row is and has."""
+    """What the verification of a row's disk part found."""
 
     fault: int  # DISK_ fault; OK: none
     is_busy: bool  # the row was changed meanwhile, or is locked, so it was not judged
@@ -50,7 +50,7 @@ class RowVerdict(NamedTuple):
 
 
 class DiskWalk:
-    """Verifies the disk columns of one fragment for one thread. `page` marks the rows that it has found whole."""
+    """Verifies the disk columns of one fragment for one thread. `page` marks the rows that it finds valid."""
 
     def __init__(self, arena: Arena, fragment: int) -> None:
         self._mem = arena.mem
@@ -62,8 +62,8 @@ class DiskWalk:
         self._chains = np.zeros(2 * self.page_words, dtype=np.int64)
 
     def page(self, number: int) -> PageVerdict:
-        """Verify a page, and each piece on it against its row. The caller holds it; a page that is not in the cache
-        has nothing.
+        """Verify a page, and each piece on it against its row. The caller holds the page; the verdict on a page that is
+        not in the cache is empty.
         """
         state = np.zeros(CD_WORDS, dtype=np.int64)
         faults: list[tuple[int, int]] = []
@@ -77,7 +77,7 @@ class DiskWalk:
         return PageVerdict(faults, chunks, chained, int(state[CD_LSN]), bool(state[CD_BUSY]))
 
     def unmarked(self) -> Iterator[list[int]]:
-        """Yield, for each kernel call, the ROWIDs of committed rows that no page has marked; perhaps none."""
+        """Yield, for each kernel call, a list of ROWIDs of committed rows that no page has marked; it may be empty."""
         state = np.zeros(3, dtype=np.int64)
         rowids = np.zeros(ROWIDS_PER_CALL, dtype=np.int64)
         status = ST_MORE
@@ -87,7 +87,7 @@ class DiskWalk:
             yield rowids[: int(state[1])].tolist()
 
     def row(self, rowid: int, load: Callable[[int], bool]) -> RowVerdict | None:
-        """Verify the disk part of a row, beginning with the row. None: a page could not be read.
+        """Verify the disk part of a row, starting from the row. None: a page could not be read.
 
         load: reads a page into the cache; returns False if it is unreadable.
         """

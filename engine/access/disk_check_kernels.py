@@ -107,7 +107,7 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
         state[W.CD_WHERE] = -1
         fault = header_fault(mem, fragment, frame, page, page_words)
         if fault != A.OK:
-            # Pieces of another page or owner say nothing here; a wrong count of free words does not affect pieces.
+            # Pieces of another page or owner cannot be judged here; a wrong count of free words does not affect pieces.
             state[W.CD_SLOT] = 1 if fault == W.DISK_FREE else page_words
             return fault
         state[W.CD_SLOT] = 1

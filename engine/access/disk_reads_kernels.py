@@ -1,7 +1,7 @@
 """Reading rows with their disk parts: memory parts and disk part in one call, or the page that is missing.
 
 An entry is that of `reads_kernels.py` with the disk part after the image. Of a chained part only the first words are
-copied; ENTRY_INCOMPLETE is set in the entry's word 2, and the place of the rest begins with link and stamp for
+copied; ENTRY_INCOMPLETE is set in the entry's word 2, and the space for the rest begins with link and stamp for
 `read_chunks`.
 """
 

@@ -55,7 +55,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Values of the leading columns, each combination of which is a range; then range or prefix of the next column."""
+    """Values of the leading columns, one range for each combination; then a range or a prefix of the next column."""
 
     columns: Sequence[Column]
     values: list[list[Any]]
@@ -83,7 +83,7 @@ def choose(
     """Return the cheapest index for reading columns `names` of the rows a condition accepts; None: scan fragments
     `numbers`. Disk parts of the columns of `names` are read either way.
 
-    version_words: of the version store, which a scan of a snapshot reads for each range; None: no snapshot is read.
+    version_words: size of the version store, which a scan of a snapshot reads for each range; None: no snapshot.
     """
     if condition.expression is None or not table.indexes:
         return None

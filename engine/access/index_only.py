@@ -1,7 +1,7 @@
 """Rows by an index: read, or built from the entries of an exact index alone. Ranges counted without reading any row.
 
-An entry has the committed key of its row. A transaction's own changes are merged in as for any scan by an index; only
-then row headers are read, to skip the rows the transaction has changed.
+An entry has the committed key of its row. A transaction's own changes are merged in as for any scan by an index. Row
+headers are read only then, to skip the rows the transaction has changed.
 """
 
 from __future__ import annotations

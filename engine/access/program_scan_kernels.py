@@ -1,7 +1,7 @@
 """Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
-Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call ends
-in time. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
+Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call is
+short. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
 """
 
 # mypy: ignore-errors

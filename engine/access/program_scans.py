@@ -1,6 +1,6 @@
 """Scans with a condition, and aggregates: programs run over rows in place, or over copies of them.
 
-Rows come in the order of a scan without a condition, unless the condition chooses an index
+Rows come in the order of a scan without a condition, unless an index is chosen for the condition
 (`engine/access/index_choice.py`); limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan,
 not only its partition.
 """
@@ -216,7 +216,7 @@ def _chosen(
 def accepted_batches(
     table: Table, batches: Iterator[ScanBatch], condition: Condition, limit: int | None
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of batches that a condition accepts, at most `limit`. The batches have the condition's columns.
+    """Yield the rows of batches that a condition accepts, at most `limit`. The batches must have its columns.
     Raises: as `scan_where`.
     """
     running = Running(condition.program)

@@ -1,4 +1,4 @@
-"""Kernels of get and scan: row images out of shared memory into private buffers.
+"""Kernels of get and scan, which copy row images from shared memory into private buffers.
 
 An entry is ROWID, epoch, author with table and fragment, then the row image, as in local-checkpoint files.
 """

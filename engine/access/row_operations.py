@@ -95,8 +95,8 @@ def settle(
 ) -> float:
     """Remove the reason why a kernel call stopped, so that it can be repeated; return the deadline of the whole wait.
 
-    key: that of a row which is not committed yet, if its lock can stop the call. Raises: the error of a status that
-    cannot be settled; the transaction is rolled back first if it is Retryable.
+    key: reported if the row whose lock stopped the call is not committed yet. Raises: the error of a status that cannot
+    be settled; if that is Retryable or TransactionTooLarge, the transaction is rolled back first.
     """
     try:
         if status == ST_SPACE:
@@ -136,8 +136,8 @@ def _busy(txn: Transaction) -> tuple[tuple[int, int], int]:
 
 
 def is_locked(txn: Transaction) -> bool:
-    """Whether another transaction holds the lock at which a kernel stopped; if none does, repeat the call. The only
-    shared lock on the row, if this transaction holds it, becomes exclusive.
+    """Whether another transaction holds the lock at which a kernel stopped; if none does, repeat the call. If this
+    transaction holds the only shared lock on the row, it becomes exclusive.
 
     Raises: MemoryExhausted, with the transaction rolled back.
     """
@@ -168,7 +168,10 @@ def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
 
 
 def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
-    """Provide what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
+    """Provide what a change of a disk part needs: a page, extents, UNDO log.
+
+    Raises: PageDamaged, StorageFull, TransactionTooLarge, and errors of loading the page.
+    """
     disk = txn.store.disk
     page = int(txn.mem[txn.desc + X_PAGE])
     if status == ST_PAGE:
@@ -243,7 +246,10 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
 
 
 def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
-    """Insert, write or update one row given as its image. Raises: TableAltered, which callers handle."""
+    """Insert, write or update one row given as its image.
+
+    Raises: DuplicateKey, RowNotFound, NoPartition; TableAltered, which callers handle; and as `settle`.
+    """
     check_table(table)
     deadline: float | None = None
     put_kernel: Any = put_disk_rows if table.format.has_disk else put_rows
@@ -268,7 +274,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
             raise no_partition(table, table.format.decode_key(table.format.image_key(image)))
         if status == ST_UNIQUE:
             raise refused(txn, table, image)
-        # A row that stops it may have another key, which is equal in a unique index.
+        # The row whose lock stops the call may have another primary key, and the same key in a unique index.
         key = None if table.uniques else table.format.decode_key(table.format.image_key(image))
         deadline = settle(txn, table, status, image.size + 16, deadline, key=key)
 

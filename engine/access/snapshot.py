@@ -76,7 +76,7 @@ class Snapshots:
         snapshot: T | None = None
         try:
             with store.latch:
-                # Close it even if it counts no commits: a signal may have kept a commit from being counted.
+                # Close the epoch even if it counts no commits: a signal may have kept a commit from being counted.
                 epoch, lsn, sequence = store.epochs.close()
                 snapshot = kind(store, self, epoch)
                 snapshot.log_start = (lsn, sequence)
@@ -100,7 +100,7 @@ class Snapshots:
         return snapshot
 
     def forget(self, snapshot: Snapshot) -> None:
-        """Drop all versions kept for a closed snapshot. A repetition changes nothing."""
+        """Drop all versions kept for a closed snapshot. Repeating the call changes nothing."""
         mem = self._mem
         close_snapshot(mem, snapshot.epoch)
         while cut_versions(mem, CUT_ENTRIES) == ST_MORE:

@@ -1,7 +1,7 @@
 """Rows of a snapshot by an ordered index: rows that have not changed since, merged with versions of the others.
 
 Keys and places are compared in the direction of the scan: for a descending one both are inverted, so that every
-comparison here is ascending. Each call of the tree is merged with the versions appended before it
+comparison here is ascending. The rows of each tree call are merged with the versions appended before it
 (docs/internals/access.md, section 11).
 """
 
@@ -151,7 +151,7 @@ class SnapshotIndexScan:
 
     # --- one call --------------------------------------------------------------------------------
     def _next(self, limit: int) -> tuple[ScanBatch, bool]:
-        """Return rows of the next entries, few or none if all have changed since, and whether these are the last."""
+        """Return rows of the next entries, few or none if most or all have changed since, and whether it is the end."""
         before = self._cursor.copy()
         batch, places, head, is_end = self._unchanged(limit)
         self._gather(before, head)
@@ -166,7 +166,7 @@ class SnapshotIndexScan:
         return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
 
     def _due(self, is_end: bool) -> list[_Sorted]:
-        """Take from the runs the versions that come before the cursor, or all at the end."""
+        """Take from the runs the versions before or at the cursor, or all of them at the end."""
         if is_end:
             due, self._runs = self._runs, []
             return due

@@ -1,4 +1,4 @@
-"""Reads of a snapshot: all rows of a table, rows by key and by ROWID, their number.
+"""Reads of a snapshot: all rows of a table, rows by key and by ROWID, row counts.
 
 The rows of a snapshot do not change, so rows with disk parts are found first and then read in the order of their pages.
 """
@@ -46,7 +46,7 @@ class Meter:
         self.done = 0  # units finished before
 
     def advance(self, more: int) -> None:
-        """Report `more` units more than `done`."""
+        """Report `done + more` units as finished."""
         if self._progress is not None:
             self._progress(self.done + more, self._total, self._unit)
 
@@ -107,7 +107,7 @@ def read_rows(
 
 
 def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words) -> ScanBatch:
-    """Read rows again that are given by their entries, in order, with their disk parts. Raises: as `read_rows`."""
+    """Read the rows of these entries again, in order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS]
     fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)

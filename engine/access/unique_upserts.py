@@ -1,7 +1,7 @@
 """Upserts: insert a row, or update the row that has its key (docs/internals/access.md, 6).
 
-The row is looked up and locked. If there is none it is inserted, and if another transaction was faster the search
-begins again: of two threads with the same new key one inserts and the other updates.
+The row is looked up and locked. If no row has the key, the new one is inserted; if another transaction inserts the key
+first, the search starts again: of two threads with the same new key, one inserts and the other updates.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _given(table: Table, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, An
 
 
 def _locked(txn: Transaction, table: Table, image: Words, index: StoredUnique | None) -> tuple[Any] | None:
-    """Return the primary key of the row with an image's key, locked, as a tuple of one; None if there is none."""
+    """Lock the row that has an image's key; return its primary key as a tuple of one, or None if no row has it."""
     if index is None:
         key = table.format.decode_key(table.format.image_key(image))
         return (key,) if row_operations.touch(txn, table, key, MODE_LOCK) else None
@@ -115,6 +115,8 @@ def upsert_many(
 ) -> int:
     """Upsert many rows, in their order; return how many were inserted. All or none. Python rows must all give the same
     columns. Rows with the same key are applied one after the other: the first may insert, the others update.
+
+    Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
     txn.check(locks=True)
     row_operations.check_table(table)
@@ -149,7 +151,7 @@ class _Upserts:
         self.inserted = 0
 
     def take(self, columns: pa.RecordBatch, first_row: int) -> None:
-        """Upsert one batch; its first row is row `first_row` of all."""
+        """Upsert one batch. first_row: position of its first row in the data."""
         encoded = encode_rows(self.table.format, columns, first_row)
         turns = _turns(self._keys(encoded))
         for turn in range(int(turns.max(initial=-1)) + 1):

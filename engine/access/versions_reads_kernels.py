@@ -33,7 +33,7 @@ ASK = 2  # the version store must be searched
 
 @helper
 def slot_since(mem, row, emptied, epoch):
-    """Return GONE, SAME or ASK for a slot of a page emptied through `emptied`."""
+    """Return GONE, SAME or ASK for a slot. emptied: the "emptied through" epoch of its page."""
     if mem[row + 1] <= epoch:
         if is_live(mem, row):
             return SAME

@@ -94,7 +94,7 @@ class TablespaceInUse(Rejected):
 
 
 class DuplicateKey(Rejected):
-    """A row with this key exists, or the key is twice in one batch (`row` says where); `index`: the unique index."""
+    """A row with this key exists, or the key appears twice in a batch (`row` says where); `index`: the unique index."""
 
 
 class RowNotFound(Rejected):
@@ -150,7 +150,7 @@ class ProgramFailed(Rejected):
 
 
 class LoadRefused(Rejected):
-    """The table refuses rows of a load (`examples`), or has changed since it was planned; nothing was loaded."""
+    """The table refuses rows of a load (`examples`), or was changed after the load was planned; nothing was loaded."""
 
 
 class LoadEnded(Rejected):

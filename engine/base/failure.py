@@ -2,7 +2,7 @@
 
 After the first failed read, write or sync the contents of the disk are unknown. So the store is dead until it is opened
 again: every later operation fails with the same class and the first cause, reads too (D12). Reads of disk pages are the
-one exception: they end the call that needed the page (ADR 0010), and never come here.
+one exception: they end the call that needed the page (ADR 0010), and are not kept here.
 
 Invariants: (F1) the first failure is never replaced; (F2) nothing runs between the moment the system reports a failure
 and the moment it is stored. CPython runs signal handlers (which may raise KeyboardInterrupt) and switches threads only

@@ -1,6 +1,4 @@
-"""Durations by bucket, for status and metrics: what a thread measures costs it an append, and buckets are filled in
-bulk.
-"""
+"""Durations by bucket, for status and metrics. A thread only appends what it measures; buckets are filled in bulk."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class Histogram:
     """Durations in seconds, by buckets with fixed bounds. Threads may share it."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """bounds: the upper bounds of the buckets, ascending; one more bucket has what is longer."""
+        """bounds: the upper bounds of the buckets, ascending; one more bucket counts longer durations."""
         self.bounds = tuple(bounds)
         self._counts = np.zeros(len(bounds) + 1, dtype=np.int64)
         self._sum = 0.0

@@ -88,8 +88,7 @@ def types_memory_errors(
     also: further methods to decorate, whose names begin with an underscore.
     exclude: methods to leave out, because they run code of users or handle a MemoryError themselves.
     read_only: for a class that changes data without a transaction, the methods that change nothing; in its other
-    methods a
-        MemoryError becomes OutcomeUnknown.
+        methods a MemoryError becomes OutcomeUnknown.
     """
 
     def decorate(kind: type[K]) -> type[K]:

@@ -59,7 +59,7 @@ class Watch:
 
     @contextmanager
     def timed(self, operation: str, **attributes: Any) -> Iterator[None]:
-        """Note what runs within the `with` block, and the class of its error."""
+        """Note the `with` block as one operation, with the class of the error that ended it, if any."""
         began = self.now()
         try:
             yield

@@ -65,7 +65,7 @@ _COUNTERS = {
 
 
 class PageCache:
-    """A cache in the arena at word `address`; its region is zero and has `cache_region_words` words."""
+    """A cache in the arena at word `address`; its region must be zero and have `cache_region_words` words."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class PageCache:
         interrupted batch is finished first, because the places of its pages will be gone.
 
         Raises: MemoryExhausted (another thread holds one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages
-        dropped until then stay dropped.
+        that were already dropped stay dropped.
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
         deadline = self._clock.monotonic() + self.wait_seconds

@@ -1,4 +1,4 @@
-"""The page cache in the arena: the map from pages to frames, and the lookups for kernels of rows.
+"""The page cache in the arena: the map from pages to frames, and the lookups that row kernels use.
 
 Owns the region after a cache descriptor: heads of hash chains, entries, frames. Replacement is in `lirs_kernels.py`,
 the calls for Python are in `frames_kernels.py`. All of it runs under the GIL, so every call sees and leaves it

@@ -1,7 +1,7 @@
 """Data files: `space/<file id>.data`, a first page that identifies the file, then extents of pages.
 
 Order of writes: zeros → first page → sync → sync of the directory. Only then may a schema record name the file, so a
-named file is complete. A file that a crash leaves earlier is named by no record and is removed (F13). A file whose
+named file is complete. If a crash comes earlier, no record names the file, and it is removed (F13). A file whose
 growth was interrupted has as many extents as fit into its size.
 """
 
@@ -120,7 +120,7 @@ def _first_page(files: Files, file: File, view: memoryview) -> int:
 def grow_data_file(files: Files, file: File, definition: TablespaceDefinition, extents: int, count: int) -> int:
     """Append up to `count` extents of zeros to the first `extents`; returns how many the disk had room for.
 
-    Nothing is durable on return. A partial extent is cut off again. Raises: StorageFull if not even one fits.
+    Nothing is durable on return. A partial extent is truncated. Raises: StorageFull if not even one fits.
     """
     start = file_bytes(definition, extents)
     stop = file_bytes(definition, extents + count)

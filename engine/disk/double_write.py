@@ -179,15 +179,15 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     if store_of(words) != store:
         raise ForeignFile(f"{FILE_NAME} belongs to another store; put the right one back", file=FILE_NAME)
     header = header_of(words, DOUBLE_WRITE)
-    # No Tidemark has written such a header (F112), so no write in place followed it.
+    # No version of Tidemark writes such a header (F112), so no write in place followed it.
     return header if 0 < int(header["page_bytes"]) <= PAGE_SIZES_BYTES[-1] else None
 
 
 def _begun_page(
     files: Files, places: Places, file: File, header: Any, number: int, page_words: int, store: bytes
 ) -> _Begun | None:
-    """Return a page of the batch and its intact copy; None if its write in place had not begun, or the copy is no
-    better.
+    """Return a page of the batch and its intact copy; None if its write in place had not begun, or the copy is
+    damaged or stale.
     """
     page = int(header["numbers"][number])
     try:
@@ -210,7 +210,7 @@ def _begun_page(
 
 
 def _read(files: Files, file: File, offset: int, words: int) -> Words | None:
-    """Read that many words; None if they are missing or unreadable: nothing has been acknowledged yet (F41)."""
+    """Read `words` words; None if they are missing or unreadable: nothing has been acknowledged yet (F41)."""
     buffer = np.zeros(words, dtype=np.int64)
     try:
         got = files.pread_into(file, offset, buffer)

@@ -1,6 +1,6 @@
 """Tablespaces, data files and extents in memory: created, freed, restored, and copied for local checkpoints.
 
-Kernels that go over many extents or blocks take a bound from the caller. The sums and lists of `space_kernels.py` are
+Kernels that visit many extents or blocks take a bound from the caller. The sums and lists of `space_kernels.py` are
 exact between calls.
 """
 
@@ -77,7 +77,7 @@ def add_data_file(mem, tablespace, file_id):
 
 @helper
 def link_free(mem, tablespace, extent):
-    """Put an extent at the end of the list of free ones, its pages wholly free."""
+    """Append an extent, with all pages wholly free, to the list of free extents."""
     last = mem[tablespace + C.TS_FREE_LAST]
     mem[extent + C.EX_FRAGMENT] = 0
     mem[extent + C.EX_TABLE] = 0
@@ -114,7 +114,7 @@ def carve_extent(mem, tablespace):
 
 @kernel("int64(int64[::1], int64, int64)")
 def add_extents(mem, file, count):
-    """Append up to `count` free extents to those of a data file; returns how many memory and address space allowed."""
+    """Append up to `count` free extents to a data file; returns how many fitted into memory and the address space."""
     tablespace = mem[file + C.FL_TABLESPACE]
     for done in range(count):
         number = mem[file + C.FL_EXTENTS]

@@ -92,7 +92,7 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
     if is_fresh != 0 and space_is_fresh(mem, page) == 1:
         frame = mem[entry + C.CE_FRAME]
         owner = owner_of(mem, page)
-        # The frame still has the page of a dropped table.
+        # Another owner: the frame still has the page of a dropped table.
         if mem[frame + D.DP_OWNER] != owner:
             page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
             mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
@@ -338,10 +338,10 @@ def copy_dirty_pages(mem, cache, how, before_lsn, done, limit, cursor, buffer, c
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def finish_copies(mem, cache, copied, count, is_kept):
-    """Record the outcome for copied pages: their copies will be written or, with `is_kept` 0, are lost, and the
-    pages are as dirty as before; returns how many are clean now.
+    """Record the outcome of copied pages; returns how many are clean now.
 
-    A page changed after it was copied stays dirty.
+    is_kept: 1 if their copies will be written; 0 if the copies are lost: then the pages are as dirty as before. A page
+    changed after it was copied stays dirty.
     """
     clean = 0
     for i in range(min(count, copied.size // COPIED_WORDS)):

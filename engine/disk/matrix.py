@@ -1,6 +1,6 @@
 """The extents of a fragment: pages by use, search matrix, and a recount of everything reservations rely on.
 
-A kernel call handles some extents, since it holds the GIL; between two calls the extents may change. A fragment that
+A kernel call handles a few extents, since it holds the GIL; between two calls the extents may change. A fragment that
 was dropped, or has no disk columns, has no extents.
 """
 
@@ -27,7 +27,7 @@ ADDED_PER_CALL = 256
 
 
 class SpaceFinding(NamedTuple):
-    """What is wrong with the extents of a fragment: a SPACE_ finding and its page."""
+    """A fault in the extents of a fragment: a SPACE_ finding and its page."""
 
     fault: int
     page: int

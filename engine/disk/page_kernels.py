@@ -156,7 +156,7 @@ def page_unlink_slot(mem, frame, page_words, slot):
 def page_take_given(mem, frame, page_words, slot, words):
     """Allocate a piece of `words` words in a given free slot, content undefined; OK or ST_INVARIANT.
 
-    A slot past the directory's end lengthens it; the slots in between become free ones.
+    A slot past the directory's end lengthens it; the slots in between become free.
     """
     entries = page_entries(mem, frame, page_words)
     fresh = max(0, slot + 1 - entries)

@@ -116,7 +116,7 @@ class PageReader:
             found = self._write_behind.find(page)
             if found is None:
                 return False
-            # If it is not OK, the batch was written meanwhile and its memory reused (B3): look again.
+            # Any other status: the batch was written meanwhile and its memory reused (B3), so look again.
             if loaded_page(self._mem, self._address, page, *found, is_pinned) == OK:
                 out[at] = c.CLAIM_HIT
                 return True

@@ -59,8 +59,9 @@ class PageWriter:
     def write(self, batch: Words, numbers: list[int], page_words: int, lsn: int) -> None:
         """Write pages, in ascending order of number; they are in `batch` after HEADER_WORDS words for a header.
 
-        lsn: the newest of the pages. Durable on return: the UNDO log through `lsn`; the pages, by their copies in the
-        double-write file. Keeps `batch` if it raises. Raises: StorageFull, IoFailed, SyncFailed.
+        lsn: the newest LSN of the pages. Durable on return: the UNDO log through `lsn`; the pages, by their copies in
+        the double-write file. If a write in place fails, it keeps `batch` to write it again first (W2). Raises:
+        StorageFull, IoFailed, SyncFailed.
         """
         self._seal(batch, len(numbers), page_words)
         self.write_ahead.flush_through(lsn)
@@ -73,7 +74,7 @@ class PageWriter:
         self.pages_written += len(numbers)
 
     def settle(self) -> None:
-        """Make everything written so far durable in its place."""
+        """Make everything written so far durable in its place. Raises: StorageFull, IoFailed, SyncFailed."""
         self._finish()
         if self._is_unsynced:
             self.places.sync_files()

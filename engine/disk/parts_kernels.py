@@ -135,7 +135,7 @@ def is_in_memory(mem, txn, fragment, page, words):
     """Return OK if a page is in the cache and the UNDO buffer has room for a record with `words` words of a piece; else
     ST_PAGE (X_PAGE is the page) or ST_UNDO.
 
-    A wholly free page that is in the cache with a dropped table's content is not at hand: a hold must format it first.
+    A wholly free page that is in the cache with a dropped table's content counts as missing: a hold must format it.
     """
     frame = frame_of(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], page)
     if frame == 0 or (mem[frame + D.DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):
@@ -230,7 +230,7 @@ def write_chunks(mem, txn, fragment, rowid, plan, source, at, words, epoch):
 
 @helper
 def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
-    """Write the first piece of a planned part, whose page is at hand; returns its reference, 0 if there is no room."""
+    """Write the first piece of a planned part, whose page is in memory; returns its reference, 0 without room."""
     size = first_piece_words(mem, mem[fragment + A.F_TABLESPACE], words)
     page = plan >> C.SLOT_BITS if plan > 0 else mem[C.PL_PAGE - plan]
     piece, reference = new_piece(mem, fragment, page, size, epoch)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
 PAGES_MAX = 512
-# An idle thread ends after this time: a waiting one would keep a store in memory that its owner forgot to close.
+# An idle thread ends after this time: while it waits, it keeps in memory a store that its owner forgot to close.
 IDLE_SECONDS = 0.2
 
 _log = logging.getLogger("tidemark.disk")
 
 
 class ReadAhead:
-    """Owner of the thread, which starts with a request and ends after a while without one."""
+    """Owner of the read-ahead thread, which starts with a request and ends when it has been idle for a while."""
 
     def __init__(self, load: Callable[[list[int]], None]) -> None:
         self._load = load

@@ -129,7 +129,7 @@ class Space:
         return [each for _, each in sorted(self._by_id.items())]
 
     def place(self, page: int) -> tuple[File, int]:
-        """Return the file of a page and its offset there. Raises: PageDamaged for a number that no data file has."""
+        """Return the file of a page and its byte offset. Raises: PageDamaged for a number that no data file has."""
         found = self.open_files.get(page >> FILE_SHIFT)
         if found is None:
             raise PageDamaged(f"page {page:#x} is in no data file; run check()", page=page)
@@ -158,9 +158,9 @@ class Space:
         }
 
     def extent_headers(self, file: DataFile) -> Iterator[Words]:
-        """Yield copies of the headers of the extents of a file that tables have or had, consecutive, in parts.
+        """Yield copies of the headers of a file's extents that tables own or owned; each part has consecutive headers.
 
-        Reserved words count as free. All parts are of one instant if the caller holds the commit latch meanwhile.
+        Reserved words count as free. All parts show one instant if the caller holds the commit latch meanwhile.
         """
         pages = int(self.mem[self.mem[file.address + FL_TABLESPACE] + TS_EXTENT_PAGES])
         state = np.zeros(3, dtype=np.int64)
@@ -443,7 +443,7 @@ class Space:
         return extents
 
     def _count(self, tablespace: Tablespace) -> bool:
-        """Add descriptors of all durable extents in memory; False if there is no room for all of them."""
+        """Create descriptors in memory for all durable extents; False if there is no room for all of them."""
         # One thread at a time: two for the same file would count an extent twice.
         with self._counting:
             for each in tablespace.files:

@@ -182,7 +182,7 @@ def open_unlink(mem, fragment, cell):
 
 @helper
 def open_page(mem, fragment, extent, page, at):
-    """Open the closed page whose word is at `at`, in the list of reserved ones; returns its cell, 0 without memory."""
+    """Open the closed page whose word is at `at`, and list it as reserved; returns its cell, 0 without memory."""
     cell = take_cell(mem)
     if cell == 0:
         return 0

@@ -243,7 +243,7 @@ class UndoLog:
     # --- space -----------------------------------------------------------------------------------
     @property
     def room_words(self) -> int:
-        """The most that transactions can reserve: in a log of which nothing is needed any more."""
+        """The most words that all transactions together can reserve, once nothing in the log is needed any more."""
         return (self.geometry.capacity_bytes // 8 - self.private_words) // 2
 
     def update_free(self) -> None:
@@ -312,7 +312,7 @@ class UndoLog:
                     self._wake_waiters()
 
     def _wake_waiters(self) -> None:
-        """Wake all waiters after a flush: each checks whether its records are durable; the first other one flushes."""
+        """Wake all waiters after a flush: the first whose records are not durable yet flushes next."""
         with self._guard:
             while self._waiting:
                 self._waiting.popleft().release()
@@ -325,8 +325,8 @@ class UndoLog:
         return place
 
     def mark_restart(self, lcp_id: int, lcp_lsn: int, sequence: int, position: int) -> int:
-        """Write the UNDO_RESTART record, from which reading backward continues at that mark's group; returns its LSN.
-        Durable on return.
+        """Write the UNDO_RESTART record, at which reading backward jumps to the group of that UNDO_LCP record; returns
+        its LSN. Durable on return.
 
         Raises: StorageFull, StoreFailed.
         """
@@ -514,7 +514,7 @@ class UndoLog:
 
 
 def _aligned(words: int) -> Words:
-    """Return an array that begins at a multiple of 4 KiB."""
+    """Return an array whose address is a multiple of 4 KiB."""
     whole = np.zeros(words + ALIGN_WORDS, dtype=np.int64)
     start = -(whole.ctypes.data // 8) % ALIGN_WORDS
     return whole[start : start + words]

@@ -1,6 +1,7 @@
 """The ring of the UNDO log: its files and their sizes, and the position where a writer continues.
 
-The endless log of groups has byte positions. LSNs count all records, including those filtered later.
+A position is a byte offset in the endless log of groups; an LSN is one in the endless log of all records, including
+those filtered later.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def create_undo_files(files: Files, geometry: Geometry) -> None:
 
 @dataclass(frozen=True)
 class UndoVoid:
-    """Groups that no longer belong to the log, as their records have been undone for good. The default is none."""
+    """Groups that no longer belong to the log, because their records have been undone for good. The default is none."""
 
     sequence: int = 0  # from this one on ...
     lsn: int = 0  # ... groups that end at this LSN or before; groups written since then end past it

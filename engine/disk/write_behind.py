@@ -4,11 +4,11 @@ A write of pages costs three syncs, whatever their number (`page_writer.py`), so
 filled while another thread may still be writing the previous one. Until a page is in its place, a reader that needs it
 takes it from its copy here.
 
-Invariants: (B1) `find` finds a page from before its frame may be evicted until it is in its place; (B2) of two copies
-of a page the newer one is found, and written last; (B3) the copies of a batch do not change while `find` can return
-them. A reader that uses a copy after its batch was written finds the right page there, or another one, which its number
-shows. A thread that fills a batch holds the cache's turn, a thread that writes holds that of `PageWriter`; both are
-taken in this order.
+Invariants: (B1) `find` finds the copy of a page before the page's frame may be evicted, and until the page is in its
+place; (B2) of two copies of a page the newer one is found, and written last; (B3) the copies of a batch do not change
+while `find` can return them. A reader that uses a copy after its batch was written finds the right page there, or
+another one, which it recognizes by the page number. A thread that fills a batch holds the cache's turn, a thread that
+writes holds that of `PageWriter`; both are taken in this order.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> int:
-        """The number of pages on their way."""
+        """The number of pages on their way to disk."""
         return sum(len(batch.slots) for batch in self._batches)
 
     # --- filling; the caller holds the cache's turn ------------------------------------------------

@@ -110,7 +110,7 @@ class Pin:
         """Release the pin; a second call does nothing."""
         _pins.discard(self)
         if self._descriptor is not None:
-            # A child may have been forked before it knew of the pin, and closing here leaves the flock to its copy.
+            # A child may have been forked before the pin was recorded: closing alone would leave the flock to its copy.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             self.forget()
 
@@ -170,7 +170,7 @@ class PosixFiles(CheckedFiles):
         self._drop: weakref.finalize[..., PosixFiles] | None = None
 
     def lock(self) -> None:
-        """See `Files.lock`. If the object is dropped with the lock, the lock is free afterwards."""
+        """See `Files.lock`. If the object is dropped while it holds the lock, the lock is released."""
         super().lock()
         if self._drop is None:
             self._drop = weakref.finalize(self, _give_back, self._posix, self._open)
@@ -217,8 +217,8 @@ class PosixFiles(CheckedFiles):
 
 
 def _give_back(raw: _PosixRaw, opened: set[File]) -> None:
-    """Close the files of a store that was dropped without close(), the lock last. It takes no mutex: the collector may
-    run below any.
+    """Close the files of a store that was dropped without close(), the lock last. It takes no mutex: the garbage
+    collector may run while this thread holds any of them.
     """
     while opened:
         with contextlib.suppress(OSError):
@@ -423,7 +423,7 @@ class _PosixRaw:
         except FileNotFoundError:
             return None
         try:
-            # Waits while another thread or process looks for pins, or removes the file; both take moments.
+            # Waits while another thread or process looks for pins, or removes the file; both are short.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             # A flock taken after the removal of the name pins nothing.
             if os.path.samestat(os.fstat(descriptor), self._status(name)):
@@ -452,7 +452,7 @@ class _PosixRaw:
     def unlink_unpinned(self, name: str) -> bool:
         descriptor = self._open(name, os.O_RDONLY)
         try:
-            # Held until the name is gone: a reader that pins the file afterwards notices that.
+            # Held until the name is gone: a reader that pins the file afterwards notices the removal.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
@@ -530,7 +530,7 @@ class _PosixRaw:
 
 
 def sync_seconds(place: str, clock: Clock) -> float:
-    """Return how long one fdatasync of 4 KiB takes in a directory. The file has no name, so a crash leaves none.
+    """Return the seconds that one fdatasync of 4 KiB takes in a directory. The file has no name: a crash leaves none.
 
     Raises: OSError, also of a file system that has no unnamed files.
     """
@@ -570,8 +570,8 @@ def scratch_program(name: str, text: str) -> str:
 
 @contextlib.contextmanager
 def standard_error_in(place: str) -> Iterator[None]:
-    """Send standard error to a new file while the block runs; processes that it starts keep it there. Nothing is
-    durable.
+    """Send standard error to a new file while the block runs; processes that the block starts keep writing there.
+    Nothing is durable.
     """
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     before = os.dup(2)
@@ -624,7 +624,7 @@ def _check_regular(status: os.stat_result) -> None:
 
 
 def _check_lock(descriptor: int, place: str) -> None:
-    """Check that LOCK is one before its line is written over. A crash leaves it empty, zeros, or with its line.
+    """Check that LOCK is a lock file before its line is overwritten. A crash leaves it empty, zeroed, or with its line.
 
     Raises: ForeignFile.
     """
