@@ -77,7 +77,7 @@ class TablePlans:
     """The plans of one version of a table, one for each set of columns, built when first used."""
 
     def __init__(self, row_format: RowFormat) -> None:
-        """Raises: Unsupported if a column has a type without MySQL type."""
+        """Raises: Unsupported if a column has a type without a MySQL type."""
         self.row_format = row_format
         self.definition = row_format.definition
         self.types: tuple[OutgoingType, ...] = tuple(outgoing(column.type) for column in self.definition.columns)
@@ -214,7 +214,7 @@ def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Some rows of a body, in its order: Arrow columns by position, for the images that are present.
+    """Some rows of a body, in the order of the body: Arrow columns by position, for the images that are present.
 
     `ends`, shape (count,), has the end of each row in the body, in bytes.
     """
@@ -230,8 +230,8 @@ class BodyReader:
 
     `types` are the types of all columns of the table, from its TABLE_MAP; `before` and `after` the positions present in
     each image; `targets` the types that the caller prefers, by position (see `kind_of`). Only positions in `wanted`
-    (all if None) become columns, and of the before-image only those in `wanted_before` if it is given. The types of
-    other columns need no equal in the store.
+    (all if None) become columns, and of the before-image only those in `wanted_before` if it is given. Other
+    columns may have types that the store lacks.
     """
 
     def __init__(

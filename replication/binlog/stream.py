@@ -33,7 +33,8 @@ class Boundary(NamedTuple):
 
     `start` and `end` are positions in the file. `is_transaction` is False after an event outside transactions: format
     description, ROTATE, STOP. `epoch` is 0 if no row of `ndb_apply_status` names one. `statement` is a schema change,
-    None for rows. `incident` is the source's message about missing changes. `commit_us` is None if it is unknown.
+    None for rows. `incident` is the source's message about missing changes. `commit_us` is the commit time in µs since
+    1970, None if it is unknown.
     """
 
     start: int

@@ -2,8 +2,8 @@
 only.
 
 A decimal of 128 bits is split into four limbs of 32 bits, lowest first, one word each, so that products with 10^9 and
-remainders stay inside int64. MySQL keeps groups of nine digits, counted from the point both ways, in four bytes each,
-and shorter groups in fewer. The first bit is inverted, and in negative numbers all bits are.
+remainders stay inside int64. MySQL divides the digits on each side of the point, outwards from it, into groups of nine.
+A group takes four bytes, a shorter one fewer. The first bit is inverted; in negative numbers all bits are, in addition.
 """
 
 # mypy: ignore-errors
@@ -235,7 +235,7 @@ def days_of(year, month, day):
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
     day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
     days = era * _DAYS_OF_400_YEARS + day_of_era - _DAYS_TO_MARCH_OF_YEAR_0
-    # The 31st of a short month is the first of the next one.
+    # A day past the end of its month counts as a day of the next month.
     if day > 28:
         _, there, _ = civil_of(days)
         if there != month:

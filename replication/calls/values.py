@@ -41,10 +41,10 @@ _NO_VALUE = (
 )
 _ANY = 1 << 32
 _LONG = 16 << 20
-# For each extension type: whether its payload is a packed value; the memory of the built value without that payload
-# value, as fixed bytes and as bytes per payload byte (one of these is the unpacker's copy); the most payload bytes.
-# Limits are for int() of text, which takes time quadratic in its digits, and for JSON: two bytes of it may take
-# sixty-four in memory.
+# For each extension type: whether its payload is a packed value; the fixed bytes of memory of the built value, and the
+# bytes of memory per payload byte, of which one is the unpacker's copy; the most payload bytes. A packed payload value
+# is measured separately. The limits guard int() of text, whose time is quadratic in its digits, and JSON, of which two
+# bytes may take sixty-four in memory.
 KINDS: dict[str, tuple[bool, int, int, int]] = {
     "tuple": (True, 120, 1, _ANY),
     "row": (True, 200, 1, _ANY),

@@ -40,7 +40,7 @@ DEFAULT_NAME = "main"
 class ChannelOptions:
     """Options of one channel. `failed_source` is the server that a new source replicated from: the epochs of that
     server say where to continue, or those of the source itself if it is 0. `heartbeat_from` is the same for a channel
-    with several sources, whose link may lead to another source than before.
+    with several sources, whose next link may be to a different source.
     """
 
     name: str = DEFAULT_NAME
@@ -143,8 +143,8 @@ class ReplicaChannel:
 
     @property
     def relay(self) -> RelayLog:
-        """The relay log, opened on first use. Raises: BinlogDamaged, FileMissing: `reset` or `discard_relay` removes
-        it.
+        """The relay log, opened on first use. Raises: BinlogDamaged, FileMissing; `reset` or `discard_relay` removes
+        such a relay log.
         """
         with self._mutex:
             if self._relay is None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidemark.replication.settings.status import Counters, ReplicationStatus
 
 
-# Those of MySQL's counters of an applier's operations that exist here: `api_..._replica`.
+# MySQL's counters of an applier's operations (`api_..._replica`), as far as they exist here.
 API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
 
 
@@ -105,7 +105,7 @@ class _ReturningApplier(Applier):
 
 
 class StoreApplier:
-    """Applies the transactions of one channel to a store, as an `channel.Applier`."""
+    """Applies the transactions of one channel to a store, as a `channel.Applier`."""
 
     def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
         self._endpoint = endpoint

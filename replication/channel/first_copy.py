@@ -148,8 +148,8 @@ class CopyTarget:
         self.epoch = 0  # the source's epoch, 0 until the copy is complete
 
     def begin(self, is_positioned: bool) -> bool:
-        """Drop the tables of an interrupted copy; return whether a copy is needed. It is not if there was none to drop
-        and `is_positioned`: `ndb_apply_status` has the source's row.
+        """Drop the tables of an interrupted copy; return whether a copy is needed. None is needed if no copy was
+        interrupted and `is_positioned`, that is, `ndb_apply_status` has the source's row.
 
         Durable on return: the drops. Raises: SchemaInvalid, StoreFailed.
         """

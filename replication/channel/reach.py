@@ -192,7 +192,7 @@ class Reach:
                 sites = list(self.heard) if at is None else list(at)
                 if not sites:
                     raise Rejected("no replica has connected since the store was opened; name server ids with at=")
-                # First: once the epoch is handled, it is either in the binlog or has nothing that is logged.
+                # Read before `newest_epoch`: a handled epoch is either in the binlog or has nothing to log.
                 is_logged = binlog.has_through(epoch)
                 wanted = min(epoch, binlog.newest_epoch)
                 lacking = [each for each in sites if self.heard.get(each, -1) < wanted]

@@ -31,7 +31,7 @@ from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
 
-IDLE_SECONDS = 1.0  # waiters are woken; the limit is for a missed wake-up
+IDLE_SECONDS = 1.0  # waiters are woken at once; this bounds the delay after a missed wake-up
 RECONNECT_SECONDS = 0.5
 RECONNECT_SECONDS_MAX = 30.0
 
@@ -202,11 +202,11 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self.thread is not None and self.thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread, unless it runs."""
+        """Start the thread, unless it is running."""
         if self.is_running:
             return
         self.error = None

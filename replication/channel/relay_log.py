@@ -131,7 +131,7 @@ class RelayLog:
         self.cut()
         assert self._file is not None
         try:
-            # A dead process may have left unsynced bytes, and they are acknowledged and applied from now on.
+            # A crashed process may have left unsynced bytes: sync them before they are acknowledged and applied.
             write_again(self.files, self._file, run.offset_of(self._whole))
         except StorageFull as error:
             # On a full disk the content can still be applied; only receiving waits for space.
@@ -266,7 +266,7 @@ class RelayLog:
             self._written_count += boundary.is_transaction
 
     def _check_order(self, boundaries: list[Boundary]) -> None:
-        """Raises: EpochGap if an epoch comes after a later one, or twice."""
+        """Check that epochs increase. Raises: EpochGap if one comes after a later one, or twice."""
         newest = self._written_epoch
         for boundary in boundaries:
             if boundary.epoch and boundary.epoch <= newest:

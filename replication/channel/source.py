@@ -308,7 +308,7 @@ class SourceBinlog:
 
     @contextmanager
     def _peer_errors(self) -> Iterator[None]:
-        """Turn errors of the binlog's files into a PeerError for the replica, without paths."""
+        """Turn errors of the binlog's files and of the store into a PeerError for the replica, without paths."""
         try:
             yield
         except (BinlogDamaged, FileMissing, FileTruncated, LimitExceeded) as error:

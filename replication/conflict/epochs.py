@@ -128,7 +128,7 @@ class MaxReplicatedEpoch:
 
 @dataclass
 class LastConflict:
-    """Two status variables; both begin at 0 with the server."""
+    """Two status variables; both are 0 when the server starts."""
 
     last_conflict: int = 0
     last_stable: int = 0

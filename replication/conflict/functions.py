@@ -2,8 +2,8 @@
 
 A function consists of an operation, an optional program that examines the stored row, and the cause and handling of
 each failure. `decide` returns the line of the table for (function, role, reflected, kind); the applier runs the
-operation and looks up the failure. A batch has changes of one table and kind. No key occurs twice in it, so that its
-rows do not affect each other, and it takes no Python per row.
+operation and looks up the failure. A batch has changes of one table and kind. No key occurs twice in it, so its rows do
+not affect each other, and no Python code runs per row.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Handling:
 @dataclass(frozen=True)
 class Decision:
     """One line of the table. `reflects`: applied changes are tagged, so that they return to the secondary. `wins_keys`:
-    a change whose key of a unique index another row has does not fail: it waits for the end of the epoch transaction,
+    a change does not fail if another row has its key in a unique index. It waits for the end of the epoch transaction,
     and a row that then still has the key is deleted.
     """
 

@@ -1,8 +1,8 @@
 """The interpreted programs of the conflict functions.
 
 The values of an event are parameters, so that a program of a table is built once. Columns and epochs are compared as
-unsigned numbers: unlike in NDB, a `BIGINT UNSIGNED` from 2**63 on is above all smaller ones. NULL in the resolve column
-counts as 0, as in NDB.
+unsigned numbers: unlike in NDB, a `BIGINT UNSIGNED` of 2**63 or more is above all smaller ones. NULL in the resolve
+column counts as 0, as in NDB.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def value_program(table: TableDefinition, column: str, check: Check) -> Program:
 
 
 def epoch_program(table: TableDefinition, bits: int) -> Program:
-    """Return the program of EPOCH. It accepts a row that a replica wrote, or whose epoch, as `read_epoch` returns it
-    for `bits`, is not above the parameter VALUE, and so confirmed.
+    """Return the program of EPOCH. It accepts a row that a replica wrote, and a row that the peer has confirmed: its
+    epoch, as `read_epoch` returns it for `bits`, is not above the parameter VALUE.
     """
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)

@@ -81,9 +81,10 @@ class DependencyTracker:
     """The dependencies of one epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id,
     which identifies no transaction.
 
-    `memory_limit_bytes` is for everything, half of it for keys. Whenever keys need more, half of those still tracked,
-    by hash, are left out; for them, the epoch transaction is read again (`begin_part`). Transactions and dependencies
-    are kept between parts; a dependency that is found again is stored again.
+    `memory_limit_bytes` bounds everything; half of it is for keys. Whenever keys need more than this half, the tracker
+    leaves out half of the keys that it still tracks, chosen by hash; for them, the epoch transaction is read again
+    (`begin_part`). Transactions and dependencies are kept between parts; a dependency that is found again is stored
+    again.
     """
 
     def __init__(self, seed: int, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
@@ -123,7 +124,7 @@ class DependencyTracker:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory reserved; the system provides it when it is used."""
+        """The memory reserved; the operating system provides it at first use."""
         graph = (self._names, self._transactions, self._edges, self._stack)
         return sum(each.nbytes for each in (*graph, self._slots, self._keys))
 
@@ -198,9 +199,8 @@ class DependencyTracker:
         """Track writes in the order of events; keys as `pack_keys` returns them.
 
         `is_passed_on`: the source received the writes from other servers; a transaction that it applied may change a
-        row once for each of them. Raises: PeerError if another transaction writes a key twice, since an epoch has one
-        change of a row for each transaction; TransactionTooLarge past the memory limit. The tracker is unusable
-        afterwards.
+        row once for each of them. Raises: PeerError if any other transaction writes a key twice, since an epoch has one
+        change per row and transaction; TransactionTooLarge past the memory limit. The tracker is unusable afterwards.
         """
         self._state[D_MAY_REPEAT] = is_passed_on
         start = 0

@@ -73,7 +73,7 @@ def parse_address(url: str, password: str = "", tls: Tls | None = None) -> Addre
 class Filter:
     """The wanted tables: those that a pattern of `tables` matches (all if there is none) and none of `ignored`.
 
-    Patterns are `database.table` with MySQL's wildcards `%` and `_`, compared without letter case. A server's own
+    Patterns are `database.table` with MySQL's wildcards `%` and `_`; letter case is ignored. A server's own
     databases are never wanted.
     """
 

@@ -6,7 +6,7 @@ position commit together. A source transaction that is too large to be held gets
 is spooled like any other, and is applied while it arrives.
 
 Order of a schema change: rows before it are committed; then for each step n, the row of the source says durably that n
-has begun, and the step is made; after the last step, the position after the statement is written.
+has begun, and the step is executed; after the last step, the position after the statement is written.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Applier:
         return self._whole_place is None
 
     def begin_in(self, file: str, created_s: int) -> None:
-        """Store when the first file of the stream was begun, if the row of the source does not have this yet. Durable
-        on return.
+        """Store when the first file of the stream was begun, in seconds since 1970, unless the row of the source has
+        this already. Durable on return.
         """
         if created_s and not self.source_position.file_created_s and file == self.source_position.file:
             source_position = replace(self.source_position, file_created_s=created_s)
@@ -253,7 +253,7 @@ class Applier:
             try:
                 schema.make(each, self._db, self._store)
             except Rejected as error:
-                # The step changed nothing, so the next attempt must not take what it finds for the step's result.
+                # The step changed nothing: the next attempt must not mistake what it finds for the step's result.
                 replace(self.source_position, step=number - 1).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 

@@ -59,7 +59,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def peer_error(address: Address, error: Exception) -> Error:
-    """Return the error of this project for an error of the server or of the connection."""
+    """Return the Tidemark error for an error of the server or of the connection."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = " ".join(str(error.args[-1] if error.args else error).split())
     where = address.shown
@@ -193,7 +193,7 @@ class Result:
     def read_into(self, room: memoryview) -> int:
         """Wait for bytes and read them; return their number. Raises: PeerTimeout if none arrive."""
         try:
-            # Returns the bytes that the library has read ahead at once; `readinto1` would wait for more.
+            # Returns at once with bytes that the library has read ahead; `readinto1` would wait for more.
             piece = self._connection._rfile.read1(min(len(room), READ_BYTES))
         except self._errors as error:
             raise peer_error(self._address, error) from error
@@ -249,8 +249,8 @@ class BinlogStream:
         self._packets = self._connections[0]
 
     def _connect(self, **settings: Any) -> Any:
-        """Connect for mysql-replication. Its own connection would hide a lost one, and continue in the middle of a
-        transaction.
+        """Connect for mysql-replication. With a connection of its own, it would hide a lost connection, and continue in
+        the middle of a transaction.
         """
         pymysql, _ = libraries()
         address = self._address

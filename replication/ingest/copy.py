@@ -196,7 +196,7 @@ def _expression(name: str, kind: ColumnType, served: str) -> str:
 
 
 def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
-    """Convert a column of text for a column of the store. Raises: ValueOutOfRange."""
+    """Convert a column of text to a column type of the store. Raises: ValueOutOfRange."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -216,7 +216,7 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
         if kind == Timestamp:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
-            # Arrow cannot parse a time of day alone. This also refuses a TIME outside one day, which the store lacks.
+            # Arrow cannot parse a time of day alone. This also refuses a TIME outside one day, which no column holds.
             moment = pc.binary_join_element_wise(
                 pa.scalar("1970-01-01", pa.large_string()), text, pa.scalar(" ", pa.large_string())
             )

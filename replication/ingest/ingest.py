@@ -38,7 +38,6 @@ _log = logging.getLogger("tidemark.ingest")
 
 PAUSE_FIRST_S = 0.1
 PAUSE_LONGEST_S = 30.0
-# Where to begin with a source that is new to the store: at the present end of its binlog, or with a copy of all tables.
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,10 @@ class Ingest:
         """Replicate from the source until `stop`, or with `once` to the end of its binlog. Durable on return:
         everything, as the store's durability says.
 
-        After a first connection, a lost connection and Retryable errors are retried without limit. A full store is not
-        retried, because it needs an operator. Raises: MemoryExhausted, StorageFull, PeerRefused, PeerUnauthenticated,
-        PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange, TableExists, StoreFailed;
-        PeerTimeout if the server is unreachable at the first attempt.
+        Once it has connected, it retries after a lost connection or a Retryable error, without limit. A full store is
+        not retried, because it needs an operator. Raises: MemoryExhausted, StorageFull, PeerRefused,
+        PeerUnauthenticated, PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange,
+        TableExists, StoreFailed; PeerTimeout if the server is unreachable at the first attempt.
         """
         attempt = 0
         is_known = False

@@ -1,7 +1,7 @@
 """Row events of a source as changes of a table of the store, in batches.
 
 An update or delete of a missing row, or an insert of an existing one, means that the two sides differ. This stops the
-ingest, unless it is tolerated. There is no Python for each row, except for keys that occur again within a batch.
+ingest, unless it is tolerated. No Python code runs per row, except for keys that occur again within a batch.
 """
 
 from __future__ import annotations

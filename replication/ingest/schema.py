@@ -3,8 +3,8 @@
 A statement becomes steps, each a change of one table. The row of the source names the step that was begun. Before that
 step is repeated, the schema shows whether it has happened: the result of a step always differs from the state before.
 
-TINYINT(1) takes −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL added later to a column with NULL
-changes nothing here. If a server fills values into existing rows that no row event shows, the statement is Unsupported.
+TINYINT(1) holds −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL that is added later to a nullable
+column changes nothing here. A statement is Unsupported if a server fills existing rows with values unknown here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HARMLESS = re.compile(
     r"(?:DEFINER\s*=\s*\S+\s+)?(?:SQL\s+SECURITY\s+\w+\s+)?"
     r"(?:PROCEDURE|FUNCTION|EVENT|TRIGGER|VIEW|USER|ROLE|SERVER|PACKAGE|(?:/\*!\d+\s*)?TEMPORARY)\b"
     r"|RENAME\s+USER\b"
-    # Clauses of a table that no row shows.
+    # Clauses of ALTER TABLE that change no row.
     r"|ALTER\s+TABLE\s+\S+\s+(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
     re.IGNORECASE,
 )
@@ -192,7 +192,7 @@ def _as_served(statement: s.Statement) -> s.Statement:
 
 
 def _split(statement: s.Statement, text: str) -> list[s.Statement]:
-    """Return a statement as steps that the store makes by one call each."""
+    """Return a statement as steps that the store executes with one call each."""
     if isinstance(statement, s.CreateTable):
         definition = statement.definition
         return [
@@ -268,8 +268,8 @@ def _is_made(definition: TableDefinition, store: Store) -> bool:
 
 
 def make(step: s.Statement, db: Schema, store: Store) -> None:
-    """Make a step. Durable on return. Raises: Rejected for changes that the store does not support, and its subclasses
-    such as NoSuchTable.
+    """Execute a step. Durable on return. Raises: Rejected for changes that the store does not support, and its
+    subclasses such as NoSuchTable.
     """
     if isinstance(step, s.CreateTable):
         _create(step, db, store)

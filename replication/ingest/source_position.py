@@ -37,7 +37,7 @@ INGEST_TABLE: Final = TableDefinition(
         Column("state", Enum(COPYING, STREAMING)),
         Column("file", VarChar(255)),
         Column("position", UInt64),
-        # When the file was begun, 0 if unknown: tells it from a later file of the same name.
+        # When the file was begun, 0 if unknown: distinguishes it from a later file of the same name.
         Column("file_created_s", UInt32),
         Column("step", UInt32),  # the begun step of the statement at the position; 0: none
         Column("gtid", VarChar(255)),
@@ -69,7 +69,7 @@ class SourcePosition:
     copied: str | None = None
 
     def after(self, place: Place, transactions: int, rows: int) -> SourcePosition:
-        """Return the standing at `place`, with `transactions` and `rows` added to the counts."""
+        """Return the row at `place`, with `transactions` and `rows` added to the counts."""
         when = _EPOCH + timedelta(seconds=place.timestamp_s) if place.timestamp_s else self.committed
         return replace(
             self,

@@ -1,15 +1,15 @@
 """The binlog of an open store: it catches up with the log before the store opens, then follows it one epoch late.
 
 Order, for each epoch: closed and durable in the REDO log; in the binlog, synced by the rule of `sync_binlog`; its rows
-of `ndb_binlog_index` committed. Local checkpoints are published after the binlog has their epoch (`reach`). The next
-opening finds what a crash leaves between these steps: the end of the binlog says which epoch is its last, the log has
+of `ndb_binlog_index` committed. Local checkpoints are published after the binlog has their epoch (`reach`). After a
+crash between these steps, the next opening continues: the end of the binlog says which epoch is its last, the log has
 the epochs after it, and rows of the index are rebuilt from the files.
 
 Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from its beginning on; reading of the
 log continues after the last epoch in its files. (I2) A store that is opened without its binlog, or goes back to an
-earlier epoch, leaves the mark `stopped` before anything commits. With the mark, the changes in between are not
-available: an incident says so, and an epoch transaction without rows says from where on the binlog is whole again. Both
-are durable before the mark is removed. (I3) The file with the last epoch is never purged. (I4) At a node of a group the
+earlier epoch, leaves the mark `stopped` before anything commits. The mark means that the binlog lacks changes: an
+incident says so, and an epoch transaction without rows says after which epoch the binlog is whole again. Both are
+durable before the mark is removed. (I3) The file with the last epoch is never purged. (I4) At a node of a group the
 binlog has nothing that the group has not completed, and the incident and the epoch of (I2) are written with the first
 later epoch that the group has completed (ADR 0015).
 """
@@ -127,7 +127,7 @@ class AttachedBinlog:
         capture(store, self.rules)
         store.followers["binlog"] = call_owner(self.reach)
         store.follower_holds_log = call_owner(self._holds_log)
-        # The primary of a group may still be in the epoch of the last group here.
+        # The primary of a node group may still be in the epoch of the last group in this node's log.
         self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
         self.rows.begin(completed is not None)
 
@@ -181,7 +181,7 @@ class AttachedBinlog:
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
         elif self._store_epoch and not all(map(is_system_table, list(self._store.tables))):
-            # Without tables of users these are system tables: a crash had ended the opening that created them.
+            # A store with system tables only has lost nothing: a crash ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
         written = self._injector.write_empty(newest)
         self.writer.sync()
@@ -263,7 +263,7 @@ class AttachedBinlog:
         return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
 
     def set_option(self, name: str, value: object) -> None:
-        """Set an option of the binlog to another value, which takes effect when the table of options says.
+        """Set an option of the binlog to another value, which takes effect as the table of options says.
 
         Raises: SchemaInvalid, Rejected for an option that takes effect at the next opening or is not of the binlog.
         """

@@ -27,7 +27,7 @@ _KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetD
 
 
 class KeptBinlog:
-    """The binlog of a store from its oldest file to the end it had at construction; every reading gives the same."""
+    """The binlog of a store from its oldest file to the end it had at construction; every pass yields the same."""
 
     def __init__(self, endpoint: Endpoint, epoch: int) -> None:
         """Prepare to read up to an epoch, which the binlog has. Raises: Rejected without a binlog."""

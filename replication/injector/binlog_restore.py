@@ -2,7 +2,7 @@
 
 This is the reader that `recovery/backup/later_changes.py` requires. Planning reads the binlog after the backup: first
 where epochs end, then which images the rows of the wanted epochs have. So changes that cannot be applied are found
-before anything is written. Another process may have the store open: its files are read next to their writer, and files
+before anything is written. Another process may have the store open: its files are read while it writes them, and files
 being read are pinned against purging.
 """
 
@@ -255,7 +255,7 @@ class RestoreBinlog:
                 if not boundary.epoch:
                     continue
                 if is_first and not has_statement and self._is_empty(file, boundary):
-                    # Binlogs of early versions begin so, without an incident: the changes before are missing.
+                    # Binlogs of early versions begin like this, without an incident: the changes before are missing.
                     raise self._lost(restored_state.epoch)
                 is_first = False
                 self._take(found, Position(file, boundary.end), boundary, until)
@@ -325,7 +325,7 @@ class RestoreBinlog:
             raise self._lost(plan.first_epoch - 1)
 
     def apply(self, plan: LaterPlan, context: ApplyContext) -> LaterReport:
-        """See `LaterChanges.apply`. Raises: also as `EpochReplay.apply`."""
+        """See `LaterChanges.apply`. Raises: EpochGap, BinlogDamaged, and the errors of `EpochReplay.apply`."""
         replay = EpochReplay(context.store, context.make_room)
         report = LaterReport()
         statements: list[Statement] = []

@@ -1,8 +1,8 @@
 """Row changes of one table from the files of a binlog, read by Spark's tasks while any process has the store open.
 
 This is the reader that `recovery/spark/changes.py` requires. Epochs and rows are those of `db.changes()`. Reading ends
-before an epoch that rows cannot describe: its changes were not logged, or a schema change added, removed or renamed
-rows or columns without row events (a table dropped or renamed, a partition dropped, a column renamed).
+before an epoch that row events cannot describe: its changes were not logged, or a statement dropped or renamed the
+table, dropped a partition of it, or renamed a column.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ class EpochChanges:
     def to_arrow(self, table: str) -> pa.Table:
         """Return the changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL
         if the binlog has no such image; a column that the image lacks is NULL within). If the columns of the table
-        changed in between, the result has all of them. Without a change of the table, it is empty and has no columns.
+        change within the epoch, the result has all of them. Without a change of the table, it is empty and has no
+        columns.
         """
         import pyarrow as pa
 

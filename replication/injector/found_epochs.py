@@ -59,7 +59,7 @@ class _Transaction:
 def epochs_between(
     files: Files, folder: str, base: str, start: Position, end: Position, own_id: int
 ) -> Iterator[FoundEpoch]:
-    """Yield the epochs between two positions that are between transactions. Raises: BinlogDamaged, FileMissing."""
+    """Yield the epochs between two positions, neither within a transaction. Raises: BinlogDamaged, FileMissing."""
     reader = BinlogReader(files, folder, base, start)
     maps = StatementMaps()
     found = _Transaction(own_id)

@@ -1,6 +1,6 @@
 """The rows of `mysql.ndb_binlog_index`: written, looked up, deleted with their files.
 
-Ordinary transactions write them. These are not in the binlog and do not wait for the disk, because rows lost in a crash
+They are written by ordinary transactions that are not in the binlog and do not wait for the disk: rows lost in a crash
 are rebuilt from the files.
 """
 

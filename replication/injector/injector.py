@@ -159,7 +159,8 @@ class Injector:
     def write(self, changes: EpochChanges) -> WrittenEpoch | None:
         """Write an epoch; return None if nothing of it is logged. Durable on return: as `sync_binlog` says.
 
-        Raises: StorageFull, LimitExceeded, PageDamaged, and none of its rows is in the binlog; IoFailed, SyncFailed.
+        Raises: StorageFull, LimitExceeded, PageDamaged, after which none of its rows is in the binlog; IoFailed,
+        SyncFailed.
         """
         epoch = _Epoch(changes)
         try:

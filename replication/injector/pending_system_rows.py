@@ -1,8 +1,9 @@
 """Pending rows of system tables that describe the binlog: rows of `ndb_binlog_index` and of `ndb_schema`.
 
-They are written after their epoch, by transactions that may wait for space in the log, so for a local checkpoint, and
-so for the binlog. Against this deadlock the thread that writes them holds no lock that writing epochs needs. If the
-store refuses rows, the next call retries them; if there are too many, rows of the index are rebuilt from the files.
+They are written after their epoch, by transactions that may wait for space in the log. A local checkpoint frees the
+space, and waits for the binlog. To avoid a deadlock, the thread that writes the rows holds no lock that writing
+epochs needs. If the store refuses rows, the next call retries them; if there are too many, rows of the index are
+rebuilt from the files.
 
 In a group the primary writes the rows of `ndb_schema`, once, after an epoch that all members have. A node that takes
 over writes the rows that the previous primary may not have written.
@@ -109,7 +110,7 @@ class PendingSystemRows:
             try:
                 self.index.delete_behind(Position(end.file, held))
             except Retryable as error:
-                # For example, the log is out of space. The store must open all the same; it rebuilds all rows later.
+                # For example, the log is out of space. The store must open anyway; it rebuilds all rows later.
                 _log.warning("ndb_binlog_index names places that no longer exist: %s", error)
                 return None, lost_epoch
 
@@ -124,7 +125,7 @@ class PendingSystemRows:
             self.files_have_gone = True  # possibly
         self.write()
 
-    # --- paying -----------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
     def write(self) -> None:
         """Write the pending rows. If the store refuses rows, the next call retries them. Rows of the index are durable
         with the epoch that commits them, rows of `ndb_schema` as by any commit.

@@ -116,7 +116,7 @@ class ArbitratorProcess:
         return Arbitrator(record.store, record), ViewFile(self._files, record.store)
 
     def start(self) -> None:
-        """Start to connect, and to answer messages."""
+        """Start to connect to the nodes and to answer messages."""
         self._carrier.start()
         self._thread.start()
 

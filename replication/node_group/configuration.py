@@ -36,8 +36,8 @@ class Placement:
     (D9). So far there is one, which holds everything. Code that needs the place of a fragment asks here, so that a
     second group changes only the code that creates the map.
 
-    Fragments of a table are given to the groups in turn, and each table starts one group after the table before it. So
-    the fragments of one table are spread evenly, and so are tables with one fragment each. Added fragments move no
+    Fragments of a table are assigned to the groups in turn, and each table starts one group after the table before it.
+    So the fragments of one table are spread evenly, and so are tables with one fragment each. Added fragments move no
     others.
     """
 

@@ -54,10 +54,10 @@ class Conversation:
         self._wire.wait_long(UNTAKEN_MS)
 
     def send(self, message: Any) -> None:
-        """Send a message. On return TCP has it, and its words may change.
+        """Send a message. On return TCP has it, and the caller may change its words.
 
         If the other side has ended the conversation, but messages that it sent before are still unread here, this
-        message is lost; `receive` raises the end after those. Raises: PeerError, LimitExceeded.
+        message is lost; `receive` returns those, then raises the end. Raises: PeerError, LimitExceeded.
         """
         parts = encode(message)
         if sum(map(len, parts)) > MESSAGE_BYTES_MAX:
@@ -102,7 +102,7 @@ class Conversation:
             return bool(self._early)
 
     def notify(self) -> None:
-        """Make `wait` return because there is something to send; from any thread."""
+        """Make `wait` return, because there is something to send. Any thread may call it."""
         self._wake()
 
     def close(self, error: PeerError | None = None) -> None:

@@ -79,7 +79,7 @@ class CopyServer:
         """Keep the log after this group for a node that has everything up to it: it is in no view yet, so nothing else
         keeps the log for it.
 
-        If transactions need the room, the log is cut all the same, and the node is copied again.
+        If transactions need the space, the log is cut anyway, and the node is copied again.
         """
         lsn = None if self._stream.sent is None else self._stream.sent.lsn_of(sequence + 1)
         log = node.store.log
