@@ -31,8 +31,8 @@ def make_folder(files: Files, path: str) -> None:
 
 
 def write_whole(files: Files, unnamed: str, name: str, content: Buffer) -> None:
-    """Create a file, whole or not at all: under the name `unnamed`, which must be free, until its content is durable.
-    Durable on return: content and name. Raises: StorageFull, Rejected, IoFailed, SyncFailed.
+    """Create a file whole or not at all: write it as `unnamed`, which must be free, and rename it to `name` once its
+    content is durable. Durable on return: content and name. Raises: StorageFull, Rejected, IoFailed, SyncFailed.
     """
     file = files.create(unnamed)
     try:
@@ -45,9 +45,9 @@ def write_whole(files: Files, unnamed: str, name: str, content: Buffer) -> None:
 
 
 def check_room(files: Files, size_bytes: int, what: str, advice: str) -> None:
-    """Check that the disk has room for `size_bytes` before they are written, as far as the system says.
+    """Check that the disk has `size_bytes` free before they are written. An unknown amount of free space passes.
 
-    what: the option or file that takes the room. Raises: StorageFull.
+    what: the option or file that needs the space. Raises: StorageFull.
     """
     free_bytes = files.free_bytes()
     if free_bytes is not None and free_bytes < size_bytes:
@@ -57,9 +57,9 @@ def check_room(files: Files, size_bytes: int, what: str, advice: str) -> None:
 
 
 def copy_file(source: Files, source_name: str, target: Files, name: str, size_bytes: int) -> int:
-    """Copy the first `size_bytes` of a file into the new file `name`; return how many bytes there were. Durable on
-    return: the content; the name needs a sync of the directory. Raises: FileMissing, Rejected, StorageFull, IoFailed,
-    SyncFailed.
+    """Copy the first `size_bytes` of a file into the new file `name`; return the number of bytes copied, fewer if the
+    file is shorter. Durable on return: the content; the name needs a sync of the directory. Raises: FileMissing,
+    Rejected, StorageFull, IoFailed, SyncFailed.
     """
     buffer = memoryview(bytearray(min(size_bytes, COPIED_BYTES)))
     done = got = 0

@@ -185,8 +185,8 @@ class CheckedFiles:
         try:
             self._raw_fdatasync(file)
         except OSError as cause:
-            # No call may precede this store: a KeyboardInterrupt comes only at calls and backward jumps. Here it would
-            # lose the failed sync, and a second sync would then report success for lost pages (F33).
+            # No call may precede this assignment: a KeyboardInterrupt comes only at calls and backward jumps. Here it
+            # would lose the failed sync, and a second sync would then report success for lost pages (F33).
             if failure.first is None:
                 failure.first = (SyncFailed, "fdatasync", file.name, cause)
             raise failure.again() from cause
@@ -203,7 +203,7 @@ class CheckedFiles:
         try:
             self.raw.sync_directory(path)
         except OSError as cause:
-            # As in fdatasync: no call between the error and its store (F36).
+            # As in fdatasync: no call between the error and the assignment (F36).
             if cause.errno not in ANSWERS_TO_DIRECTORY_SYNC:
                 if failure.first is None:
                     failure.first = (SyncFailed, "sync_directory", path, cause)
@@ -316,7 +316,7 @@ class CheckedFiles:
             try:
                 return function(*arguments)
             except OSError as cause:
-                # As in fdatasync, no call between the error and its store; `errno` and `in` do not call into Python.
+                # As in fdatasync: no call between error and assignment; `errno` and `in` do not call into Python.
                 if cause.errno not in answers and (cause.errno not in TRANSIENT or interrupted):
                     if failure.first is None:
                         failure.first = (IoFailed, operation, name, cause)

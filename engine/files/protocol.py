@@ -59,13 +59,13 @@ class Files(Protocol):
     read_errors_latch: bool  # False while a store is being opened: a failed read is then reported, not latched
 
     def create(self, name: str, size: int = 0) -> File:
-        """Create and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and
-        `sync_directory`. Raises: Rejected if the name is taken, StorageFull (no file is left), ReadOnly.
+        """Create and open a new file of `size` bytes, written as zeros. Durable: nothing, before `fdatasync` and
+        `sync_directory`. Raises: Rejected if the name is taken, StorageFull (no file is left), TooManyFiles, ReadOnly.
         """
         ...
 
     def open(self, name: str, writable: bool = False) -> File:
-        """Open a regular file. Raises: FileMissing, ReadOnly, Rejected for anything but a regular file."""
+        """Open a regular file. Raises: FileMissing, ReadOnly, TooManyFiles, Rejected if it is not a regular file."""
         ...
 
     def pread(self, file: File, offset: int, count: int) -> bytes:
@@ -83,7 +83,7 @@ class Files(Protocol):
         ...
 
     def truncate(self, file: File, size: int) -> None:
-        """Truncate or lengthen to `size` bytes. Durable: nothing yet."""
+        """Truncate or lengthen to `size` bytes. Durable: nothing yet. Raises: StorageFull, IoFailed."""
         ...
 
     def fdatasync(self, file: File) -> None:
@@ -98,15 +98,19 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create a directory. Durable: after `sync_directory` of its parent."""
+        """Create a directory. Durable: after `sync_directory` of its parent. Raises: Rejected if the name is taken,
+        StorageFull, ReadOnly.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing `target`. Durable: after `sync_directory` of the target's parent."""
+        """Rename a file, replacing `target` if it exists. Durable: after `sync_directory` of the target's parent.
+        Raises: FileMissing, StorageFull, IoFailed.
+        """
         ...
 
     def unlink(self, name: str) -> None:
-        """Remove a file's name. Durable: after `sync_directory`."""
+        """Remove a file's name. Durable: after `sync_directory` of its parent. Raises: FileMissing, IoFailed."""
         ...
 
     def unlink_unpinned(self, name: str) -> bool:
@@ -118,11 +122,11 @@ class Files(Protocol):
         ...
 
     def list(self, path: str = "") -> tuple[str, ...]:
-        """Return the sorted names in a directory."""
+        """Return the sorted names in a directory. Raises: FileMissing."""
         ...
 
     def size(self, file: File | str) -> int:
-        """Return the size in bytes of an open or named file."""
+        """Return the size in bytes of an open or named file. Raises: FileMissing for a name that is free."""
         ...
 
     def exists(self, name: str) -> bool:

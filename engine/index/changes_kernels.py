@@ -20,7 +20,7 @@ from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 
-RETURNED_BLOCKS = 16  # blocks an operation returns to the pool at most, plus one for each entry
+RETURNED_BLOCKS = 16  # most blocks an operation returns to the pool, plus one for each entry
 
 
 @helper
@@ -42,8 +42,8 @@ def release_index_entries(mem, txn, fragment, entries):
 
 @helper
 def reserve_index_entries(mem, txn, fragment, entries):
-    """Reserve room for `entries` in each index of an operation's table (0: it only removes). Returns OK, or ST_MEMORY
-    with nothing reserved.
+    """Reserve room for `entries` in each index of an operation's table (0: it only removes entries). Returns OK, or
+    ST_MEMORY with nothing reserved.
     """
     indexes = mem[fragment + A.F_INDEXES]
     for i in range(mem[indexes + X.XL_COUNT]):

@@ -1,8 +1,8 @@
 """Keys of an ordered index in Python: key words of search values and bounds, and values decoded from key words.
 
-The bits are those of `engine/index/key_words_kernels.py`. A *target* is the search argument of kernels: a place, a
-count, key words. A bound is a target with a place below or above all places; its key may stop early, even inside a
-string.
+The bits are those of `engine/index/key_words_kernels.py`. A *target* is the search argument of kernels: a place, the
+number of key words, and the key words. A bound is a target with a place below or above all places; its key may stop
+early, even inside a string.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _value_bits(kind: ColumnType, stored: Any) -> tuple[int, int]:
 class KeyShape:
     """The key columns of an index, and the encoding of their values to key words.
 
-    `words` (W) is the number of key words in an entry, `is_exact` says that these are the whole key, `key_words` is the
-    maximum of a whole key.
+    `words` (W) is the number of key words in an entry; `is_exact`: these are the whole key; `key_words` is the maximum
+    number of key words of a whole key.
     """
 
     def __init__(self, definition: TableDefinition, layout: RowLayout, names: Sequence[str]) -> None:

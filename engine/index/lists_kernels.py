@@ -106,7 +106,7 @@ def publish_index(mem, table, tree, version):
 def remove_rows(mem, tree, fragment, state):
     """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots.
 
-    OK at the fragment's end, or ST_MORE. state[2] counts entries.
+    OK at the fragment's end, or ST_MORE. state[2] counts the removed entries.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)

@@ -207,7 +207,7 @@ class OrderedIndex:
 
     # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """Return the numbers of entries, nodes, blocks and changes so far; -1 each if the index was dropped."""
+        """Return the numbers of entries, nodes, blocks and changes so far; all negative if the index was dropped."""
         word: list[int] = self._words().tolist()
         return {
             "entries": word[ix.I_COUNT],
@@ -231,7 +231,7 @@ class OrderedIndex:
         """Verify the tree, and that every row has its entry, in slices. Returns the first fault, or None. An index or
         fragment that is dropped meanwhile has no fault.
 
-        is_counted: the index has entries of the rows of `fragments` (None: the fragments of its creation) and no
+        is_counted: the index has entries of the rows of `fragments` (None: those given to the constructor) and no
         others. between: called before each slice.
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)

@@ -24,7 +24,7 @@ SHORT = 8  # length of runs sorted by insertion
 
 @helper
 def next_live(mem, fragment, position, state):
-    """Return the place of the first LIVE row from ROWID `position` on; -1 at the end, -2 after too many slots.
+    """Return the place of the first LIVE row from ROWID `position` on; -1 at the end, -2 when state[1] is used up.
 
     state[0]: the next ROWID; state[1]: slots that may still be visited.
     """
@@ -54,8 +54,8 @@ def next_live(mem, fragment, position, state):
 def collect_keys(mem, tree, fragment, words, places, side, state):
     """Collect the key words and places of a fragment's LIVE rows from ROWID state[0] on into private arrays.
 
-    places: room for entries; words: W planes of that size. side: two scratch parts of the longest key and two words.
-    state: [next ROWID, slots to visit, entries so far]. OK at the fragment's end, or ST_MORE.
+    places: room for entries; words: W planes of that size. side: two scratch parts, each the longest key plus two
+    words. state: [next ROWID, slots to visit, entries so far]. OK at the fragment's end, or ST_MORE.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
@@ -132,7 +132,7 @@ def sort_run(mem, tree, words, stride, places, side, order, work, begin, end):
     "int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True
 )
 def order_ties(mem, tree, words, stride, places, order, count, work, side):
-    """Sort the ties of entries whose numbers `order` has sorted by their first word.
+    """Sort the entry numbers in `order`, which are sorted by first word, within each run of equal first words.
 
     words: W planes, `stride` words apart. work: as long as order. side: three scratch parts. Returns the number of runs
     of equal first words.
@@ -293,10 +293,10 @@ def tree_load_finish(mem, tree):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def tree_add_rows(mem, tree, fragment, state):
-    """Add the entries of a fragment's LIVE rows from ROWID state[0] on in an online build; room must be reserved.
+    """In an online build, add the entries of a fragment's LIVE rows from ROWID state[0] on; room must be reserved.
 
     state: [next ROWID, slots to visit, entries that may be added]. OK at the fragment's end, ST_MORE, or a status code.
-    Skips a row that has its entry. The descriptor shows commits how far the build has come.
+    Skips a row that has its entry. Commits read the progress of the build in the descriptor.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)

@@ -80,7 +80,7 @@ def split_inner(mem, tree, node, level):
 
 @helper
 def insert_leaf(mem, tree, made):
-    """Add a new leaf, next to the leaf of the path, to the levels above; there must be enough blocks."""
+    """Add a new leaf, next to the leaf of the path, to the levels above; the tree must have enough free blocks."""
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
         node = mem[tree + X.I_PATH + 2 * level]
@@ -237,7 +237,7 @@ def lower_root(mem, tree):
 
 @helper
 def rebalance_path(mem, tree, level):
-    """Refill the path's node of a level if it is less than a quarter full, then the nodes above it."""
+    """Refill the path's node at `level` if it is less than a quarter full, then the nodes above it."""
     joined = False
     while level + 1 < mem[tree + X.I_HEIGHT]:
         node = mem[tree + X.I_PATH + 2 * level]
@@ -278,14 +278,14 @@ def delete_entry(mem, tree, keys, at, words, place):
 
 @helper
 def add_row(mem, tree, place):
-    """Add the entry of the LIVE row at a place; returns as `insert_entry`."""
+    """Add the entry of the LIVE row at a place; returns what `insert_entry` returns."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     return insert_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 
 
 @helper
 def remove_row(mem, tree, place):
-    """Remove the entry of the row at a place, which must still have its image; returns as `delete_entry`."""
+    """Remove the entry of the row at a place, which must still have its image; returns what `delete_entry` returns."""
     words = encode_here(mem, tree, place, X.SIDE_TARGET, mem[tree + X.I_KEY_WORDS])
     return delete_entry(mem, tree, mem, side_part(mem, tree, X.SIDE_TARGET), words, place)
 

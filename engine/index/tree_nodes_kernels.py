@@ -21,7 +21,7 @@ LINE = 16  # words compared without a branch at the end of a search
 def words_below(mem, at, count, wanted):
     """Return how many of `count` ascending words are less than `wanted`.
 
-    Halves are chosen without a branch, since it would be unpredictable; the last few words are one vector.
+    Halves are chosen without a branch, which would be unpredictable; the last few words are compared as a vector.
     """
     first = at
     while count > LINE:
@@ -74,7 +74,7 @@ def places_of(mem, tree, leaf):
 
 @helper
 def shift_words_up(mem, at, count, by):
-    """Move `count` words from `at` on up by `by`; from the top, eight at a time, because the ranges overlap."""
+    """Shift the `count` words at `at` up by `by`, eight at a time; from the top, because the ranges overlap."""
     left = count
     step = np.uint64(by)
     while left >= 8:
@@ -105,7 +105,7 @@ def shift_words_up(mem, at, count, by):
 
 @helper
 def shift_words_down(mem, at, count, by):
-    """Move `count` words from `at` on down by `by`."""
+    """Shift the `count` words at `at` down by `by`."""
     step = np.uint64(by)
     for i in range(count):
         place = np.uint64(at + i)

@@ -24,7 +24,7 @@ def free_side(mem, tree):
 
 @helper
 def shape_descriptor(mem, pool, shape, constants):
-    """Create a descriptor of a shape, with scratch parts; returns its address, 0 when memory is exhausted."""
+    """Create a descriptor from `shape`, with scratch parts; returns its address, 0 when memory is exhausted."""
     tree = take_descriptor(mem)
     if tree == 0:
         return 0

@@ -110,7 +110,7 @@ class UniqueHash:
         """Verify that rows and entries agree, in slices. Returns the first fault, or None. An index or fragment that is
         dropped meanwhile has no fault.
 
-        between: called before each slice. fragments: None for the fragments of its creation.
+        between: called before each slice. fragments: None for those given to the constructor.
         """
         state = np.zeros(ix.CU_WORDS, dtype=np.int64)
         version = self._counters()[0]

@@ -68,8 +68,8 @@ def remove_taken(mem, indexes, until, place):
 
 @helper
 def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
-    """Take the entries of an image for the row at a place. Returns OK, with their tags in the list, or a status, with
-    nothing taken. place 0: the row has no place yet.
+    """Take the entries of an image for the row at a place. Returns OK, with the tags stored in the list (XL_TAGS), or a
+    status, with nothing taken. place 0: the row has no place yet.
     """
     for i in range(mem[indexes + X.XL_COUNT]):
         mem[indexes + X.XL_TAGS + i] = NO_TAG

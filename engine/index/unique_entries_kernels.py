@@ -77,8 +77,9 @@ def remove_entry(mem, index, tag, place):
 
 @helper
 def find_conflict(mem, txn, buf, index, place, words):
-    """Check a row, of which some image has the tag of the key in SIDE_TARGET, for conflict: OK, ST_UNIQUE if it has
-    that key, or ST_BUSY if another transaction has locked it (the lock is in X_FRAGMENT, X_ROWID and X_LOCK of `txn`).
+    """Check a row for conflict with the key in SIDE_TARGET, whose tag some image of the row has: OK, ST_UNIQUE if the
+    row has that key, or ST_BUSY if another transaction has locked it (X_FRAGMENT, X_ROWID and X_LOCK of `txn` name the
+    lock).
     """
     fragment = fragment_of_place(mem, place)
     if mem[fragment + A.F_DROPPED]:

@@ -130,8 +130,8 @@ def are_words(mem, at, keys, start, words):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def encode_lookups(descriptor, images, offsets, fixed_words, count, stride, out, lengths):
-    """Encode the key words of images at word offsets into out, `stride` words each, two of them slack; lengths gets
-    their numbers, 0 with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
+    """Encode the key words of images at word offsets into out, `stride` words each, two of them slack. lengths[i] gets
+    the number of key words, 0 for a key with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
     """
     limit = stride - 2
     for i in range(count):

@@ -69,7 +69,7 @@ def drop_unique(mem, index):
 
 @kernel("int64(int64[::1], int64)")
 def begin_unique(mem, index):
-    """Announce an index the second time: transactions that begin from now on take entries. Returns their generation."""
+    """Announce an index a second time: transactions that begin from now on take entries. Returns their generation."""
     index = descriptor_of(mem, index)
     if index == 0:
         return A.ST_DROPPED
@@ -158,8 +158,8 @@ def forget_unique(mem, index, fragment, state):
 def collect_unique(mem, index, fragment, tags, places, side, state):
     """Collect the tags and places of a fragment's LIVE rows from ROWID state[0] on into private arrays.
 
-    side: two scratch parts of the longest key and two words. state: [next ROWID, slots to visit, entries so far]. OK at
-    the fragment's end, or ST_MORE.
+    side: two scratch parts, each the longest key plus two words. state: [next ROWID, slots to visit, entries so far].
+    OK at the fragment's end, or ST_MORE.
     """
     index = descriptor_of(mem, index)
     fragment = descriptor_of(mem, fragment)

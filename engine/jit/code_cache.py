@@ -1,4 +1,4 @@
-"""Where the compiled code of kernels is kept, and what is said while code is compiled.
+"""The cache of compiled kernels.
 
 The cache has a folder for each module of kernels, named by a digest of its source, of every kernel and layout source it
 imports, and of the versions of the compiler: numba alone detects a change of the kernel's own file but not of a helper
@@ -6,7 +6,7 @@ in another file, and would keep running stale code. A file is named by kernel, P
 an installation is in a name, so two installations with the same sources share the code. Its files are unpickled, so
 only files this user wrote are read (`engine/jit/kept_code.py`).
 
-This module is in no digest: nothing here changes the code that is compiled.
+No digest covers this module: nothing here changes the code that is compiled.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _source(module: str) -> bytes | None:
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """Return the modules of kernels and layouts that a module names in its imports, and the one of declarations."""
+    """Return the modules of kernels and layouts that a module names in its imports, and DECLARATIONS."""
     found = set()
     for origin, names in _IMPORTS.findall((_source(module) or b"").decode()):
         found.add(origin)
@@ -144,7 +144,7 @@ class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = [_CodeLocator]
 
     def reduce(self, compiled: Any) -> Any:
-        """Return what is kept. numba would add the code from which other functions inline this one: two thirds of the
+        """Return the parts to keep. numba would add code from which other functions inline this one: two thirds of the
         file, parsed at each start. No kernel is called by another, so only the names that are looked up are needed.
         """
         (name, kind, (machine_code, _)), *others = super().reduce(compiled)
@@ -156,7 +156,7 @@ class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
 class CodeCache(caching.FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel; unusable code is compiled again (F70).
 
-    left: returns how many kernels of this process have no compiled code, for what is said.
+    left: returns how many kernels of this process have no compiled code, for the progress report.
     """
 
     _impl_class = _CodeImplementation
@@ -177,7 +177,7 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
         """Return the compiled version, or None to compile it."""
         found = None
         try:
-            # Not numba's own method: it readies the context to compile first, which takes longer than all else here.
+            # Not numba's own method: it first prepares the context to compile, which takes longer than all else here.
             found = self._load_overload(sig, target_context)
         except OSError as error:
             _announce_unkept(error)

@@ -1,4 +1,4 @@
-"""What is said while kernels are compiled: no wait of seconds is silent."""
+"""Progress reports while kernels are compiled: no wait of seconds is silent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemark.engine.base.clock import Clock, SystemClock
 _log = logging.getLogger("tidemark.kernels")
 
 SECONDS_BETWEEN_LINES = 10
-# Until it was measured.
+# Assumed until measured.
 SECONDS_OF_A_KERNEL = 0.8
 GUESSED_KERNELS = 5
 BAR_CHARACTERS = 20
@@ -19,8 +19,8 @@ CLEAR = "\r\x1b[K"
 
 
 class Compiling:
-    """What is compiled for this process: a bar on standard error if that is a terminal, else lines of the log, the
-    first at once.
+    """The progress of compilation for this process: a bar on standard error if that is a terminal, else lines in the
+    log, the first at once.
     """
 
     def __init__(self, folder: str, clock: Clock | None = None) -> None:
@@ -33,7 +33,7 @@ class Compiling:
         self.is_silent = False
 
     def begin(self, name: str, left: Callable[[], int], at_most: str = "at most ") -> None:
-        """Say what is compiled now. left: returns how many kernels have no compiled code, this one included."""
+        """Report what is compiled now. left: returns how many kernels have no compiled code, this one included."""
         self._began = self._clock.monotonic()
         is_due = self._said is None or self._began - self._said >= SECONDS_BETWEEN_LINES
         if self.is_silent or not (_is_screen() or is_due):
@@ -51,7 +51,7 @@ class Compiling:
             _log.warning("compiling kernels: %s, now %s; the code is kept in %s", says, name, self._folder)
 
     def end(self) -> None:
-        """Note that a kernel is compiled, and take the bar away."""
+        """Note that a kernel is compiled, and clear the bar."""
         self._done += 1
         self._seconds += self._clock.monotonic() - self._began
         if not self.is_silent and _is_screen():

@@ -37,7 +37,7 @@ _COMPILERS: dict[str, Callable[[], Any]] = {}
 # Re-entrant: compiling a kernel may import a module, which declares others.
 _compiling = threading.RLock()
 # Array types of all signatures, kept for good: if two threads created one during their first calls, one type could get
-# two type codes, and numba would then find no compiled version for it. By their texts, which are few.
+# two type codes, and numba would then find no compiled version for it. Keyed by text; there are few.
 _TYPES: dict[str, Any] = {}
 _ARRAY_TYPE = re.compile(r"Array\([^)]*\)|\w+\[[^\]]*\]")
 
@@ -135,7 +135,7 @@ def import_all() -> None:
 
 
 def declared() -> dict[str, Callable[[], Any]]:
-    """Return by name, for each kernel declared so far, a function that gets its code, compiled or from the cache."""
+    """Return, by name of each kernel declared so far, a function that compiles its code or loads it from the cache."""
     return dict(_COMPILERS)
 
 
@@ -153,8 +153,8 @@ def not_kept() -> list[str]:
 def compile_declared(first: float = 0.0) -> None:
     """Get the code of all declared kernels, for a process that must not stall for seconds at a later first call.
 
-    first: a share of all kernels, at which to start. Processes that start at different places find each other's code
-    in the cache.
+    first: where to start, as a share of all kernels, from 0 to 1. Processes that start at different places find each
+    other's code in the cache.
     """
     compilers = tuple(declared().values())
     start = int(first * len(compilers))
@@ -197,8 +197,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
 
 
 class _Helper:
-    """A helper, made a dispatcher of numba at the first look of a compiler. Most processes load compiled kernels only,
-    and there are three helpers to a kernel.
+    """A helper, which becomes a numba dispatcher when a compiler first uses it. Most processes only load compiled
+    kernels, and there are three helpers to a kernel.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""`tidemark.warmup`: all kernels compiled ahead, by all cores."""
+"""`tidemark.warmup`: all kernels compiled ahead, on all cores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COMMAND = (
 def warmup(processes: int | None = None) -> int:
     """Compile every kernel that has no compiled code yet, so that no later call of this user compiles.
 
-    What is compiled, how many kernels are left and about how long it takes is said on standard error. Nothing happens
-    if all code is kept.
+    Reports progress on standard error if that is a terminal, else in the log: how many kernels are left, and about how
+    long they take. Does nothing if all code is in the cache.
 
     Args:
         processes: How many processes compile, each with up to 500 MiB of memory; None: one for each core.
@@ -35,7 +35,7 @@ def warmup(processes: int | None = None) -> int:
     Raises:
         SchemaInvalid: `processes` is less than 1.
         Rejected: The code cannot be kept, because the cache cannot be written.
-        MemoryExhausted: No process could be started, or one was ended from outside.
+        MemoryExhausted: No process could be started, or one failed.
 
     Durable on return: nothing; the code is in the user's cache (`TIDEMARK_CACHE`, `~/.cache/tidemark`).
 

@@ -1,4 +1,4 @@
-"""Blocks of load files: rows packed into insert records, and the records of a block that was read listed row by row."""
+"""Blocks of load files: packing rows into insert records, and listing the rows of a block that was read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class InvalidRecords(Exception):
-    """The records of a block are not such as `RecordPacker` makes."""
+    """The records of a block do not have the form that `RecordPacker` writes."""
 
 
 class OtherFragment(Exception):
@@ -54,7 +54,7 @@ class RecordPacker:
         """Append images order[start:stop], or images [start, stop) if `order` is empty; return the position reached,
         which is less than `stop` if the block is full: then it has at least one row.
 
-        offsets: of the images, one more than there are, or empty if all have the fixed words of the shape only.
+        offsets: word offsets of the images and their end, or empty if all images have only the shape's fixed words.
         """
         reached = self._packed(images, offsets, order, start, stop)
         if reached == start < stop and not self.records_words:

@@ -32,9 +32,9 @@ _pack_rows = helper(L.pack_rows)
 def pack_rows_of_file(shape, images, offsets, order, start, stop, block, state):
     """Append images order[start:stop] (images [start, stop) if `order` is empty) to a block as insert records.
 
-    offsets: those of the images, count + 1, or empty if all have the fixed words only. state: LS_ words, kept between
-    calls. Return the position reached, which is less than `stop` if the block has no room for the next row and its
-    record header.
+    offsets: word offsets of the images and their end, or empty if all have only fixed words. state: LS_ words, kept
+    between calls. Return the position reached, which is less than `stop` if the block has no room for the next row and
+    its record header.
     """
     fixed = shape[N.LI_FIXED]
     slots = shape[N.LI_SLOTS]

@@ -1,9 +1,9 @@
 """Reading the log at restart: which groups are there, where the log ends, and whether that end is a tail or damage.
 
-A batch of groups is written only after the previous batch is durable, and each group has the number of groups of its
-batch before it. So a bad group is damage if a valid group of a later batch follows it, which can be anywhere before the
-log's reach (ADR 0007). Otherwise the bad group begins the tail that a crash left, which includes any valid groups after
-it (ADR 0016).
+A batch of groups is written only after the previous batch is durable, and each group stores how many groups of its
+batch precede it. So a bad group is damage if a valid group of a later batch follows it, which can be anywhere before
+the log's reach (ADR 0007). Otherwise the bad group begins the tail that a crash left, which includes any valid groups
+after it (ADR 0016).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class LogReader:
         )
 
     def _is_foreign(self, number: int, offset: int) -> bool:
-        """Whether an intact group of another store is there. Files are created with zeros, so it is not a leftover."""
+        """Whether another store's intact group begins there. Files are created with zeros, so it is not a leftover."""
         lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place in the ring matters
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         size = int(header_of(head, GROUP)["words"])

@@ -1,4 +1,4 @@
-"""Records of the log, as Python reads them: where each one is. Kernels read them by `records_kernels.py`."""
+"""Records of the log, as Python reads them: the place of each. Kernels read them by `records_kernels.py`."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def is_operation(kind):
 
 @helper
 def record_at(words, at, stop):
-    """Return (kind, words) of the record at words[at:stop], which is not empty; words -1: invalid. Of a transaction
-    that is its own record, whatever its total says.
+    """Return (kind, words) of the record at words[at:stop], which is not empty; words -1: invalid. For a transaction,
+    these are the words of its TRANSACTION record alone, not the total that it states.
     """
     kind = words[at] & L.KIND_MASK
     size = L.TRANSACTION_WORDS if kind == L.KIND_TRANSACTION else words[at] >> L.WORDS_SHIFT

@@ -9,8 +9,8 @@ its confirmation. A commit that does not wait for the disk waits until every mem
 
 Invariants:
 
-- L1: a batch of groups is written only after the batch before it is durable, and each group has the number of groups of
-  its batch before it (ADR 0016).
+- L1: a batch of groups is written only after the batch before it is durable, and each group stores how many groups of
+  its batch precede it (ADR 0016).
 - L2: a durable group is rewritten only with identical bytes.
 - L3: a transaction is in one group.
 - L4: head - tail never exceeds the capacity.
@@ -136,7 +136,7 @@ class RedoLog:
         return self.head_lsn, self.sequence
 
     def copy_of(self, group: GroupRead) -> Group:
-        """Copy a group of another node's log, to be queued here: same records, time and transaction ids. No latch."""
+        """Copy another node's group, to be queued here: same records, time and transaction ids. Needs no latch."""
         used = GROUP_WORDS + group.records_words
         words = self.spares.pop() if used + GROUP_ALIGN_WORDS <= FILL_WORDS and self.spares else None
         made = Group(np.zeros(0, dtype=np.int64), used, group.transactions)
@@ -194,7 +194,7 @@ class RedoLog:
     # --- space -----------------------------------------------------------------------------------
     @property
     def room_bytes(self) -> int:
-        """The most that transactions can reserve: in a log of which nothing is needed any more."""
+        """The most that transactions can reserve, when no part of the log is needed any more."""
         return self.geometry.capacity_bytes - PRIVATE_BYTES - GROUP_WORDS * 8
 
     def _update_free(self) -> None:
@@ -300,7 +300,7 @@ class RedoLog:
             raise interrupt
 
     def _batch(self) -> list[Group]:
-        """Return the next groups to write: all that are queued, up to BATCH_BYTES; the filling one if none is."""
+        """Return the next groups to write: those queued, up to BATCH_BYTES; the filling group if none is queued."""
         with self._latch:
             self.files.failure.check()  # the filling group may have records of a commit that broke off
             if not self.pending:

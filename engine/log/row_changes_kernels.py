@@ -234,8 +234,8 @@ def is_same_row(rows, first, other):
 def join_into(rows, source, target):
     """Join `source` into the later change `target`: its before-image, and the parts that `target`'s after-image lacks.
 
-    A row that was changed and then read counts as changed. If `target` has a before-image with a disk part, that one
-    stays: it is that of `source` plus the disk part.
+    A row that was changed and then read counts as changed. A before-image of `target` with a disk part stays: it is
+    that of `source` plus the disk part.
     """
     if rows[target + G.RW_TAIL] & L.ANY_VALUE_MASK == L.ANY_VALUE_READ:
         rows[target + G.RW_TAIL] = rows[source + G.RW_TAIL]

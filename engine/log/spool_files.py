@@ -31,7 +31,7 @@ def spool_name(txid: int) -> str:
 
 
 def txid_of(leaf: str) -> int | None:
-    """Return the transaction that a name in the folder is the spool file of; None if it is no such name."""
+    """Return the id of the transaction whose spool file has this name; None if it is not a spool file's name."""
     digits = leaf.removesuffix(SUFFIX)
     if not leaf.endswith(SUFFIX) or len(digits) != _DIGITS or set(digits) - set("0123456789abcdef"):
         return None

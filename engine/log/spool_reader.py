@@ -179,7 +179,7 @@ class SpoolReader:
         return sum(file.verify() for file in self._files)
 
     def blocks(self) -> Iterator[SpoolBlock]:
-        """Yield every block; `verify` comes first. Raises: SpoolDamaged."""
+        """Yield every block; call `verify` first. Raises: SpoolDamaged."""
         for file in self._files:
             yield from file.blocks()
 
@@ -231,7 +231,7 @@ class FileReader:
             raise self.damaged(offset, "differs from its description in the log")
 
     def blocks(self) -> Iterator[SpoolBlock]:
-        """Yield every block; `verify` comes first. Raises: SpoolDamaged."""
+        """Yield every block; call `verify` first. Raises: SpoolDamaged."""
         for offset, words, checksum in self._places:
             unit = self.read_again(offset, words, checksum)
             stop = SPOOL_HEADER_WORDS + records_of(unit)

@@ -31,7 +31,7 @@ class _TooLarge(Exception):
 
 
 class _Key:
-    """An expression and the version of a table it is compiled for; versions differ by their definition object."""
+    """An expression and the version of a table it is compiled for; each version has its own definition object."""
 
     __slots__ = ("_hash", "_shape", "definition", "what")
 

@@ -1,8 +1,8 @@
 """Facts about single columns that follow from a condition: ranges, values and prefixes, for
 `engine/schema/partition_pruning.py` and `engine/access/index_choice.py`. None in a list of values stands for NULL.
 
-Each fact about a column holds for every row the condition accepts. So it never matters which of several facts is kept,
-and a missing fact is never wrong.
+Each fact about a column holds for every row the condition accepts. So any one of several facts may be kept, and
+omitting a fact is never wrong.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _literal_start(pattern: bytes) -> bytes:
 
 
 def is_never(known: dict[str, Known]) -> bool:
-    """Whether no row can have these values."""
+    """Whether the facts exclude every row."""
     return any(not isinstance(each, Between) and len(each) == 0 for each in known.values())
 
 
@@ -127,7 +127,7 @@ def _both(one: Known, other: Known) -> Known:
 
 
 def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bool) -> tuple[Any, bool]:
-    """Return the tighter of two bounds, if they can be compared."""
+    """Return the tighter of two bounds; the first if they cannot be compared."""
     if one is None or other is None:
         return (other, with_other) if one is None else (one, with_one)
     first, second = comparable(one), comparable(other)

@@ -71,8 +71,8 @@ def kind_of(kind: ColumnType) -> Kind | None:
 
 
 def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]]:
-    """Return the operands, each with whether it is negated. Neighbours that look for values of one column are merged
-    into one Member, which is true and false for the same rows and looks for each value once.
+    """Return (operand, whether it is negated) pairs. Adjacent equalities or inequalities of one column are merged into
+    one Member, which is true and false for the same rows and looks for each value once.
     """
     # Equalities under | and inequalities under & become one Member. Negation exchanges & and |; if the result is an &,
     # the Member is negated.
@@ -95,7 +95,7 @@ def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]
 
 
 def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
-    """Return column and constant of a comparison of these two; None for any other node."""
+    """Return (column, constant) if the node compares them by the condition `wanted`, else None."""
     if not isinstance(node, Compare) or node.condition != wanted:
         return None
     if isinstance(node.left, Col) and isinstance(node.right, Constant):
@@ -263,8 +263,8 @@ class Compiler:
         self.asm.branch(no)
 
     def _stored(self, column: Column, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """Return a comparison of a column with a constant as one with a stored value, or its result for all values but
-        NULL.
+        """Return a comparison of a column with a constant as (condition, stored value), or its result for all values
+        but NULL.
         """
         kind = column.type
         if isinstance(kind, (Integer, Floating, Decimal)):
@@ -278,8 +278,8 @@ class Compiler:
         return condition, self._octets(column, value)
 
     def _octets(self, column: Column, value: Any) -> bytes:
-        """Return a constant compared with a column of characters or bytes; it may be longer than any value of the
-        column.
+        """Return the bytes of a constant for comparison with a column of characters or bytes; they may be longer than
+        any value of the column.
         """
         kind = column.type
         if isinstance(kind, (Char, VarChar, LongText)):
@@ -289,7 +289,7 @@ class Compiler:
         return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
 
     def _exact(self, kind: ColumnType, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """Return a comparison with a number as an exact one with a stored value, or its result for all but NULL."""
+        """Return a comparison with a number, exactly, as (condition, stored value), or its result for all but NULL."""
         if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
             raise self.refuse(f"a {kind!r} column is compared with numbers, got {shown(value)}")
         if isinstance(value, PythonDecimal) and not value.is_finite():
@@ -319,7 +319,7 @@ class Compiler:
 
     @staticmethod
     def _compare_between(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
-        """Return the comparison with a number that lies between two storable numbers; `near` is one of the two."""
+        """Return the comparison with a number between two adjacent storable numbers; `near` is one of the two."""
         if condition in ("eq", "ne"):
             return condition == "ne"
         if condition in ("lt", "le"):
@@ -336,7 +336,7 @@ class Compiler:
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
-        """Return the number of registers that a node needs, by Sethi and Ullman; arithmetic needs two for scaling."""
+        """Return the number of registers that a node needs, by Sethi and Ullman; arithmetic needs at least two."""
         if not isinstance(node, Arithmetic):
             return 1
         if id(node) not in self._needs:

@@ -99,9 +99,10 @@ class Aggregates:
 def compile_aggregates(
     definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
 ) -> Aggregates:
-    """Compile a program for count, sum, min and max, each of a column's name, an expression, or None (count: rows).
+    """Compile a program that aggregates the rows for which the condition is true.
 
-    Raises: ProgramInvalid, NoSuchColumn.
+    functions: (function, argument) pairs. A function is count, sum, min or max; an argument is a column's name, an
+    expression, or None (count: rows). Raises: ProgramInvalid, NoSuchColumn.
     """
     compiler = Compiler(definition)
     no = compiler.label()

@@ -27,10 +27,10 @@ CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
 class Expression:
     """Base of all expressions, which start with `col()`.
 
-    Operators build further ones: + - * / // %, comparisons, and & | ~ of conditions, which need parentheses around
+    Operators build larger ones: + - * / // %, comparisons, and & | ~ of conditions, which need parentheses around
     comparisons. Nothing is evaluated before a call takes the expression.
 
-    Every operator and method raises ProgramInvalid if the expression has too many parts or nests too deep, and
+    Every operator and method raises ProgramInvalid if the expression has too many parts or nests too deeply, and
     TypeMismatch for a plain value next to & or |. The truth value of an expression raises TypeMismatch, and so do
     `and`, `or`, `not` and chained comparisons, which take it.
 
@@ -181,7 +181,7 @@ class Expression:
     def isin(self, values: Iterable[object]) -> Member:
         """Return a condition that is true where this expression equals one of the values.
 
-        Raises: TypeMismatch if `values` is no iterable, or one str or bytes.
+        Raises: TypeMismatch if `values` is not iterable, or is a str or bytes.
 
         Examples:
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).count()
@@ -312,7 +312,7 @@ class Like(Expression):
 
 
 def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
-    """Join two conditions by & or |, in one level with the operands that either already joins in the same way."""
+    """Join two conditions by & or |. Operands of a condition that is joined in the same way move up to one level."""
     made = object.__new__(Junction)
     operands: list[Expression] = []
     parts = depth = 1
@@ -361,14 +361,14 @@ def as_expression(value: object) -> Expression:
 
 
 def condition(value: object) -> Expression:
-    """Check an operand of & or |. Raises: TypeMismatch for a plain value, which means forgotten parentheses."""
+    """Check an operand of & or |. Raises: TypeMismatch for a plain value: usually, parentheses are missing."""
     if isinstance(value, Expression):
         return value
     raise TypeMismatch(f"& and | join conditions, got {shown(value)}; put comparisons into parentheses")
 
 
 def col(name: str) -> Col:
-    """Return the column of that name, for building expressions. The table is checked when a call takes the expression.
+    """Return the column of that name, for building expressions. The name is checked when a call takes the expression.
 
     Raises: TypeMismatch if `name` is not a str.
 

@@ -117,7 +117,7 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
 
 @helper
 def _divide_floats(work, opcode, flags, target, one, other, begin, end):
-    """Compute quotients and remainders of floats, which do not overflow. Return the OR of all marks."""
+    """Compute quotients and remainders of floats; only divisions by zero are marked. Return the OR of all marks."""
     wrong = 0
     seen = 0
     for row in range(begin, end):

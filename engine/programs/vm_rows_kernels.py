@@ -163,7 +163,8 @@ def compare_registers(work, one, other, kind, begin, end):
 def order_nulls(work, is_sql, null_order, begin, end):
     """Set the comparison of rows with NULL in a scratch register; 2 means that the branch is not taken.
 
-    null_order: by the historic rule, the result if only the left one is NULL; 0 if the branch is not taken then either.
+    null_order: by the historic rule, the comparison if only the left value is NULL; 0: with a NULL on either side, the
+    branch is not taken.
     """
     if (work[P.W_NULLS_SEEN + P.SCRATCH] | work[P.W_NULLS_SEEN + P.SCRATCH_OTHER]) == 0:
         return
@@ -183,7 +184,7 @@ def order_nulls(work, is_sql, null_order, begin, end):
 
 @helper
 def branch_rows(work, taken, target, k, begin, end):
-    """Move the due rows with a comparison in `taken` on to the target; bits 0, 1, 2 of `taken` are for -1, 0, 1."""
+    """Let due rows with a comparison in `taken` continue at `target`; bits 0, 1, 2 of `taken` are for -1, 0, 1."""
     first = np.uint64(P.W_RESUME + begin)
     place = np.uint64(P.W_COMPARED + begin)
     for i in range(end - begin):
@@ -332,7 +333,7 @@ def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
 
 @helper
 def _add_up_wide(work, opcode, register, at, k, begin, end):
-    """Compute sum, least or greatest of wide values."""
+    """Compute sum, minimum or maximum of wide values."""
     for i in range(begin, end):
         if _is_due(work, register, k, np.uint64(i)) == 0:
             continue

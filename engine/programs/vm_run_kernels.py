@@ -1,7 +1,7 @@
-"""The program machine: runs one instruction over some rows, a vector instruction by instruction, or row by row.
+"""The program machine, with two engines that share the code of each instruction.
 
-Both engines run the same instructions: one over a vector of up to VECTOR_ROWS rows, the other, for programs that branch
-backwards or call, over one row at a time with a budget of steps. Programs have passed the verifier.
+Programs with PF_FORWARD run over a vector of up to VECTOR_ROWS rows, instruction by instruction. Other programs run
+over one row at a time, with a budget of steps. Programs have passed the verifier.
 """
 
 # mypy: ignore-errors
@@ -390,7 +390,7 @@ def _run_vector(data, rows, program, work, count):
 
 @helper
 def _run_row(data, rows, program, work, row):
-    """Run one row, with a budget and a stack."""
+    """Run one row, with a budget of steps and a stack of calls."""
     code = P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS
     k = 0
     depth = 0
@@ -463,7 +463,7 @@ def run_rows(data, rows, count, program, work):
 def run_program(data, rows, count, program, work):
     """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
 
-    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (no row after that
-    one has run), or RUN_BROKEN. After an error accumulators are undefined.
+    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (rows after that one
+    have VERDICT_NONE), or RUN_BROKEN. After an error accumulators are undefined.
     """
     return run_rows(data, rows, count, program, work)
