@@ -141,7 +141,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, expect
 
 
 def _count(headers: Words) -> int:
-    """Return the number of whole headers; -1 if they do not end where the words end. Every length is checked (F112)."""
+    """Return the number of whole headers; -1 if they do not fill the words exactly. Every length is checked (F112)."""
     at = count = 0
     while at + EXTENT_HEADER_WORDS <= headers.size:
         pages = int(headers[at + 2])
@@ -153,8 +153,8 @@ def _count(headers: Words) -> int:
 
 
 def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
-    """Restore the owners and free words of all extents; return the number of extents. A table or partition that is no
-    longer in the store was dropped: its extents stay until no checkpoint has them. Raises: DataFileDamaged.
+    """Restore the owners and free words of all extents; return the number of extents. The extents of a dropped table or
+    partition stay until no checkpoint has them. Raises: DataFileDamaged.
     """
     at = count = 0
     while at < headers.size:

@@ -142,7 +142,7 @@ class LocalCheckpoint:
                 self._mark_lsn = disk.undo.mark_lcp(lcp_id, epoch)
                 self._extents = copy_headers(disk.space)
             self._has_disk = disk.is_started
-            # Start the sink first: commits may need it as soon as the first fragment has started.
+            # Start the sink first: commits may need it as soon as the first fragment's scan has started.
             self._sink.start()
             # Partitions added later are not part of this checkpoint; those dropped later stay in memory (`pin`).
             definitions = [table.definition for table in store.tables.values()]
@@ -263,7 +263,7 @@ class LocalCheckpoint:
         self._files.sync_directory(FOLDER)
 
     def continue_from_newest(self) -> None:
-        """Call `forget_older`, and cut the logs to the start of the newest: no log leads from an older one to it."""
+        """Keep only the newest checkpoint and cut the logs to its start: no log leads from an older one to it."""
         self.forget_older()
         self._cut_logs(read_controls(self._files, self._identity[0])[:1])
 

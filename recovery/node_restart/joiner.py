@@ -2,7 +2,7 @@
 (docs/internals/node-group.md, *Node restart*).
 
 Messages are handled in order; `engine/store/node_join.py` changes the rows. Nothing is logged and nothing is durable:
-the node's own files keep its last state, and a crash leads back to that.
+the node's own files keep its last state, and a crash returns to it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Join:
         why: str = "full copy",
         begun: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        """through: the epoch to which the restart goes back, the last one that the group completed with this node. If
-        it is 0, the node's rows are not used and everything is copied; `why` is the reason. begun: called before the
-        first message with the counters, which then grow.
+        """through: the last epoch that the group completed with this node; the restart goes back to its end. If it is
+        0, the node's rows are not used and everything is copied; `why` is the reason. begun: called before the first
+        message, with the counters, which are updated in place.
         """
         self.store = welcome.store
         self.incarnation = welcome.incarnation

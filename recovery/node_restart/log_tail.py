@@ -30,7 +30,7 @@ HELD_SHARE = 4  # the log is held for a joiner until less than 1 / HELD_SHARE of
 
 
 def is_full(log: RedoLog) -> bool:
-    """Whether so little of a log is free that transactions need it more than the reader for which it is held."""
+    """Whether too little of a log is free to hold it for a reader any longer: transactions need the space."""
     free = log.geometry.capacity_bytes - log.used_bytes()
     return free * HELD_SHARE < log.geometry.capacity_bytes
 
@@ -129,7 +129,7 @@ class DeleteTail:
         return self.left > 0 and self._at < self._log.tail
 
     def next(self) -> Words:
-        """Return the next entries, each once, as items of a `Deletes`; perhaps none."""
+        """Return the next entries, each once, as items of a `Deletes`; the result may be empty."""
         stop = min(self._stop, self._at + ENTRIES)
         entries = self._log.entries(self._at, stop)
         self._at = stop

@@ -106,8 +106,8 @@ class GroupPart:
 class Slice:
     """Slots of a fragment from one ROWID to another as they are after group `sequence`.
 
-    words: items (`engine/store/node_copy_layout.py`). epoch: the one then open on the live node; no slot has a higher
-    one.
+    words: items (`engine/store/node_copy_layout.py`). epoch: the open epoch of the live node at that time; no slot has
+    a higher one.
     """
 
     place: FragmentPlace
@@ -158,7 +158,9 @@ FromJoiner = Ready | Plan | Taken
 # --- progress -------------------------------------------------------------------------------------
 @dataclass
 class Progress:
-    """Counters of one node restart. Progress is measured in pages of slots: pages left to scan show the time left."""
+    """Counters of one node restart. Progress is measured in pages of slots: the time left is estimated from the pages
+    left to scan.
+    """
 
     clock: Clock
     began: float  # seconds of the monotonic clock

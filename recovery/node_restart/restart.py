@@ -75,8 +75,8 @@ def rejoin(
 
 
 def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
-    """Write the local checkpoint that makes the copied state this node's own. Durable on return: the rows that it
-    shows.
+    """Write the local checkpoint that makes the copied state this node's own. Durable on return: the rows of the
+    checkpoint.
 
     Call it before another group is applied: the checkpoint's epoch has ended on the live node, the next one has not. A
     crash before the checkpoint is durable leaves the node as it was before it joined. Older checkpoints are removed: no
@@ -104,7 +104,7 @@ def _check_ours(files: Files, store: bytes) -> None:
 
 def remove_store_files(files: Files) -> None:
     """Remove the files of a store, and nothing else. The sysfile goes first, so after a crash in the middle no restart
-    takes the rest for a store.
+    takes the rest for a store. Durable on return.
     """
     for name in NAMES:
         if files.exists(name):

@@ -52,7 +52,7 @@ SLICE_SLOTS = 32_768
 SLICE_WORDS = 32_768
 DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
 UNANSWERED_WORDS = 32_768  # 256 KiB without an answer; further slices wait
-NEAR_BYTES = 1 << 20  # in a replay of the log, the stream takes over when no more than this is left
+NEAR_BYTES = 1 << 20  # in a replay of the log, the stream takes over when less than this is left
 
 
 def order_of(message: FromLive) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Source:
         self._changes = ChangeScan(store.mem, slice_words)
         self._position = 0  # ROWID from which the first fragment to copy is still to be scanned
         self.registered: int | None = None  # groups after this one come from the stream
-        self._sent = 0  # newest group that went out whole
+        self._sent = 0  # newest group that was sent in full
         self._queue: list[FromLive] = []  # in the order in which they go out
         self._through = 0
         self.to_copy: deque[tuple[FragmentPlace, int]] | None = None
@@ -241,8 +241,8 @@ class Source:
 
     # --- steps -----------------------------------------------------------------------------------
     def step(self) -> list[FromLive]:
-        """Take the next slice, or groups of the log, or the end after the last. No message goes out before groups that
-        are still to be written: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
+        """Take the next slice, or groups of the log, or the end message after the last one. No message goes out before
+        groups that are still to be written: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
         """
         message: FromLive | None = None
         if self.wants_read:
@@ -286,8 +286,8 @@ class Source:
         return list(self.released())
 
     def _delete_step(self) -> list[FromLive]:
-        """Take entries of the delete log. Their order does not matter, so they go out at once: no slot was copied
-        yet.
+        """Send entries of the delete log without waiting for a group: no slot was copied yet, so their order does not
+        matter.
         """
         assert self._deletes is not None and self.registered is not None
         with self._store.latch:
@@ -336,7 +336,7 @@ class Source:
         return self._counted(found)
 
     def _scan(self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int) -> Slice:
-        """Return the slots from the position on. The latch must be held."""
+        """Return a slice that starts at the current position. The latch must be held."""
         with_empty = self.progress.variant != DELETE_LOG  # the delete log has reported the empty slots
         found = self._changes.next(fragment, self._position, since, with_empty, slots)
         self.progress.slots += found.slots

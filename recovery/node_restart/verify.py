@@ -58,8 +58,8 @@ def _epoch(entry: bytes) -> int:
 
 
 def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
-    """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which is each
-    copy's own, is left out.
+    """Return epoch, author and image of every row of a fragment, by ROWID. The place of the disk part, which may differ
+    between copies, is left out.
     """
     scan = ChangeScan(table.mem, OUT_WORDS)
     last = table.format.layout.fixed_words - 1

@@ -45,7 +45,8 @@ def evidence_noted() -> Iterator[None]:
 
 @contextmanager
 def typed_errors() -> Iterator[None]:
-    """Within the block, raise an error of the store's code in an executor as its own class, in one line.
+    """Within the block, raise the store's error from an executor's traceback as its own class, with its one-line
+    message.
 
     Raises: that error. Other errors of Spark stay as they are.
 

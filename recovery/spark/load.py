@@ -92,7 +92,8 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
 
 def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> None:
     """Write the rows of a DataFrame as a load and publish it. by_fragment: first shuffle so that each fragment's rows
-    are in one task, which makes one file for each fragment; without it each task writes one file for each fragment.
+    are in one task, which makes one file for each fragment; without it each task writes one file for each fragment of
+    its rows.
 
     Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
     """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.local_checkpoint.control import Control
 
 ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAGMENT")
-COPIES = -1  # number of the part with old rows copied by commits, of all fragments
+COPIES = -1  # fragment number of the part with the old rows that commits copied, of all fragments
 # A task costs Spark about 30 ms; reading and decoding this much of a file takes about 150 ms.
 TASK_BYTES = 32 << 20
 OPTIONS = ("path", "table", "columns", "where", "backup", "lcp", "tasks", "taskBytes")
@@ -62,7 +62,7 @@ class Origin:
     epoch: int
     store: bytes
     table: bytes  # its definition, as JSON
-    shapes: bytes  # of entries of all possible tables, in the form of the kernels
+    shapes: bytes  # of the entries of all tables that a file may have, as kernels take them
 
     @property
     def definition(self) -> TableDefinition:
@@ -82,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """A read of one table, or a task of it: all of the table's parts, or some; the wanted columns and rows."""
+    """A read of one table (all of its parts) or one task of it (some parts), with the wanted columns and rows."""
 
     origin: Origin
     columns: tuple[str, ...]
@@ -236,7 +236,7 @@ def _gone(lcp: int) -> SnapshotTooOld:
 
 
 def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefinition:
-    """Return the table of this name; without a name the only one that is no system table. Raises: NoSuchTable,
+    """Return the table of this name; without a name, the only table that is not a system table. Raises: NoSuchTable,
     SchemaInvalid.
     """
     users = sorted(each.name for each in tables if not is_system_table(each.name))
@@ -295,7 +295,8 @@ def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
 def pin_local_checkpoint(files: Files, lcp: int) -> Pin:
     """Keep the owner of a store from removing a local checkpoint.
 
-    Raises: SnapshotTooOld if it is gone, Unsupported if files cannot be locked.
+    Raises: SnapshotTooOld if it is gone, Unsupported if files cannot be locked, Rejected if the files are not in a
+    directory.
     """
     if not isinstance(files, PosixFiles):
         raise Rejected("a store is read in a directory of this machine's file systems; give a path")

@@ -27,7 +27,7 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
 
     Args:
         master: Where tasks run, as Spark names it; "local[4]" is four threads of this machine.
-        name: Of the application.
+        name: Name of the application.
         settings: Spark's own; they override the defaults here.
 
     Raises: Unsupported if Spark or Java is missing, with what to install.

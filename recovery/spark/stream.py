@@ -83,7 +83,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = plan
         self._opener = opener
         self._log: ChangeLog | None = None
-        self._target: int | None = None  # last epoch of a query that stops at the newest one of its start
+        self._target: int | None = None  # of a query that stops: the epoch that was the newest at its start
         self._last: int | None = None  # epochs are planned through this one
         self._is_checked = False
         self._planned: tuple[int, int, tuple[ChangePiece, ...]] = (0, 0, ())
@@ -103,7 +103,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET: self._last}
 
     def getDefaultReadLimit(self) -> Any:
-        """Return the limit. Spark has no limit in epochs; it passes this value back, unless all is to be read."""
+        """Return the limit in epochs, as a limit in rows because Spark has none in epochs; without one, everything.
+        Spark passes it back, unless everything is to be read.
+        """
         return ReadAllAvailable() if self._plan.epochs_max is None else ReadMaxRows(self._plan.epochs_max)
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -1,4 +1,4 @@
-"""Types of columns in Spark, both ways (docs/spark.md, section 5).
+"""Types of columns in Spark, and in the Arrow batches that it takes (docs/spark.md, section 5).
 
 Spark has no unsigned numbers: each becomes the next wider signed type, UInt64 decimal(20,0). Spark compares the first
 batch of a task with the declared schema and trusts every later one, so batches are cast to exactly these types. Spark

@@ -69,7 +69,7 @@ class Attachment:
         self._clock = clock
 
     def newest(self, held: View | None = None) -> View:
-        """Return the newest intact local checkpoint; `held` itself if that is the one.
+        """Return the newest intact local checkpoint; `held` itself if it is still that one.
 
         Raises: FileMissing (no store, or no local checkpoint yet), LcpDamaged, SysfileDamaged, ForeignFile,
         Incompatible, LimitExceeded, IoFailed; SnapshotTooOld if each is retired before it is loaded.
@@ -99,8 +99,8 @@ class Attachment:
         )
 
     def _listing(self) -> StoreListing:
-        """Read the current sysfile and control files. Both copies of the sysfile look bad if the owner writes one after
-        the other during the read.
+        """Read the current sysfile and control files. Both copies of the sysfile may look damaged if the owner writes
+        one after the other during the read.
         """
         for _ in range(ATTEMPTS):
             try:

@@ -146,7 +146,7 @@ class DiskRestart:
         if self._can_write:
             self.columns.pages_repaired = rewrite_last_batch(self._files, self.columns.space, self.sysfile.store)
         if control is None or control.undo is None:
-            # No extent was in use then, so neither the content of the pages nor its UNDO records matter.
+            # No extent was in use then, so neither the content of the pages nor their UNDO records matter.
             if self._can_write and not self._has_marks:
                 self._rewind(None)
                 self._has_restart = True

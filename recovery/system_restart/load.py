@@ -312,7 +312,7 @@ def shapes_of(
 
 @contextmanager
 def refused(name: str) -> Iterator[None]:
-    """Raise an entry that does not fit as LcpDamaged with the file's name."""
+    """Within the block, raise EntryDoesNotFit as LcpDamaged with the file's name."""
     try:
         yield
     except EntryDoesNotFit as error:
@@ -334,8 +334,8 @@ def check_counts(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -
 
 @contextmanager
 def must_fit(what: str, held_bytes: int, options: Options) -> Iterator[None]:
-    """Raise as LimitExceeded that the block ran out of memory: in an opening or a restore no transaction frees any, so
-    to run it again with the same options never helps (F86). what: the rows that are loaded, of `held_bytes`.
+    """Within the block, raise running out of memory as LimitExceeded: during an opening or a restore no transaction
+    frees memory, so a retry with the same options never helps (F86). what: the rows that are loaded, of `held_bytes`.
     """
     try:
         yield

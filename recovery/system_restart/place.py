@@ -1,7 +1,7 @@
-"""What a directory holds: a store, what an interrupted creation of one left, nothing, or something else (ADR 0025).
+"""What a directory holds: a store, the remains of an interrupted creation, nothing, or something else (ADR 0025).
 
-Owns the names of a store. A store is opened or made only after `check_place` has looked at the directory; it writes
-nothing. Whether `LOCK` is a lock is looked at when it is taken (`engine/files/directory.py`).
+Owns the names of a store. `check_place`, which writes nothing, examines the directory before a store is opened or
+created. Whether `LOCK` is a lock file is checked when it is taken (`engine/files/directory.py`).
 """
 
 from __future__ import annotations

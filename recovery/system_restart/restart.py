@@ -1,4 +1,4 @@
-"""Opening a store is restarting it (D8, D12).
+"""Opens a store: every opening is a restart (D8, D12).
 
 Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
 make the end of the log durable → sysfile with a new incarnation → catalog. Before the end of the log is durable, only
@@ -280,8 +280,8 @@ class Restart:
         return must_fit("the rows in the local checkpoint and the log", held_bytes, self._options)
 
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
-        """Fetch rows from a live node, if there is one. Return where the store's log continues, and the epoch (0: one
-        after all of its own).
+        """Fetch rows from a live node, if there is one. Return where the store's log continues, and the epoch (0: an
+        epoch after all those of the log).
         """
         if self._catch_up is None:
             return CaughtUp(reader.next_sequence, 0, 0)
@@ -317,8 +317,8 @@ class Restart:
         files = self._files
         if holds_rows(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
-        # Again, now under the lock: another process may have changed the directory since. A restore and a node that
-        # joins made room before.
+        # Check again, now under the lock: another process may have changed the directory since. A restore or a joining
+        # node has made room already.
         if self._catch_up is None and not self._is_restoring:
             check_place(files, self._options.create)
         if files.exists(REDO_FOLDER):
@@ -468,7 +468,7 @@ class Restart:
         return groups, reader
 
     def _reported(self, groups: Iterator[GroupRead], start_lsn: int, end_lsn: int) -> Iterator[GroupRead]:
-        """Yield the groups, and report how far the log is read. end_lsn: at least so far it goes."""
+        """Yield the groups, and report how far the log is read. end_lsn: the log reaches at least to it."""
         told = start_lsn
         for group in groups:
             if self._progress is not None and group.end_lsn - told >= PROGRESS_BYTES:
@@ -508,8 +508,8 @@ class Restart:
         make_newest_durable(self._files, controls)
         copies = open_copies(self._files)
         if self._is_cut:
-            # The floor is lowered before the cut: after a crash between them, the log would otherwise end before it.
-            # The new floor is the end of the kept log, which must be durable before.
+            # Lower the floor before the cut: otherwise, after a crash between the two, the log would end before the
+            # floor. The new floor is the end of the kept log, so that end must be durable first.
             reader.make_durable()
             sysfile = write_both(
                 copies,

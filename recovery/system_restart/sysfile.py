@@ -1,9 +1,9 @@
-"""The sysfile: two copies, so that one is always intact (RD1). They are written in turn if the older one then still
-gives a valid floor; both are written for facts that a restart must find in either (`write_both`).
+"""The sysfile: two copies, so that one is always intact (RD1). One copy is written at a time if the other still gives a
+valid floor; both are written for facts that a restart must find in either (`write_both`).
 
-It has the settings of the store's creation, and two bounds for the end of the log, which the log itself shows. The
-*floor*: the log is durable up to there, and a log that ends before it has lost acknowledged commits. The *reach*: no
-group that ends past it is written, so a restart does not look for one there (ADR 0007).
+It has the settings of the store's creation, and two bounds on the end of the log; the log itself shows the exact end.
+The *floor*: the log is durable up to there, and a log that ends before it has lost acknowledged commits. The *reach*:
+no group that ends past it is written, so a restart does not look for one there (ADR 0007).
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
     """Return the newest intact copy, or None if there is none. Raises: VersionTooNew, VersionTooOld, ForeignFile;
     RestoreUnfinished unless the caller is the restore.
 
-    Its filtered epoch is the lower one of both copies: no flush left out more (`SysfileKeeper.restorable_epoch`).
+    Its filtered epoch is the lower one of both copies: no flush left out records past it
+    (`SysfileKeeper.restorable_epoch`).
     """
     if not is_restoring and files.exists(RESTORING):
         raise RestoreUnfinished(

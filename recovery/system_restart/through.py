@@ -31,15 +31,15 @@ class Through:
         return epoch <= self.epoch if self.sequence is None else sequence <= self.sequence
 
     def controls(self, found: list[Control]) -> list[Control]:
-        """Return the local checkpoints without later changes. One of a later epoch has no row of a later epoch, so it
-        counts as one of this epoch: otherwise groups would be skipped in the replay because of its number.
+        """Return the local checkpoints without later changes. One with a later epoch number but no later rows counts as
+        one of this epoch: otherwise the replay would skip groups because of its number.
         """
         kept = [control for control in found if self.has(control.epoch, control.start_sequence - 1)]
         return [replace(control, epoch=min(control.epoch, self.epoch)) for control in kept]
 
     def sysfile(self, sysfile: Sysfile) -> Sysfile:
-        """Return the sysfile as of this end. After `check`, it may say so: no UNDO record of a later epoch was left
-        out, and no later epoch with groups has closed.
+        """Return the sysfile as of this end. It is true once `check` has passed: no UNDO record of a later epoch was
+        left out, and no later epoch with groups has closed.
         """
         return replace(
             sysfile,
@@ -53,7 +53,7 @@ class Through:
         """Return the groups up to the end, which becomes the end of the log, and the groups after it. start: LSN and
         sequence where reading began.
 
-        Raises: RedoDamaged if the log ends before it.
+        Raises: RedoDamaged if the log lacks group `sequence`.
         """
         if self.sequence is not None and reader.next_sequence <= self.sequence:
             raise reader.damage(f"is missing, and group {self.sequence} is the last one of epoch {self.epoch}")

@@ -45,7 +45,7 @@ class TwoCopies:
                     files.fdatasync(file)
                 finally:
                     files.close(file)
-        # This also makes all names in the directory durable that a killed process created or removed.
+        # This also syncs the names in the directory that a killed process created or removed.
         files.sync_directory("")
         self._copies: list[File] = []
         try:

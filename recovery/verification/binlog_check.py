@@ -125,7 +125,7 @@ class _Last:
         self._held = int(kept.sum())
 
     def finish(self) -> tuple[Words, Words]:
-        """Return (numbers, words), each sorted by itself."""
+        """Return (numbers, words), each sorted separately."""
         self._compress()
         return np.sort(self._numbers[0]), np.sort(self._words[0])
 
@@ -292,7 +292,9 @@ def _among(found: Words, words: Words) -> Any:
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:
-    """Return a function that tells by number which changes are of some tables. Shapes: (changes,) in and out."""
+    """Return a function that takes numbers of changes and returns whether each is of these tables. Shapes: (changes,)
+    in and out.
+    """
 
     def is_chosen(numbers: Words) -> Any:
         if tables is None:

@@ -147,8 +147,8 @@ class FileCheck:
             if control is not None and not problems:
                 intact.append(control)
         for problem, newer in torn:
-            # If a crash tore a control file before it was durable, no older one was retired for it: two of them are
-            # there.
+            # No older checkpoint was retired for a control file that a crash tore before it was durable: two older ones
+            # are still there.
             if len(intact) - newer >= LCPS_KEPT:
                 self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
             else:
@@ -353,7 +353,9 @@ def _check_index(store: Store, table: Table, index: AnyIndex, report: Callable[[
 def check_closed(
     files: Files, options: Options, clock: Clock, catalog_of: Callable[[Sysfile], Catalog], progress: Progress | None
 ) -> CheckReport:
-    """Verify a store that no process has open; the caller holds its lock. Not one byte is written."""
+    """Verify a store that no process has open; the caller holds its lock. Nothing is written. Raises: FileMissing if
+    there is no store.
+    """
     began = clock.monotonic()
     files.read_errors_latch = False
     report = CheckReport()

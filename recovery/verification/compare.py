@@ -130,8 +130,8 @@ class TableComparison:
         if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, in_use // 4):
             return None
         found = self._narrow_on(*differing(*summed), first.shift)
-        # Only if all rows are matched at once is a row with another ROWID on the other side distinguished from a
-        # missing one.
+        # A row with another ROWID on the other side is distinguished from a missing row only if all rows are matched at
+        # once.
         return None if int(found[1].sum()) > COLLECTED_ROWS else found
 
     def _narrow(self, first: Ranges) -> tuple[Words, Words, int]:

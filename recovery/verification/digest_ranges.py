@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWID_BITS = 48
 ROWS_PER_RANGE = 16
 RANGES_MAX = 1 << 16  # of the first level
-SUMS_MAX = 1 << 18  # of a later one
+SUMS_MAX = 1 << 18  # of a later level
 FAN_BITS = 8
 ONE_RANGE = np.zeros(1, dtype=np.int64)
 
@@ -62,7 +62,7 @@ class Ranges:
         return int(self.wanted.size) << self.fan_bits
 
     def places_in(self, places: Words) -> Words:
-        """Return the wanted range of each place, -1 for none."""
+        """Return the index in `wanted` of each place's range, -1 for none. Shapes: (places,) in and out."""
         if self.is_everything:
             return np.zeros(places.size, dtype=np.int64)
         front = places >> self.shift_before
@@ -97,7 +97,7 @@ class Ranges:
         return self.sums[0::SUM_WORDS]
 
     def total(self) -> tuple[int, int, int]:
-        """Return the sums over all pieces."""
+        """Return (rows, sum of first lanes, sum of second lanes) over all pieces."""
         each = self.sums.reshape(-1, SUM_WORDS).sum(axis=0)
         return int(each[0]), int(each[1]), int(each[2])
 

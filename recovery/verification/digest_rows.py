@@ -1,6 +1,6 @@
 """Digests of rows in Arrow arrays: 128 bits that depend on the values, not on the arrays' layout (docs/verify.md, 2).
 
-A `Lanes` array has two words for each row. `digest_ranges.py` decides which rows go into which range.
+An array of lanes has two words for each row. `digest_ranges.py` decides which rows go into which range.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _check_status(status: int) -> None:
 
 
 def digests(columns: Sequence[pa.Array], count: int) -> Words:
-    """Return the digests of rows, of their columns in this order. Shape: (2 * count,), pairs of lanes."""
+    """Return the digests of rows over these columns, in this order. Shape: (2 * count,), pairs of lanes."""
     lanes = np.empty(2 * count, dtype=np.int64)
     _check_status(begin_digests(lanes, count))
     for column in columns:
@@ -117,5 +117,7 @@ def digests(columns: Sequence[pa.Array], count: int) -> Words:
 
 
 def key_places(keys: Words) -> Words:
-    """Return places in key order of the digests of primary keys. Shapes: (2 * rows,) in, (rows,) out, not negative."""
+    """Return the place of each row by key: 63 bits of the digest of its primary key. Shapes: (2 * rows,) in, (rows,)
+    out, not negative.
+    """
     return (keys[0::2] >> 1) & ((1 << PLACE_BITS) - 1)

@@ -231,8 +231,9 @@ def diff_files(
     """Compare two copies in files, fragment by fragment in tasks; the report is that of `tm.diff`.
 
     a and b: directories of stores (their newest local checkpoints; memory columns), or places of backups, as every task
-    can reach them. numbers: of the local checkpoints or backups. run: takes tasks and returns the reports of
-    `digest_fragment` for them, in any order. A local checkpoint that its store retires meanwhile is FileMissing.
+    can reach them. numbers: of the local checkpoints or backups. limit: the most differing rows to list, None for all.
+    run: takes tasks and returns the reports of `digest_fragment` for them, in any order. A local checkpoint that its
+    store retires meanwhile is FileMissing.
 
     Raises: as `digest_fragment`, NoSuchTable.
     """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tidemark.recovery.verification.findings import CheckReport
 
 ATTEMPTS = 100
-FAULT_ATTEMPTS = 5  # a fault is real if all of them see it
+FAULT_ATTEMPTS = 5  # a fault is real if every attempt sees it
 SETTLE_ATTEMPTS = 100
 PAUSE_SECONDS = 0.005
 

@@ -93,7 +93,9 @@ def _keys(batch: pa.RecordBatch, table: Comparable) -> list[Any]:
 
 
 def differences(group: Group, table: Comparable) -> Iterator[list[dict[str, Any]]]:
-    """Yield a list for each row that differs: its differing columns, or one entry with the row of the only side."""
+    """Yield a list for each row that differs: its differing columns, or one entry with the whole row if only one side
+    has it.
+    """
     for side, rows in (("a", group.only_a), ("b", group.only_b)):
         for key, row in zip(_keys(rows, table), rows.to_pylist(), strict=True):
             nothing = {"table": table.name, "key": key, "column": None, "a": None, "b": None}

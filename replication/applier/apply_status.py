@@ -41,7 +41,7 @@ class StatusRow(NamedTuple):
 
 
 class Positions:
-    """`mysql.ndb_apply_status` of a store. The binlog gets no change that is made through it."""
+    """`mysql.ndb_apply_status` of a store. Changes made through it are not written to the binlog."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ def applied_epoch(store: Store, server_id: int) -> int:
 
 
 def write_row(txn: Transaction, server_id: int, epoch: int, name: str = "", start: int = 0, end: int = 0) -> None:
-    """Write that a server's epochs are applied up to this one, and where that is in its log, if it is known."""
+    """Write the epoch up to which a server is applied, and its position in the server's log if it is known."""
     write(txn, txn.store.table(NDB_APPLY_STATUS), StatusRow(server_id, epoch, name, start, end))
 
 

@@ -47,7 +47,7 @@ def beat(store: Store, server_id: int) -> None:
 
 
 def newest(store: Store, server_id: int) -> int | None:
-    """Return the time in the row of a site, which differs after each write of the row; None without a row."""
+    """Return the wall time in the row of a site, in microseconds; it differs after each write. None without a row."""
     table = store.tables.get(HEARTBEAT)
     rows = () if table is None else rows_of(table)
     return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
     Row = dict[str, Any]
 
-# Memory of a row when held rows are applied: dicts of it, its key, its columns as Python values.
+# Estimated memory of a held row while it is applied: its dicts and key, and each column as a Python value.
 ROW_BYTES = 1_200
 COLUMN_BYTES = 150
-ROUNDS_MAX = 20  # searches for rows with the same keys, which other transactions may insert again
+ROUNDS_MAX = 20  # of removing rows with the same keys, which other transactions may insert again
 
 
 class HeldRows:
@@ -67,8 +67,8 @@ class HeldRows:
         return self._keys.holds(batch.table.table_id, batch.keys)
 
     def hold(self, batch: ChangeBatch, operation: Operation | None = None) -> None:
-        """Hold changes, after earlier ones of the same rows. `operation`: their operation, None for the one without a
-        conflict function.
+        """Hold changes, after earlier ones of the same rows. `operation`: how they are applied, None for the operation
+        without a conflict function.
 
         Raises: TransactionTooLarge past the memory limit.
         """

@@ -99,7 +99,7 @@ class Intake:
         options: IntakeOptions,
     ) -> None:
         """`find_table` returns a table by qualified name, or raises NoSuchTable. `before_columns` returns the columns
-        of its before-images that are used, those of the key included; None for all.
+        of a table's before-images that are used, those of the key included; None for all.
         """
         self._find_table = find_table
         self._before_columns = before_columns

@@ -1,8 +1,8 @@
 """Sets of canonical keys: which rows of a batch were seen before.
 
 The kernels run on private memory. `slots` is an open-addressing hash table, which the caller sizes so that a batch
-never fills it. It has for each key 1 + the word at which its record begins in `data`. Words KS_… of the state count the
-space used.
+never fills it. A slot is 0 if it is free, else 1 + the word at which the record of its key begins in `data`. Words KS_…
+of the state count the space used.
 """
 
 # mypy: ignore-errors
@@ -93,7 +93,7 @@ def find_keys(table, words, offsets, stride, slots, data, state, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_keys(slots, data, state):
-    """Fill a larger, empty hash table. Return the number of keys."""
+    """Fill a larger, empty hash table with all keys in `data`. Return their number."""
     record = 0
     count = 0
     mask = slots.size - 1

@@ -124,7 +124,7 @@ class OnePass:
         self.held.settle()
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
-        """Apply a batch in APPLY: a new mark takes effect from the next row on, whatever the sizes of batches."""
+        """Apply a batch in the APPLY pass: a new mark takes effect from the next row on, whatever the batch sizes."""
         while True:
             try:
                 with self.txn.savepoint():

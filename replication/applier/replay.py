@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     Item = ChangeBatch | StatusRows
 
-# Limit of rows in a transaction, by how often one has found no room: after the first time, a local checkpoint alone is
-# to make room.
+# Row limit of a transaction, by the number of successive attempts that found no room. After the first one, a local
+# checkpoint alone should make room.
 ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
 NO_SERVER = -1  # an id that no server has, so that events of all servers are taken
 MEMORY_BYTES_MIN = 1 << 20
@@ -119,7 +119,7 @@ class EpochReplay:
     def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
         """Execute a schema change, and write its row of `ndb_schema` if the store keeps them."""
         store, author = self._store, statement.source_id
-        # Before it drops the tables and their numbers.
+        # Read these before the statement drops the tables and their numbers.
         dropped = schema_entries_of(store, statement.database, statement.text)
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)

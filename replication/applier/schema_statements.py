@@ -53,8 +53,8 @@ _log = logging.getLogger("tidemark.applier")
 def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
     """Execute a statement of a binlog; return the number of changes it made, 0 if all of them were made before.
 
-    `database` is that of names without one. `author` is the id of the site that the statement comes from; records of
-    the changes have it, so that they are not sent back there. Durable on return: all changes.
+    `database` qualifies names without one. `author` is the id of the site that the statement comes from; records of the
+    changes have it, so that they are not sent back there. Durable on return: all changes.
 
     Raises: Unsupported for a statement that is not replicated; TableExists, IndexExists if the store has a different
     object of that name; SchemaInvalid, NoSuchTable, NoSuchColumn, NoSuchTablespace, DuplicateKey, LockTimeout,
@@ -189,8 +189,8 @@ def _create(store: Store, statement: s.CreateTable) -> int:
 
 
 def _definition_bytes(definition: TableDefinition) -> bytes:
-    """Return what equal tables have in common in their definitions, as bytes: a default may be NaN, which does not
-    equal itself.
+    """Return the parts of a definition that are the same for equal tables. They are compared as bytes: a default may be
+    NaN, which does not equal itself.
     """
     return replace(as_new(definition), tablespace=None).to_json()
 

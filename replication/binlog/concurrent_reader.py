@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
 
 _PIECE_BYTES = 256 << 10
-# Reads of a file before its damage is reported: by then a writer has replaced a transaction that it rolled back.
+# Reads of a file before its damage is reported: the writer may be replacing a transaction that it rolled back.
 _LOOKS = 3
 _LOOK_AGAIN_SECONDS = 0.05
 

@@ -29,7 +29,7 @@ def packed_length(number: int) -> bytes:
 
 
 def packed_text(text: bytes) -> bytes:
-    """Return a string after its length, a length-encoded integer."""
+    """Return a string preceded by its length, a length-encoded integer."""
     return packed_length(len(text)) + text
 
 

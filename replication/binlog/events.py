@@ -63,7 +63,7 @@ class FormatDescription:
     checksum: int = b.CHECKSUM_CRC32
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body, with the algorithm of the checksum."""
+        """Return the parts of the body; the checksum algorithm is the last."""
         fixed = _FORMAT.pack(b.VERSION, self.server_version, self.created_s, b.HEADER_BYTES)
         return [fixed, self.post_header_bytes, bytes((self.checksum,))]
 
@@ -83,7 +83,7 @@ class PreviousGtids:
 @dataclass(frozen=True)
 class Gtid:
     """The event before a transaction; anonymous if `number` is 0. `sequence_number` numbers the transactions of a file;
-    `last_committed` is the number of the one that this transaction had to wait for. `commit_us` is the commit time,
+    `last_committed` is the number of the transaction that this one had to wait for. `commit_us` is the commit time,
     None if it is unknown.
     """
 

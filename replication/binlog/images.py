@@ -118,7 +118,7 @@ class RowBatch:
     """Rows of one table with the same kind of change.
 
     `kind` says what happened to them; WRITE needs after-images, DELETE before-images, UPDATE both. `transaction_ids`,
-    `conflict_flags` and `server_ids` have one number per row; None stands for no flags and for this server. With
+    `conflict_flags` and `server_ids` have one number per row; None stands for no ids, no flags and this server. With
     `as_called`, rows are logged as `kind` with full images, whatever the table's rule, as in system tables. With
     `is_read`, rows are tracked reads: UPDATEs that change nothing, logged by a rule from `read_rule`. Images without
     disk part are logged without disk columns.

@@ -48,7 +48,7 @@ class ReadEvent(NamedTuple):
 
 class ParsedMaps:
     """Parses events. Maps of the same table have the same body, so each body is parsed once. is_mariadb: whether the
-    server is a MariaDB, whose maps differ a little.
+    server is MariaDB, whose maps differ a little.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class BinlogReader:
             yield ReadEvent(at, following, header, event, raw, is_boundary)
 
     def _bytes(self, file: File, position: int, count: int, end: int) -> bytes:
-        """Return bytes of the current file. Many events are read ahead: bytes before `end` no longer change."""
+        """Return bytes of the current file. Reads ahead up to `end`: bytes before it no longer change."""
         start = position - self._ahead_at
         if not 0 <= start <= start + count <= len(self._ahead):
             self._ahead = self._files.pread(file, position, min(max(count, AHEAD_BYTES), end - position))
@@ -238,8 +238,8 @@ class StatementMaps:
 
 @dataclass
 class JoinedRows:
-    """Consecutive row events of the same form, whose bodies are decoded together. `origin` is where the first one is;
-    `ends` has the end of each event in `body`, `transaction_ids` the id of each, None for an event without one.
+    """Consecutive row events of the same form, whose bodies are decoded together. `origin` is the position of the first
+    one; `ends` has the end of each event in `body`, `transaction_ids` the id of each, None for an event without one.
     """
 
     map: TableMap
@@ -262,8 +262,8 @@ class JoinedRows:
 def joined_rows(
     events: Iterable[ReadEvent], is_wanted: Callable[[TableMap, e.Rows, int], bool], bytes_max: int
 ) -> Iterator[JoinedRows]:
-    """Yield the row events among others, joined up to about `bytes_max`. is_wanted: called with table, event and server
-    id. Raises: BinlogDamaged, LimitExceeded.
+    """Yield the row events, joined up to about `bytes_max` bytes; other events are skipped. is_wanted: called with
+    table, event and server id. Raises: BinlogDamaged, LimitExceeded.
     """
     maps = StatementMaps()
     run: JoinedRows | None = None
@@ -336,7 +336,8 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
 
 
 def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Position, server_id: int | None) -> int | None:
-    """Return the epoch that the first row of `ndb_apply_status` in an event names, None if it has no row of the server.
+    """Return the epoch in an event's first row of `ndb_apply_status` for the server (None: for any), None if there is
+    none.
 
     Raises: BinlogDamaged.
     """
