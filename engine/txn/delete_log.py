@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def delete_log_words(options: Options) -> int:
-    """Return the words of arena after `data_memory` for the log; 0 for no log. Memory is used as deletes are noted."""
+    """Return the words of arena for the log, after `data_memory`; 0: no log. Memory is used as deletes are noted."""
     return options.delete_log_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
@@ -66,7 +66,7 @@ class DeleteLog:
 
     # --- content ---------------------------------------------------------------------------------
     def begin_after(self, epoch: int) -> None:
-        """Begin after an epoch, before the first later commit: older deletes and those of the epoch are unknown."""
+        """Start after an epoch, before the first later commit: deletes up to the end of the epoch are unknown."""
         self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
 
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
@@ -80,7 +80,7 @@ class DeleteLog:
         return bisect_right(range(self.head), epoch, self.tail, key=self._epoch)
 
     def entries(self, position: int, stop: int) -> Words:
-        """Return a copy of the entries [position, stop), an array of DELETE_ENTRY_WORDS columns; none is before `tail`.
+        """Return a copy of the entries [position, stop), in DELETE_ENTRY_WORDS columns; none may be before `tail`.
 
         The newest entry may grow after the copy, by rows that are deleted later.
         """

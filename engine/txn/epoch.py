@@ -46,7 +46,7 @@ class EpochClock:
         self.wanting: set[int] = set()  # idents of threads that wait for a boundary
         self.is_boundary = False  # the stream is at a boundary that no thread has taken
         # Whether the stream must wait at a boundary for a local checkpoint, which could otherwise begin only at the
-        # next one. Called with the latch; not if `is_hurried`, since a node about to lead must apply the groups it has.
+        # next one. Called with the latch held; not if `is_hurried`: a node about to lead must apply the groups it has.
         self.holds_stream: Callable[[], bool] = lambda: False
         self.is_hurried = False
         log.epoch = self.current
@@ -71,7 +71,8 @@ class EpochClock:
         """Close the open epoch; return (closed epoch, LSN and sequence where the next one begins).
 
         The latch is released only while a large commit is being applied and, in a store that follows, until the stream
-        reaches a boundary. Raises: StoreFailed if that will never end, NotPrimary if the stream has ended.
+        reaches a boundary. next_gci: the next epoch begins a GCI. Raises: StoreFailed if the store fails meanwhile,
+        NotPrimary if the stream has ended.
         """
         if self.is_following:
             self._await_boundary()
@@ -91,7 +92,7 @@ class EpochClock:
 
     def settle(self) -> None:
         """Wait until no large commit is being applied, so that the rows match the log. The latch is released while
-        waiting. Raises: StoreFailed if that will never end.
+        waiting. Raises: StoreFailed if the store fails meanwhile.
         """
         while self.holders:
             self._failure.check()
@@ -143,7 +144,7 @@ class EpochClock:
         self.is_boundary = False
 
     def lead(self) -> None:
-        """Take numbers here again, from the next GCI on. A thread that waits for a boundary gets it."""
+        """Number epochs here again, from the next GCI on. A thread that waits for a boundary gets it."""
         self.is_following = False
         self.close(next_gci=True)
         self._settled.notify_all()

@@ -126,7 +126,7 @@ def close_open(mem, place):
 
 @helper
 def place_slot(mem, place, rowid):
-    """Return the address of the row at a ROWID of the file, or a status code. If its page is the next, create it."""
+    """Return the address of the slot for a ROWID of the file, or a status code. If its page is not open, create it."""
     fragment = descriptor_of(mem, place[N.LP_FRAGMENT])
     logical = place[N.LP_FIRST] + (rowid >> 16)
     if place[N.LP_OPEN] == 0 or mem[(place[N.LP_OPEN] << A.PAGE_SHIFT) + A.PG_LOGICAL] != logical:
@@ -142,7 +142,7 @@ def place_slot(mem, place, rowid):
 
 @helper
 def join_run(mem, txn, fragment, record, rowid):
-    """Return the operation of a record's row, created for the first row; 0 when memory is exhausted."""
+    """Return the operation for a row of a record; consecutive ROWIDs share one. 0 when memory is exhausted."""
     operation = mem[txn + A.X_RUN]
     if operation != 0 and mem[operation + A.O_FRAGMENT] == fragment:
         first = mem[operation + A.O_ROWID] & A.ROWID_MASK
@@ -253,8 +253,9 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
     """Put rows [start, stop) of a block at their places; their records are in the buffer.
 
     rows: LR_WORDS for each row. place: LP_ words. Return OK or the status of row X_ROW: ST_DUPLICATE, ST_UNIQUE,
-    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE if that was enough work for one call;
-    ST_ALTERED or ST_PARTITION if the table, or its partition, has changed since the load.
+    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE if a segment of the index was rebuilt, which
+    is enough work for one call (X_ROW is the next row); ST_DROPPED, ST_ALTERED or ST_PARTITION if the table or its
+    partition was dropped or changed after the load.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -44,8 +44,7 @@ class Owner(Protocol):
 class Place:
     """The reusable memory of a transaction, and the transaction in it as the lock table sees it.
 
-    The table of open transactions has places and no transactions, so that a transaction that its thread drops is
-    collected.
+    The table of open transactions refers to places only, so that a transaction dropped by its thread is collected.
     """
 
     __slots__ = (
@@ -112,7 +111,7 @@ class LockTable:
         self._waiters_of: dict[Place, set[Place]] = {}
         self.by_slot: dict[int, Place] = {}
         # Places of transactions that were dropped without an end and must be rolled back; a waiter does not sleep
-        # while there are some, since they may have the lock.
+        # while there are some, since they may hold the lock.
         self.abandoned: deque[Place] = deque()
         self.waits = 0
         self.deadlocks = 0
@@ -165,8 +164,8 @@ class LockTable:
             self._wake(txn)
 
     def dropped(self, owner: weakref.ref[Owner]) -> None:
-        """Have another call roll back a transaction that was dropped without an end. The collector may run below a
-        latch that the rollback takes.
+        """Queue a transaction that was dropped without an end; a later call rolls it back. The collector may call this
+        in a thread that holds a latch which the rollback takes.
         """
         for place in list(self.by_slot.values()):
             if place.owner is owner and self._failure.first is None:
@@ -179,7 +178,7 @@ class LockTable:
                 )
 
     def is_held(self, txn: Place, key: RowKey, lock: int) -> bool:
-        """Whether another transaction holds a row's lock, whose word was `lock`. If none does, try to lock it again."""
+        """Whether another transaction holds a row's lock, whose word was `lock`. If none does, the caller retries."""
         with self._guard:
             return bool(self._holders(txn, key, lock))
 
@@ -229,8 +228,8 @@ class LockTable:
         return {"table": row.table, "key": row.key, "holder": txid, "held_ms": int((now - since) * 1_000)}
 
     def _deadlock(self, row: LockedRow, holders: set[Place]) -> Deadlock:
-        """Return the error of a victim that waits for `row`. The thread that finds the circle may be another one, so
-        the message has nothing of that thread and no time.
+        """Return the error of a victim that waits for `row`. Another thread may have found the cycle, so the message
+        names neither that thread nor a time.
         """
         evidence = self._evidence(row, holders)
         return Deadlock(
@@ -282,8 +281,8 @@ class LockTable:
         return set() if holder is None or holder is txn else {holder}
 
     def _victim(self, txn: Place, holders: set[Place], gone: Sequence[Place]) -> Place | None:
-        """Return the youngest transaction of a cycle that the new edges close, or None. gone: victims chosen already,
-        which wait no longer.
+        """Return the youngest transaction of a cycle that the new edges close, or None. gone: victims already chosen,
+        which no longer wait.
         """
         path: list[Place] = [txn]
 

@@ -260,7 +260,7 @@ def upgrade_lock(mem, txn, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def exchange_lock(mem, fragment, rowid, expected, lock):
-    """Replace a live row's lock word if it is still `expected`, apart from the mark of waiters; 1 if done, 0 if it has
+    """Replace a live row's lock word if it is still `expected`, ignoring the mark of waiters; 1 if done, 0 if it has
     changed. The mark stays unless the lock is freed.
     """
     fragment = descriptor_of(mem, fragment)

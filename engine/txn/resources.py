@@ -111,9 +111,9 @@ class Resources(ABC):
         self.waits_for_disk = options.durability == "commit"
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
-        # Whether the binlog prevents the truncation of the log: the reason for a caller that gets no room.
+        # Whether the binlog prevents the truncation of the log; then the error for a full log says so.
         self.follower_holds_log: Callable[[], bool] = lambda: False
-        # The follower for which the newest local checkpoint waits, or waited in vain, by a name of `FOLLOWERS`.
+        # The name (in `FOLLOWERS`) of the follower for which the newest local checkpoint waits, or waited in vain.
         self.awaited: str | None = None
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
@@ -172,7 +172,7 @@ class Resources(ABC):
         return int(self.mem[S_TXID]) + 1
 
     def number_from(self, txid: int) -> None:
-        """Continue transaction ids from here: smaller ones are assigned, here or by another node."""
+        """Assign transaction ids from `txid` on: smaller ones were assigned, here or at another node."""
         self._txids = txids_from(txid)
         self.mem[S_TXID] = txid - 1
 
@@ -198,7 +198,7 @@ class Resources(ABC):
         self.wait_for_redo(lambda: self.has_redo(desc, words))
 
     def wait_for_redo(self, is_reserved: Callable[[], bool]) -> None:
-        """Request a local checkpoint and wait until `is_reserved` succeeds with the reservation.
+        """Request a local checkpoint and wait until `is_reserved` makes the reservation and returns True.
 
         Raises: RedoOverloaded after `lock_timeout_ms`, or BinlogOverloaded if the binlog is holding the log.
         """
@@ -254,7 +254,7 @@ class Resources(ABC):
                 self.disk.hold(pages, is_reference=False)
                 return True
             except StorageFull as error:
-                # Pages have allocated space: this happens only on a copy-on-write file system (F44).
+                # Pages have allocated space, so this happens only on a copy-on-write file system (F44).
                 if attempt + 1 == SPACE_ATTEMPTS:
                     text = f"{error.message}; a commit cannot write pages to make room for others; open the store again"
                     raise self.fail(IoFailed(text, **error.evidence)) from error

@@ -1,8 +1,8 @@
 """The buffer of a transaction larger than memory: blocks of records written to its spool file and evicted (D3).
 
-Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. Before `head` are the
-blocks, in order and without gaps; after it is the tail, which is in memory. An evicted block is *away*: its words are
-zero and its content is only in the file. No record begins with 0, so a kernel detects that and stops with ST_SPOOLED.
+Every record keeps its offset in the buffer, which is a reservation of `transaction_limit` bytes. The blocks are
+before `head`, in order and without gaps; the tail after it is in memory. An evicted block is *away*: its words are
+zero and its content is only in the file. No record begins with 0, so a kernel that reads 0 there stops with ST_SPOOLED.
 
 Invariants: see W1–W5 in docs/internals/access.md, section 13. Everything here can be repeated after a KeyboardInterrupt
 at any point.
@@ -247,7 +247,7 @@ class Spool:
     # --- savepoints ------------------------------------------------------------------------------
     def truncate(self, used: int) -> Words:
         """Drop the records from word `used` on, where a record begins; return the buffer with as much room after it as
-        the first `room`. Can be repeated.
+        the first call of `room` gives. Can be repeated.
         """
         while self.blocks and self.blocks[-1].stop > used:
             block = self.blocks[-1]

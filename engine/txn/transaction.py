@@ -183,7 +183,7 @@ class Transaction:
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         if not self.store.has_redo(self.desc, size - self.buf.size):
-            # The log has no room for so many words now. From some size on, a spool file is made instead.
+            # The log has no room for these words now: a large enough transaction makes a spool file instead of waiting.
             if need >= SPOOL_WORDS_MIN and self.store.spool_words > limit:
                 self._room_in_spool(used)
                 return
@@ -278,11 +278,11 @@ class Transaction:
         """Make the changes visible, and durable before returning if `wait`; None: with `durability="commit"`.
 
         Order: records to the filling REDO group and changes to the rows (one atomic call), then the wait for that
-        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
-        only after the sync.
+        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; with
+        `wait`, it is acknowledged only after the sync.
 
-        Durable on return: everything, if `wait`; else it becomes durable with its epoch, but in a node group it is in
-        the memory of all members.
+        Durable on return: everything, if `wait`. Otherwise it becomes durable with its epoch at the latest; in a node
+        group all members have it in memory.
 
         Raises:
             CommitOnFailedStore: The store failed, and the outcome is unknown; the error has the `txid`.
@@ -302,7 +302,7 @@ class Transaction:
         store = self.store
         if wait is None:
             wait = store.waits_for_disk
-        # Timed if it may wait: to time a commit in memory takes a twentieth of its own time.
+        # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
         try:
             self.check()
@@ -357,8 +357,8 @@ class Transaction:
         )
 
     def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
-        """Commit in one kernel call; return (status, group). status: what was done, or with nothing done ST_PAGE,
-        ST_UNDO or ST_MORE, see `commit_at_once` in commit_kernels. has_pages: the pages of disk parts are pinned.
+        """Commit in one kernel call; return (status, group). status: what was done; or ST_PAGE, ST_UNDO or
+        ST_MORE if nothing was, see `commit_at_once` in commit_kernels. has_pages: the pages of disk parts are pinned.
         """
         store = self.store
         log = store.log
@@ -398,7 +398,7 @@ class Transaction:
         return indexes | SHAPE_DISK if self.mem[self.desc + X_DISK] else indexes
 
     def _check_undone(self, status: int) -> None:
-        """Check the status of a commit's one call that has done nothing. Call with the latch held: a store that fails
+        """Check the status of a one-call commit that did nothing. Call with the latch held: a store that fails
         now writes no more groups, and the filling one may have the records. Raises: InvariantBroken.
         """
         if status not in (OK, *_NOT_YET):
@@ -584,8 +584,8 @@ class Transaction:
         """Undo everything; nothing of it reaches the disk. Does nothing if the transaction has ended.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C came, and is raised after the rollback is complete: half undone, rows would stay
-                locked until the store is closed (F117).
+            KeyboardInterrupt: Ctrl-C came, and is raised after the rollback is complete: if it stopped halfway, rows
+                would stay locked until the store is closed (F117).
             StoreFailed: Memory was exhausted twice; the store has failed.
 
         Examples:

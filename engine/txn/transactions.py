@@ -57,7 +57,7 @@ class Transactions(Resources):
         # Creates a table when it is first named; not called with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
         self.schema_authors: dict[int, int] = {}  # by thread: site of origin of its schema changes
-        # The error for beginning a transaction or a schema change at a node that takes none; None: this node does.
+        # Returns the error for a transaction or schema change at a node that takes none; None: this node takes them.
         self.refusal: Callable[[], Error] | None = None
         self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it applies
         self._slots = itertools.count(1)
@@ -107,7 +107,7 @@ class Transactions(Resources):
 
     def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
         """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: words of log to
-        reserve; 0 for a caller that waited for the room of a whole group, because it must not wait within the group.
+        reserve; 0 for a caller that has waited for room for a whole group, since it must not wait within the group.
         """
         if self.failure.first is not None:
             self.failure.check()
@@ -194,7 +194,7 @@ class Transactions(Resources):
         self.pins.add(holder)
 
     def unpin(self, holder: object) -> None:
-        """End a pin: the holder uses no table any more."""
+        """End a pin: the holder no longer uses any table."""
         self.pins.discard(holder)
         if self.dropped:
             self._leave(holder)
@@ -211,7 +211,7 @@ class Transactions(Resources):
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:
-        """Note that a transaction, or the holder of a pin, uses no table any more, while dropped ones wait for it.
+        """Note that a transaction, or the holder of a pin, no longer uses any table, while dropped ones wait for it.
 
         If the latch is held, memory is freed when the next user leaves: the holder may be this very thread, if a
         finalizer ends a pin in the middle of a schema change.

@@ -117,8 +117,8 @@ class Archive:
         return tail
 
     def _check_ours(self, segment: Segment, last: GroupRead, tail: tuple[int, int]) -> None:
-        """Check that this log continues a segment. Members of a node group are one store with a log each, and a member
-        that copies everything begins its log again. Raises: ForeignFile.
+        """Check that this log continues a segment. Members of a node group are one store, but each has its own log, and
+        a member that copies everything starts a new log. Raises: ForeignFile.
         """
         at, log = segment.next, self._store.log
 
@@ -342,7 +342,7 @@ class Archiver:
         }
 
     def close(self) -> None:
-        """Stop archiving: the log is then cut without the archive, and no later call opens the place again."""
+        """Stop archiving: the log is then cut without waiting, and no later call opens the place again."""
         with self._turn:
             self._is_closed = True
             self._store.followers.pop("archive", None)

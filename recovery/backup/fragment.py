@@ -91,6 +91,9 @@ def write_fragment(
 ) -> Written:
     """Write the data file of a fragment. Durable on return: its content.
 
+    place: of the backups. target: files of the new store. part: as from `part_of`. attempt: makes the name unique.
+    advance: called with the number of rows done since the last call.
+
     Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull. The caller removes the
     file of a failed attempt.
     """

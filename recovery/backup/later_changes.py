@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestoredState:
-    """The state that backup and archive give, at the end of `epoch`. `is_schema_known`: no archived log is applied, so
-    the tables are those of the backup.
+    """The state restored from backup and archive, at the end of `epoch`. `is_schema_known`: no archived log is applied,
+    so the tables are those of the backup.
     """
 
     manifest: Manifest

@@ -2,7 +2,7 @@
 belong to the store, and small tables that the restore still changes (docs/backup.md, 4).
 
 Rows are loaded level by level. The newest level of a fragment is loaded whole; each older level gives exactly the rows
-whose bit in the live map is still set. At the end no bit may be left. A row goes to its ROWID with its epoch and
+whose bit in the live map is still set. At the end no bit may be set. A row goes to its ROWID with its epoch and
 author; disk parts are replayed as REDO. Then the sections of the split log are replayed strictly, fragment by fragment.
 """
 
@@ -171,8 +171,8 @@ class NativeTables:
     def _place_disk(
         self, table: Table, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool
     ) -> None:
-        """Place rows as INSERT records of an epoch after the backup's, which marks rows without an epoch of their
-        own.
+        """Replay rows as INSERT records with an epoch after the backup's; then set the epoch of each such row to that
+        of its entry.
         """
         place, layout = level.place, table.format.layout
         identity = pack_identity(place.table_id, place.fragment, place.table_version)

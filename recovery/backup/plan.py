@@ -85,7 +85,7 @@ def make_plan(
 
 
 def chosen_backup(files: Files, number: int | None = None) -> Manifest:
-    """Return the manifest of a backup in a place that is no store; of the newest one if `number` is None. A damaged one
+    """Return the manifest of a backup in a place without a store; of the newest one if `number` is None. A damaged one
     is never skipped. Raises: FileMissing, BackupDamaged, ForeignFile.
     """
     if not folders(files):

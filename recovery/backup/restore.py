@@ -199,7 +199,7 @@ class Restore:
 
     def abandon(self) -> None:
         """Remove all files of a restore that ended with an error, the mark last. Do nothing if the restore did not
-        begin, or is over, as the missing mark shows. Call it when no task is running. Never raises: on a failing disk
+        begin, or has finished and removed the mark. Call it when no task is running. Never raises: on a failing disk
         the mark stays, with files.
         """
         files = self._files
@@ -265,7 +265,7 @@ class Restore:
         store.next_table_id = max(store.next_table_id, manifest.next_table_id)
 
     def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
-        """Create a tablespace by its name, with numbers and files of the new store."""
+        """Create a tablespace, with numbers and files of the new store, unless one of this name exists."""
         if definition.name not in self._store.space.by_name:
             unnumbered = replace(definition, tablespace_id=0, file_ids=())
             self._store.create_tablespace(unnumbered, max(size_bytes, definition.extent_bytes))
@@ -443,7 +443,7 @@ class Restore:
         return whole.close()
 
     def _drop_store(self) -> None:
-        """Drop the store in memory: there is no room for two."""
+        """Drop the store in memory, which has no room for two."""
         if hasattr(self, "_store"):
             del self._store
         self._lcp = None
@@ -451,7 +451,8 @@ class Restore:
 
     # --- verification ----------------------------------------------------------------------------
     def compare(self, rows: dict[tuple[str, int], int]) -> int:
-        """Load the store from its files as an opening does, in memory; return the number of entries of its indexes.
+        """Load the store in memory from its files, as an opening does, and compare the rows of each fragment with
+        `rows`; return the number of entries of its indexes.
 
         Raises: BackupDamaged, LimitExceeded.
         """

@@ -343,7 +343,7 @@ def put_new_rows(folded, changes, shape, out, used, state):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def take_epoch(changes, start, stop, out, state):
     """Copy to `out` the records of the next changes of one epoch, from changes[max(start, state[R_NEXT]):stop], without
-    that epoch. state[R_USED]: words copied. Return the epoch, -1 if no change is left, or ST_INVARIANT at
+    the words of the epoch. state[R_USED]: words copied. Return the epoch, -1 if no change is left, or ST_INVARIANT at
     state[R_NEXT].
     """
     at = max(start, state[J.R_NEXT])

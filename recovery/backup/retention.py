@@ -86,7 +86,7 @@ def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> Non
 
 
 def _remove_log(files: Files, kept: list[Manifest], report: PruneReport) -> None:
-    """Remove segments that end before the oldest backup's log begins, of its timeline or an older one."""
+    """Remove segments of timelines before the oldest kept backup's, and those of its own that end before its log."""
     oldest = min(kept, key=lambda each: (each.timeline, each.log[0]))
     for name in segment_names(files):
         try:

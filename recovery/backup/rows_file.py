@@ -63,7 +63,7 @@ class Place:
 
     @property
     def rows_since(self) -> int:
-        """The file has rows with a later epoch than this; -1 for all rows, as rows loaded in bulk have epoch 0."""
+        """The file has only rows of later epochs than this; -1: all rows, since rows loaded in bulk have epoch 0."""
         return self.since or -1
 
 
@@ -122,7 +122,7 @@ class RowsWriter:
         return bool(self.state[B_ENTRIES])
 
     def make_room(self, words: int) -> None:
-        """Write the block; the next one takes at least `words` words."""
+        """Write the block; the next one has room for at least `words` words."""
         if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
             self._finish(False)
         if words + BACKUP_BLOCK_WORDS > self.block.size:
@@ -274,7 +274,7 @@ class RowsReader:
         return found
 
     def live_map(self, place: Place, expected: Sizes | None = None) -> Words:
-        """Return the live map of a file with `since`. Raises: as `blocks`."""
+        """Return the live map of a file, empty if it has none. Raises: as `blocks`."""
         pieces = [
             block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
             for block in self.blocks(place, expected)

@@ -139,7 +139,7 @@ def segment_names(files: Files) -> list[str]:
 
 
 def read_segment(files: Files, name: str) -> Segment:
-    """Return the header of a segment with a whole file. Raises: BackupDamaged, FileMissing, VersionTooNew,
+    """Return the header of a segment whose file has its full size. Raises: BackupDamaged, FileMissing, VersionTooNew,
     VersionTooOld.
     """
     file = files.open(name)

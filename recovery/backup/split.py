@@ -1,9 +1,8 @@
 """Archived log split by fragment, so that each fragment's task reads only its own changes.
 
 Some segments become one file of *sections*. A section has blocks as in data files of local checkpoints, all of one
-fragment, with its changes in the order of the log (`restore_kernels.py`). Nothing is sorted, and only
-records that change no row are dropped. A split file lives as long as the restore; after a crash it is swept when the
-directory is opened or cleared.
+fragment, with its changes in the order of the log (`restore_kernels.py`); only records that change no row are dropped.
+A split file exists as long as the restore; after a crash it is swept when the directory is opened or cleared.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
 def _rows_tasks(
     manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
 ) -> tuple[list[VerifyTask], int]:
-    """Return tasks for each rows file once, and the bytes of all. Manifests must agree on sizes; the newest one
-    counts.
+    """Return tasks that read each rows file once, and the bytes of all files. Manifests must agree on sizes; the newest
+    one counts.
     """
     levels: dict[str, tuple[Level, Manifest]] = {}
     for manifest in manifests:
@@ -197,7 +197,7 @@ def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
 
 def _note_gaps(report: VerifyReport, manifests: list[Manifest]) -> None:
     """Note gaps: segments that do not follow the one before, and the first of a timeline if all its backups are from
-    before it. A gap is no problem: a plan says what it can reach.
+    before it. A gap is a note, not a problem: a plan says what it can reach.
     """
     at: tuple[int, int, int] = (-1, 0, 0)
     for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):

@@ -92,8 +92,8 @@ class WholeStore:
             self._undo_bytes = undo_used
 
     def _undo_used(self) -> int:
-        # Count buffered bytes, too. With written bytes alone, a busy machine acted too late: the log became full in the
-        # middle of an epoch, and a local checkpoint then closed that epoch.
+        # Count buffered bytes, too: with written bytes alone, the checkpoint came too late on a busy machine. The log
+        # became full in the middle of an epoch, and a local checkpoint then closed that epoch.
         return self.store.disk.undo.bytes_used if self.store.disk.is_started else 0
 
     def continue_after(self, epoch: int) -> None:
@@ -104,7 +104,7 @@ class WholeStore:
             self.store.epochs.continue_after(epoch)
 
     def close(self) -> dict[tuple[str, int], int]:
-        """Make everything durable and close all; return the rows of each fragment, by table and number.
+        """Make everything durable and close all files; return the rows of each fragment, by table and number.
 
         A last local checkpoint has everything, so the comparison that follows has nothing to replay and writes no
         pages.

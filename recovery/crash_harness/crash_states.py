@@ -279,8 +279,8 @@ class _Judge:
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
 
     def judge_failed_sync(self, disk: MemoryFiles, name: str, ledger: Ledger, place: str) -> None:
-        """Judge a failed sync of a file, with any part of it on the disk. The next process reads the whole file and
-        continues, and power fails (F39). Raises: Violation.
+        """Judge a failed sync of a file, with any part of its unsynced writes on the disk. The next process reads the
+        whole file and continues; then the power fails (F39). Raises: Violation.
         """
         self._report.judged += 1
         self._report.failed_syncs += 1

@@ -134,9 +134,9 @@ def kill_loop(
     """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
 
     A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, with n drawn up to `lines_max`. So a
-    life does some work even on a slow machine; the program must make that many acknowledgements. A program that returns
-    before its kill is verified as well, but not counted as killed. Raises: Violation, with the seed and the number of
-    the kill; the directory stays as it is, for analysis.
+    life does some work even on a slow machine; the program must make that many acknowledgements. If a program returns
+    before its kill, its store is verified as well, but the life is not counted as killed. Raises: Violation, with the
+    seed and the number of the kill; the directory stays as it is, for analysis.
     """
     check: Verify = resolve(verify) if isinstance(verify, str) else verify
     resolve(work)

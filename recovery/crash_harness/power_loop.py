@@ -4,8 +4,8 @@ The n-th call that reaches the disk finds it without power, and so does every la
 threads have ended, part of the unsynced data is dropped, and the store is opened and verified. Everything that was
 acknowledged must be there, whichever thread wrote it. The order monitor checks all calls.
 
-A life may have a number of lines: its calls are counted only after it has acknowledged that many. So it does some work
-on any machine.
+The calls of a life may be counted only after it has acknowledged a number of lines, so that it does some work on any
+machine.
 
 The same seed gives the same work and the same losses, but not the same order of threads.
 """
@@ -95,8 +95,8 @@ def power_loop(
     lines_max: calls of a life are counted after it has acknowledged up to this many lines, except for losses that are
     planned for restart and first work.
 
-    A program that ends before the loss is verified with the disk as it left it, and not counted as a loss. Raises:
-    Violation, with the seed and the number of the loss.
+    If a program ends before the loss, its disk is verified after a power loss at its end, but not counted as a loss.
+    Raises: Violation, with the seed and the number of the loss.
     """
     clock = SystemClock()
     began = clock.monotonic()

@@ -102,7 +102,7 @@ class LoadManifest:
 def plan_load(
     table: Table, identity: tuple[bytes, int], files: Files, root: str | None, directory: str | None = None
 ) -> LoadJob:
-    """Return a load into a table, its directory ready for tasks. Durable on return: the permission for tasks to write.
+    """Plan a load into a table and prepare its directory. Durable on return: the permission for tasks to write.
 
     identity: store UUID and incarnation. files, root: of the store, and the path by which other processes know it.
     directory: a path or URI that all tasks can reach; None: the store's own folder. Raises: StorageFull, IoFailed,
@@ -190,7 +190,7 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
     """Abort a load and remove its files. Return False, with nothing done, if the load is published, unless `published`
     allows that. Durable on return.
 
-    Return False, too, if an adoption has begun, which may have been committed: `adopt` the load again to find out.
+    Return False, too, if an adoption has begun, since it may have committed: `adopt` the load again to find out.
     """
     with directory_of(job, place) as opened:
         if opened.exists(job.name + ADOPTING):
@@ -209,13 +209,13 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
 
 def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
     """Remove the files of the ended job `name`, except for the names in `keep`; return how many were removed. The file
-    that marks the job as ended goes last, so that an interrupted sweep can be continued. Durable on return.
+    that marks the job as ended is removed last, so that an interrupted sweep can be continued. Durable on return.
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
     if leaves:
-        # An interrupted process may have given names that are not durable. Sync them first: after a crash no removed
-        # file may come back without the file that goes last.
+        # The names that an interrupted process gave may not be durable. Sync them first: after a crash no removed
+        # file may come back without the file that is removed last.
         place.sync()
     for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
         place.remove(leaf)

@@ -35,7 +35,7 @@ class FileWriter:
     def __init__(
         self, job: LoadJob, place: Directory, fragment: int, part: int, attempt: int, tag: int, files: int
     ) -> None:
-        """files: the number of files written at once."""
+        """part, attempt, tag: of the file's name; tag is random. files: the number of files written at once."""
         self._job = job
         self._place = place
         self._identity = (job.number, job.definition.table_id, fragment, part, attempt, tag)

@@ -89,7 +89,7 @@ def write_fragment(
 ) -> FragmentReport:
     """Write the rows of one fragment into one load file. Durable on return: the file.
 
-    batches: with any of the table's columns, all rows of this fragment; rows of others are refused. part, attempt: the
+    batches: with any of the table's columns; rows of other fragments are refused. part, attempt: the
     caller's numbers. place: the job's directory, if it is open already. Raises: LoadEnded, StorageFull, IoFailed,
     FileMissing; NoSuchColumn, TypeMismatch, NotNullViolation for batches that do not fit the table at all.
     """

@@ -1,7 +1,7 @@
 """Control files: the commit point of a local checkpoint, with the description that its load needs.
 
 `lcp/control-<id>` is one sealed unit. It is written after all files that it names are durable, and gets its name after
-its own content is durable. A control file that is not intact is damage and is not used. The two newest are kept.
+its own content is durable. A control file that is not intact counts as damage and is not used. The two newest are kept.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 
 def make_newest_durable(files: Files, controls: list[Control]) -> None:
-    """Write the newest control file again, if there is one, with identical bytes: after a failed sync it may be in the
-    page cache only (F39), and files that only older checkpoints need are removed next. Durable on return, unless the
+    """Write the newest control file again, if there is one, with identical bytes: after a failed sync it may be only in
+    the page cache (F39), and files that only older checkpoints need are removed next. Durable on return, unless the
     disk is full or the write fails: content and name.
     """
     if not controls:
@@ -276,6 +276,6 @@ def has_been_cut(files: Files) -> bool:
 
 
 def read_controls(files: Files, store: bytes) -> list[Control]:
-    """Return all intact control files, newest first."""
+    """Return all intact control files, newest first. Raises: as `read_control`."""
     found = [read_control(files, store, lcp_id) for lcp_id in control_ids(files)]
     return [control for control in found if control is not None]

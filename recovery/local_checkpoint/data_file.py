@@ -49,7 +49,7 @@ class DataFileWriter:
     """Writes one data file; `close` syncs it. Entries go into `block`; `state` = [words used, entries].
 
     Finished blocks wait in the span until it is full, and are then sealed in one call and written in another. Each call
-    releases the GIL. If another thread is busy, to get it back takes Python's switch interval (5 ms).
+    releases the GIL; if another thread is busy, getting it back takes Python's switch interval (5 ms).
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DataFileWriter:
         return self._out.size_bytes
 
     def make_room(self, words: int) -> None:
-        """Finish the block; the next one takes at least `words` words of entries."""
+        """Finish the block; the next one has room for at least `words` words of entries."""
         if int(self.state[0]) > BLOCK_HEADER_WORDS:
             self._finish(False)
         wanted = max(BLOCK_WORDS, words + BLOCK_HEADER_WORDS)

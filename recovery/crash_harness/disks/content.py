@@ -14,7 +14,7 @@ ZEROS = bytes(BLOCK_BYTES)
 
 
 class Content:
-    """Bytes that can be read, written and truncated like a bytearray, and copied at once."""
+    """Bytes that can be read, written and truncated like a bytearray; copies are cheap, since they share blocks."""
 
     __slots__ = ("_blocks", "_size")
 

@@ -60,7 +60,7 @@ class MemoryDisk:
 
 
 class MemoryFiles(CheckedFiles):
-    """`Files` on a disk in memory; another one on the same `disk` is a second process.
+    """`Files` on a disk in memory; another one on the same `disk` acts as a second process.
 
     `personality` is the effect of an injected sync failure: `"clean"` drops the changes but keeps showing them (ext4,
     XFS), `"reverted"` shows the old content again (Btrfs), `"late"` reports success now and the error at the next sync.

@@ -1,6 +1,6 @@
 """A disk that refuses a call in a wrong order of writes, as soon as the call is made.
 
-It knows the store's kinds of files by name and follows what of each is durable. It is below the failure latch, so it
+It knows the store's kinds of files by name and tracks what is durable in each. It is below the failure latch, so it
 sees exactly the calls that reach the disk. A violation raises OrderViolation, an AssertionError, which no code of the
 store catches.
 
@@ -26,8 +26,8 @@ Rules:
 - (O14) An UNDO_RESTART record is written only after all pages are durable.
 - (O15) See `order_spool.py` for spool files.
 
-Not detected: a REDO group that starts at offset 0 of a file while the previous one, which ends the last file, is
-unsynced looks like one group across both.
+Not detected: a REDO group that starts at offset 0 of a file while the previous group, which ends the last file, is
+unsynced. The two look like one group across both files.
 
 Marks that it uses: `mark("cut", lsn=...)` after each durable control file and once at open (the tail); `mark("ack",
 ...)` by the thread that synced, before it stops being the leader; `mark("undo_cut", position=...)` when the UNDO log is
@@ -77,7 +77,7 @@ class OrderMonitor(WrappedFiles):
 
 @dataclass(eq=False)
 class _FileState:
-    """What is not durable yet of one file. A file that already existed counts as durable."""
+    """The changes of one file that are not durable yet. A file that already existed counts as durable."""
 
     writes: int = 0
     synced: int = 0
@@ -91,9 +91,9 @@ class _FileState:
 
 
 class _RedoState:
-    """Follows the LSN of the log's writes by their place.
+    """Derives the LSN of each write to the log from its place in the ring.
 
-    A write belongs to the lap that brings it nearest to the end of the last one. Laps are counted from the first write
+    A write belongs to the lap that brings it nearest to the log's end so far. Laps are counted from the first write
     seen; the first `cut` shows the true lap.
     """
 

@@ -1,7 +1,7 @@
 """Rules O10 to O14 of the order monitor: pages of disk columns, their copies, and the UNDO log before them (D7).
 
 The written bytes identify themselves: pages, the header of the double-write file and UNDO groups are sealed units with
-kind, number and LSN. Only filtered UNDO records are not written; the log reports them by the mark `undo_durable`.
+kind, number and LSN. Filtered UNDO records are never written; the log reports them by the mark `undo_durable`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SEAL_WORDS = 5
 
 
 class DiskOrder:
-    """Follows pages by number and checksum; each method returns the fault of a write, empty if there is none."""
+    """Follows pages by number and checksum. A method that judges a write returns its fault, empty if there is none."""
 
     def __init__(self) -> None:
         self._durable_lsn: int | None = None
-        # Checksum by page in the double-write file as written, None until a write of that is seen; and whether it is
-        # durable.
+        # Checksums by page number in the double-write file as last written (None until a write to it is seen), and
+        # whether they are durable.
         self._copies: dict[int, int] | None = None
         self._are_copies_durable = True
         self._lowest_unsynced: dict[str, int] = {}  # by data file: LSN of its oldest page that is not durable

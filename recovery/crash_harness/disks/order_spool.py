@@ -1,5 +1,5 @@
 """Rule O15 of the order monitor: a group of the log refers to a spool file only after its content and entry are
-durable. From then on the file is not written any more, and is removed only after the log was cut past the group (W1 to
+durable. After that the file must not be written, and is removed only after the log was cut past the group (W1 to
 W3). The same holds for load files (Q1 to Q3).
 
 Such a group is the only one in its write, so the bytes of the write show the file to which it refers.

@@ -1,4 +1,4 @@
-"""The rings of both logs for the order monitor, and its rule O9: where and when that of the UNDO log may be written.
+"""The rings of both logs for the order monitor, and its rule O9: where and when the UNDO log may be written.
 
 The header of a group has its position, so a write that begins with such a header is a new group. Any other write is the
 rest of a group, or the block after the end of the log that a restart zeroes.
@@ -21,7 +21,7 @@ _UNDO = re.compile(r"undo/\d+\.undo")
 
 @functools.cache
 def is_undo_name(name: str) -> bool:
-    """Whether a file belongs to the ring."""
+    """Whether a file belongs to the ring of the UNDO log."""
     return _UNDO.fullmatch(name) is not None
 
 
@@ -58,8 +58,8 @@ class Ring:
         return sum(self.sizes[each] for each in names[: names.index(name)]) + offset
 
     def is_new(self, name: str, offset: int) -> bool:
-        """Whether a write is not the rest of one that was short or crosses into the next file, or one that is repeated
-        at the same place after a signal.
+        """Whether a write is neither the rest of one that was short or crosses into the next file, nor a repetition at
+        the same place after a signal.
         """
         return (name, offset) != self._continued and (name, offset) not in self._unsynced
 
@@ -82,7 +82,7 @@ class Ring:
 
 
 class UndoOrder(Ring):
-    """Follows the writes of groups."""
+    """Follows the writes of UNDO groups."""
 
     def __init__(self) -> None:
         super().__init__("undo", is_undo_name)

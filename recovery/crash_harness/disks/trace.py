@@ -73,7 +73,7 @@ class TraceFiles(WrappedFiles):
         return tuple(self._trace.events)
 
     def render(self, digests: bool = True, reads: bool = False) -> str:
-        """Return the record as text, one line per event; `pread`, `size` and `list` only with `reads`."""
+        """Return the record as text, one line per event; `pread`, `size`, `list` and `exists` only with `reads`."""
         hidden = () if reads else ("pread", "size", "list", "exists")
         shown = [event.render(digests) for event in self._trace.events if event.operation not in hidden]
         return "\n".join(shown) + "\n"

@@ -1,4 +1,4 @@
-"""A raw disk that passes everything on; faults, trace and order monitor override the calls they need.
+"""A raw disk that forwards every call; faults, trace and order monitor override the calls they need.
 
 Wrappers are between the checks and the disk, so an injected error takes the same path as a real one: the loops, the
 translation and the latch of `CheckedFiles` are always above them.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RawWrapper:
-    """Every call of `RawFiles`, passed on to `inner`; most of them through `_call`, which a subclass may override."""
+    """Every call of `RawFiles`, forwarded to `inner`; most of them through `_call`, which a subclass may override."""
 
     def __init__(self, inner: RawFiles) -> None:
         self.inner = inner
