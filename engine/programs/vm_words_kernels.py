@@ -1,6 +1,6 @@
-"""Numbers of the program machine: floats as their bits, their total order, and 128-bit integers in two words.
+"""Arithmetic of the program machine: floats as bit patterns, their total order, 128-bit integers in two words.
 
-A word of a register is an int64 whatever it means; LLVM's bit cast costs nothing and keeps loops vectorised.
+A register word is an int64 whatever its type; LLVM's bitcast costs nothing and keeps loops vectorised.
 """
 
 # mypy: ignore-errors
@@ -20,7 +20,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 def _cast_of(source, target, through=None):
-    """Return an intrinsic that reads the bits of a word as another type, or back."""
+    """Return an intrinsic that reinterprets the bits of a word as another type, or the reverse."""
 
     def typed(context, value):
         def code(context, builder, signature, args):
@@ -36,7 +36,7 @@ def _cast_of(source, target, through=None):
 
 
 def _words_of(operation):
-    """Return an intrinsic on two words that may overflow; numba promises LLVM that its own operations do not."""
+    """Return an intrinsic on two words that may overflow; numba's own operations promise LLVM that they do not."""
 
     def typed(context, one, other):
         def code(context, builder, signature, args):
@@ -115,7 +115,7 @@ def below(one, other):
 
 @helper
 def wide_order(low, high, other_low, other_high):
-    """Return -1, 0, 1: how two 128-bit integers compare."""
+    """Compare two 128-bit integers; return -1, 0 or 1."""
     if high != other_high:
         return 1 if high > other_high else -1
     return below(other_low, low) - below(low, other_low)
@@ -133,7 +133,8 @@ def wide_to_float(low, high):
     if high == 0:
         number = float(np.uint64(low))
         return -number if is_negative else number
-    # For rounding, the 64 highest bits and whether any lower bit is set are enough; -(1 << 127) stays as it is.
+    # Rounding needs only the 64 highest bits and whether any lower bit is set. -(1 << 127) is its own negation; the
+    # code below reads it as unsigned.
     shift = 0
     top = high
     while top != 0:

@@ -1,8 +1,8 @@
 """Files of a backup: rows files of sealed blocks, and the manifest that makes them a backup (docs/backup.md).
 
-A block is this header and, depending on its content, row entries (as in a local checkpoint, with the disk part after
-the image) or a piece of the live map, one bit for each slot. The manifest is one sealed unit: header, then a JSON body.
-A segment of the archive is a header and the groups of the REDO log as they were sealed there.
+A block is a header followed, depending on its content, by row entries (as in a local checkpoint, with the disk part
+after the image) or by a piece of the live map, one bit for each slot. The manifest is one sealed unit: header, then a
+JSON body. A segment of the archive is a header followed by groups of the REDO log, as they were sealed in the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kernels that verify a live fragment: rows and index agree, and every reference has a valid target.
 
-Each call checks a bounded number of slots and holds the GIL, so that it sees one instant. It follows a reference only
-after a check that it leads into the arena. It reports a fault and its place; the caller continues after it.
+Each call checks a bounded number of slots and holds the GIL, so that rows do not change meanwhile. It follows a
+reference only after checking that it points into the arena. It returns a fault and its place; the caller continues
+after that place.
 """
 
 # mypy: ignore-errors
@@ -21,7 +22,7 @@ from tidemark.engine.schema import row_layout as R
 
 @helper
 def page_is_sound(mem, fragment, page, logical):
-    """Whether a fixed page is the one its map entry names and has the right count of used slots."""
+    """Whether a fixed page is the one its map entry names, with the right count of used slots and a valid side page."""
     if page >= mem.size >> A.PAGE_SHIFT:
         return False
     base = page << A.PAGE_SHIFT
@@ -81,7 +82,7 @@ def ends_are_sound(mem, at, chunk_words, total):
 
 @helper
 def var_is_sound(mem, fragment, reference):
-    """Whether a var part is whole: every chunk, their sum, and its lengths."""
+    """Whether a var part is sound: every chunk, the sum of their words, and the end offsets."""
     total = 0
     done = 0
     while reference != 0:
@@ -163,7 +164,7 @@ def row_fault(mem, fragment, rowid, row, newest_epoch):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1])")
 def check_rows(mem, fragment, limit, newest_epoch, state):
-    """Verify rows from ROWID state[0] on, about `limit` slots.
+    """Verify about `limit` slots, from ROWID state[0] on.
 
     state: [ROWID where to continue, live rows seen, ROWID of the fault]. OK at the end, ST_MORE, ST_DROPPED, or a
     fault.

@@ -24,8 +24,8 @@ def _view(buffer: Any, dtype: Any, first: int, count: int) -> NDArray[Any]:
 
 
 def primitive(array: pa.Array, dtype: Any, units: int = 1) -> NDArray[Any]:
-    """Return the values of a fixed-width array as (length × units,) of `dtype`; undefined under nulls, zeros without a
-    buffer.
+    """Return the values of a fixed-width array as (length × units,) of `dtype`. Values under nulls are undefined;
+    without a buffer all values are zero.
     """
     count = len(array) * units
     buffer = array.buffers()[1]

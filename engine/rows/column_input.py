@@ -1,7 +1,7 @@
 """Tabular input as record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
 
 Only shapes are validated here; the encoder validates values. Python rows are converted by column in chunks, so that no
-Python code runs per value. Row numbers in refusals count from the start of the input.
+Python code runs per value. Row numbers in errors count from the start of the input.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 def rows_expected(data: Any) -> int:
-    """Return how many rows an input has, if that is known before it is read; else 0."""
+    """Return the number of rows of an input if it is known before reading, else 0."""
     count = getattr(data, "num_rows", None)
     if isinstance(count, int):
         return count
@@ -52,7 +52,7 @@ def to_columns(
     """Return an iterator of batches of at most `batch_rows` rows, in order. Columns missing in Python rows given as
     mappings take their defaults; without `fill_in` batches omit them, and all rows must omit the same ones.
 
-    Raises: TypeMismatch if the data has no shape of rows; NoSuchColumn, NotNullViolation for Python rows.
+    Raises: TypeMismatch if the data is not tabular; NoSuchColumn, NotNullViolation for Python rows.
     """
     import pyarrow as pa
 
@@ -100,7 +100,7 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     for position, name in enumerate(frame.columns):
         series = frame.iloc[:, position]
         plain_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
-        # In pandas NaN means missing; in a column that is not nullable, NaN can only be a number.
+        # In pandas NaN means missing; in a column that is not nullable, NaN can only be a value.
         if plain_float and name not in nullable:
             arrays.append(pa.array(series.to_numpy()))
             continue
@@ -239,7 +239,7 @@ def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition,
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        # zip(*chunk) creates an iterator per row; that many objects start the garbage collector over the caller's rows.
+        # zip(*chunk) creates an iterator per row; that many objects trigger garbage collection of the caller's rows.
         flat = list(chain.from_iterable(chunk))
         return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]

@@ -31,7 +31,7 @@ from tidemark.engine.schema.types_text import Binary, Char
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Blocks of images that stay in the cache while several columns are read from them.
+# Block size: images stay in the cache while several columns are read from them.
 _BLOCK_WORDS = 32_768
 _OFFSET_MAX = (1 << 31) - 1
 _GATHER: dict[int, tuple[Callable[..., int], Any]] = {
@@ -52,10 +52,10 @@ def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = No
 
 
 def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
-    """Return the columns a caller asks for by one name or several, all if None; they may include `hidden` ones, which
-    `None` omits.
+    """Return the requested columns, given as one name or several; None means all but the `hidden` ones, which may be
+    requested by name.
 
-    Raises: NoSuchColumn; SchemaInvalid for a repeated name, and for what is no name or list of names.
+    Raises: NoSuchColumn; SchemaInvalid for a repeated name, and unless `columns` is a name or a list of names.
     """
     if columns is None:
         return list(row_format.names)
@@ -83,8 +83,8 @@ def decode_rows(
     Whole images of a table with disk columns must be given by word positions; images need no disk part unless a disk
     column is named.
 
-    Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
-    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a repeated column), PageDamaged,
+    Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count), or the
+    stride in words; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a repeated column), PageDamaged,
     LimitExceeded past 2 GiB of one column.
     """
     import pyarrow as pa
@@ -119,7 +119,7 @@ def _decode_part(
     places: Sequence[Place],
     count: int,
 ) -> None:
-    """Decode the columns of one part, which starts at each position, except columns of keys in var parts."""
+    """Decode the columns of the parts that start at these positions, except key columns in var parts."""
     fixed = [place for place in places if place.part == FIXED]
     if fixed:
         compact = fixed_images(row_format, layout, images, offsets_or_stride, count)
@@ -340,8 +340,8 @@ def to_polars(table: pa.Table | pa.RecordBatch) -> Any:
 
 
 def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> NDArray[Any]:
-    """Return a structured array: numbers in their width, Binary(n) as n raw bytes, everything else and nullable columns
-    as Python objects (None for NULL).
+    """Return a structured array: numbers in their width, Bool as bool, Date as datetime64[D], DateTime and Timestamp as
+    datetime64[us], Binary(n) as n raw bytes, other types and nullable columns as Python objects (None for NULL).
 
     Shapes: (rows,) with one field per column.
     """

@@ -23,7 +23,8 @@ def encode_columns_patch(
     offsets_or_stride: Words | int,
     first_row: int = 0,
 ) -> EncodedRows:
-    """Return new images: image i with row i of `batch` (any columns but the key's); the given images stay unchanged.
+    """Return new images: image i with the values of row i of `batch` (any columns but key columns). The given images
+    stay unchanged.
 
     If no given column is a disk column, the images need no disk part, and the new ones have none. Raises: as
     `encode_rows`, and Rejected for key columns.

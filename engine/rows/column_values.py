@@ -1,8 +1,8 @@
 """Arrow arrays converted to the type of a column, validated as a whole.
 
-`conform` returns an array of values that the column accepts, or refuses. An unsuitable Arrow type is a TypeMismatch of
-the column. If some value does not fit, the column's type checks the values one by one, so that batches and single rows
-refuse the same values with the same message.
+`conform` returns an array of values that the column accepts, or raises: TypeMismatch for an unsuitable Arrow type. If
+some value does not fit, the column's type checks the values one by one, so that batches and single rows refuse the same
+values with the same message.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _any(mask: pa.Array) -> bool:
 
 
 def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool) -> Rejected:
-    """Return the refusal of the first value that the column's type refuses."""
+    """Return the error for the first value that the column's type refuses."""
     store = column.type.stored_key if is_key else column.type.stored
     for row, scalar in enumerate(array):
         try:
@@ -149,7 +149,7 @@ def _within(numbers: Any, low: Any, high: Any) -> bool:
 
 
 def _is_beyond_arrow(source: pa.DataType, kind: Any) -> bool:
-    """Whether Arrow must not rescale this type: it looks up powers of ten without checking the end of its table."""
+    """Whether rescaling this type would make Arrow read past its table of powers of ten, which it does not check."""
     return bool(abs(source.scale - kind.scale) > (76 if source.bit_width > 128 else _ARROW_DIGITS))
 
 
@@ -168,7 +168,7 @@ def _conform_decimal(array: pa.Array, kind: Any) -> Any:
 
 
 def decimals_of_text(array: pa.Array, kind: Decimal) -> pa.Array:
-    """Return numbers given as text in the Arrow type of a column. Raises: ValueOutOfRange with its `row`."""
+    """Convert numbers given as text to the Arrow type of a column. Raises: ValueOutOfRange with the `row`."""
     import pyarrow as pa
 
     if not _any(_compute().match_substring_regex(array, _UNUSUAL_NUMBER)):
@@ -202,7 +202,7 @@ def _strings(array: pa.Array, kind: Any) -> Any:
         array = array.cast(pa.large_string())
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise _wrong_type(array, kind)
-    # Arrow readers need not have checked UTF-8, and invalid text could be written but not read back.
+    # Arrow readers may not have checked UTF-8; invalid text could be written but not read back.
     array.validate(full=True)
     return array
 
@@ -217,7 +217,7 @@ def _conform_text(array: pa.Array, kind: Any) -> Any:
     longest = _longest(pc.binary_length(result))
     if isinstance(kind, LongText):
         return result if longest <= limits.LOB_BYTES_MAX else None
-    # Characters are counted only if the bytes alone do not decide it.
+    # Count characters only if the size in bytes does not decide it.
     if longest > kind.length and _longest(pc.utf8_length(result)) > kind.length:
         return None
     if isinstance(kind, Char) and _any(pc.ends_with(result, "\0")):

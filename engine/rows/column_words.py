@@ -47,8 +47,8 @@ def _part(place: Place) -> int:
 
 
 def _key_path(layout: RowLayout, ordinal: int) -> bytes:
-    """Return the words of each piece of a canonical key up to the piece itself, -1 for pieces that begin with their
-    length.
+    """Return the word counts of the pieces of a canonical key up to and including piece `ordinal`, as int64; -1 for a
+    piece that begins with its length.
     """
     pieces = [place.column.type for place in layout.key_places[: ordinal + 1]]
     words = [-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES for kind in pieces]
@@ -59,8 +59,8 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
     """Return the words of the columns at `positions`, consecutively, and the constants to which they refer.
 
     Shapes: COLUMN_WORDS for each position. CW_MISSING is a byte offset in the constants, which fill whole words; each
-    default begins on a word. For a piece of a key in the var part, it points to the words of each piece up to itself,
-    -1 for pieces of variable size.
+    default begins on a word. For a key column in the var part, it is the offset of the word counts of the key's pieces
+    up to and including this one, -1 for a piece of variable size.
     """
     words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
     constants = bytearray()

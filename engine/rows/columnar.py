@@ -37,7 +37,7 @@ from tidemark.engine.schema.types_text import Binary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Images of one block and the columns written to them fit the second-level cache.
+# Block size: the images of one block and the columns written to them fit the L2 cache.
 _BLOCK_WORDS = 32_768
 _SCATTER: dict[int, tuple[Callable[..., int], Any]] = {
     8: (fixed_kernels.scatter_8, np.int64),

@@ -1,9 +1,8 @@
 """Kernels that turn columns into row images and back; private memory only, so they run without the GIL.
 
 Offsets of fixed columns are in units of the array's element (8, 4, 2 or 1 bytes): a 20-byte column at an offset that is
-a multiple of four moves as five 4-byte units. `row_offsets` are word positions of images. Every kernel checks its
-bounds before the first write and returns -1 if they do not hold. Callers treat that as a broken invariant, or as damage
-if the lengths were read from an image.
+a multiple of four moves as five 4-byte units. Every kernel checks its bounds before the first write and returns -1 if
+they do not hold. Callers treat that as a broken invariant, or as damage if the lengths were read from an image.
 """
 
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""Kernels that join memory part and disk part to row images, and find the disk part in images; private memory only.
+"""Kernels that join memory and disk parts into row images, and find disk parts in images; private memory only.
 
 Offsets are word positions: count + 1 where they delimit images, count where they only give starts. Lengths in images
 are checked before they are used.
@@ -74,8 +74,8 @@ def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_wo
     """Find where the disk part of each image starts; returns count, or -1 - row if an image's lengths contradict each
     other.
 
-    `fixed_words` and `has_var` describe the part in memory, the other two the disk part. If the table got var parts
-    later, rows have one although has_var is 0.
+    `fixed_words` and `has_var` describe the part in memory, the other two the disk part. If var parts were added
+    to the table later, rows may have one although has_var is 0.
     """
     if count > starts.size or count > offsets.size:
         return -1

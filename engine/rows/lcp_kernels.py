@@ -112,7 +112,7 @@ def scan_lcp(mem, fragment, out, limit, state):
 def place_row(mem, fragment, rowid, epoch, author, images, at, words):
     """Put a row image at a given ROWID, with its index entry; OK or a status code.
 
-    Strict: the slot must be free and the key new. words: of the whole image, already checked against the source.
+    Strict: the slot must be free and the key new. words: size of the whole image, checked by the caller.
     """
     first, key_words = image_key(images, at, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
     if first + key_words > at + words:
@@ -233,7 +233,7 @@ def place_entry(mem, fragment, words, at, size):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_entries(mem, fragment, words, start, stop, state):
-    """Load entries words[start:stop] of a data file into its fragment, in private memory; `finish_entries` ends it.
+    """Load entries words[start:stop] of a data file into its fragment, in private memory; then call `finish_entries`.
 
     F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
     of the entry at state[0]; an entry of another fragment gives ST_INVARIANT.

@@ -141,7 +141,8 @@ def find_among_many(mem, fragment, segment, tag, keys, start, words):
 
 @helper
 def touch_buckets(mem, fragment, tag):
-    """Read from both buckets of a tag, so that a later probe finds them in the cache; the caller must use the sum.
+    """Read from both buckets of a tag, so that a later probe finds them in the cache. The caller must use the sum, or
+    the compiler may remove the reads.
 
     A batch first touches the buckets of a group of its keys, so that the cache misses overlap.
     """

@@ -1,6 +1,6 @@
-"""Rows as callers see them: tuples whose values have the names of their columns, too.
+"""Rows as callers see them: tuples whose values can also be read by column name.
 
-A table, a scan and an answer of another process make their rows by `row_class(names)._make(values)`.
+Tables, scans and replies of other processes create their rows with `row_class(names)._make(values)`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.types_base import shown
 
 CLASSES_KEPT = 256  # making a class takes longer than a small scan
-# What a named tuple has for each of its fields: a descriptor in C, made of (position, docstring).
+# The C descriptor that a named tuple has for each field, created from (position, docstring).
 _descriptor: Callable[[int, str], Any] = type(vars(namedtuple("One", ["value"]))["value"])
 
 
 class Row(tuple[Any, ...]):
-    """A row: a tuple whose values are also found by the names of their columns.
+    """A row: a tuple whose values can also be read by column name.
 
-    It unpacks, compares, hashes and pickles as a tuple. `row["name"]` finds every column. `row.name` finds those whose
-    name is a Python identifier, no keyword, and does not begin with an underscore. `_fields` has the names.
+    It unpacks, compares and hashes as a tuple, and can be pickled. `row["name"]` reads any column. `row.name` reads a
+    column whose name is a Python identifier, not a keyword, and does not begin with an underscore. `_fields` has the
+    names of the columns.
 
     Raises: NoSuchColumn for a name in brackets that the row does not have; AttributeError for an attribute.
 
@@ -42,7 +43,7 @@ class Row(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
-    _make: ClassVar[Callable[[Iterable[Any]], Any]]  # of as many values as there are names: it does not count them
+    _make: ClassVar[Callable[[Iterable[Any]], Any]]  # takes one value for each name; does not count them
 
     if TYPE_CHECKING:
 
@@ -78,7 +79,7 @@ class Row(tuple[Any, ...]):
             raise AttributeError(f'column {name!r} is no attribute of a row; use row["{name}"]')
         if name.startswith("_"):
             raise AttributeError(f"a row has no attribute {name!r}")
-        # Python itself looks for the nearest name.
+        # Python's traceback suggests the nearest name.
         raise AttributeError(f"the row has no column {name!r}; its columns are {', '.join(self._fields)}")
 
 
@@ -100,8 +101,8 @@ def row_class(names: tuple[str, ...]) -> Any:
 
 
 def _item_getter(names: tuple[str, ...], held: list[str]) -> Callable[[Any, Any], Any]:
-    """Return the `__getitem__` of a class of rows. An attribute, read in C, is the quickest way to a value: a call of
-    `tuple.__getitem__` takes longer than the rest together (ADR 0026).
+    """Return the `__getitem__` of a class of rows. Reading an attribute in C is the fastest access to a value: a call
+    of `tuple.__getitem__` takes longer than everything else together (ADR 0026).
     """
     getters: dict[Any, Callable[[Any], Any]] = {}
     for position, (name, each) in enumerate(zip(names, held, strict=True)):
@@ -120,7 +121,7 @@ def _item_getter(names: tuple[str, ...], held: list[str]) -> Callable[[Any, Any]
 
 
 def row_of(names: Iterable[str], values: Iterable[Any]) -> Any:
-    """Return the row that was pickled."""
+    """Return a row from its pickled names and values."""
     return row_class(tuple(names))(*values)
 
 

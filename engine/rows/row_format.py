@@ -5,7 +5,7 @@ Invariants: (1) a value reaches an image only after its column's type has accept
 is validated.
 
 Speed: rows whose values are stored unconverted take one precompiled `struct.Struct`. Its range checks replace ours.
-Only a row that it refuses is checked value by value, to name the wrong value.
+Only a row that it refuses is checked value by value, to name the invalid value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WORD = struct.Struct("<q")
 
 
 def located(error: Rejected, table: str, column: str, row: int | None) -> Rejected:
-    """Return the same refusal with table, column and row."""
+    """Return the same error with table, column and row added."""
     where = f"{table}.{column}" if row is None else f"{table}.{column} in row {row}"
     return type(error)(f"{where} {error.message}", table=table, column=column, row=row)
 
@@ -56,7 +56,7 @@ class RowFormat:
 
     `fixed_words` is F, `key_words` is K (0 if the key is in the var part), `single_int_key` is True if the canonical
     key is one word equal to the key's int. `Row` is the class of the table's rows. `has_disk` is True if images
-    have a disk part, after everything else; `disk_words` is its words if they are equal in all rows, else 0.
+    have a disk part, after everything else; `disk_words` is its size in words if all rows have the same, else 0.
     """
 
     def __init__(self, definition: TableDefinition) -> None:
@@ -244,7 +244,7 @@ class RowFormat:
         return self._encode_general(values, number)
 
     def _values(self, row: Any, number: int | None) -> Sequence[Any]:
-        # A check of the abstract class costs more than encoding a small row, and nearly all rows are dicts.
+        # An isinstance check of an abstract class costs more than encoding a small row, and nearly all rows are dicts.
         if type(row) is dict or isinstance(row, Mapping):
             if len(row) == len(self.names):
                 try:
@@ -265,7 +265,7 @@ class RowFormat:
         )
 
     def stored_values(self, values: Sequence[Any], number: int | None) -> list[Any]:
-        """Return every value as stored, None for NULL, in column order; raises the first refusal with its place."""
+        """Return all values as stored, None for NULL, in column order. Raises: Rejected for the first invalid value."""
         stored: list[Any] = []
         for place, store, value in zip(self.layout.places, self._store, values, strict=True):
             if value is None or value is ABSENT:
@@ -301,7 +301,7 @@ class RowFormat:
         return bool(self._disk_names) if columns is None else self.touches_disk(as_names(columns, "columns"))
 
     def touches_disk(self, names: Iterable[str]) -> bool:
-        """Whether any of the names is that of a disk column."""
+        """Whether any of the names belongs to a disk column."""
         return self.has_disk and not self._disk_names.isdisjoint(names)
 
     def image_parts(self, image: Words) -> tuple[int, int]:
@@ -335,8 +335,8 @@ class RowFormat:
         return self.Row._make(self._loaded(values))
 
     def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:
-        """Return the values of some columns of the image at a word offset, which may lack its disk part if none of them
-        is a disk column. Raises: NoSuchColumn, PageDamaged.
+        """Return the values of some columns of the image at a word offset. If none of them is a disk column, the image
+        may lack its disk part. Raises: NoSuchColumn, PageDamaged.
         """
         for name in columns:
             if name not in self._positions:
@@ -345,8 +345,8 @@ class RowFormat:
         return tuple(values[self._positions[name]] for name in columns)
 
     def decode_present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> dict[str, Any]:
-        """Return the values by column name of an image with its fixed words and the parts the flags name: updates in
-        the log omit parts they keep, local checkpoints the disk part. Raises: PageDamaged.
+        """Return the values by column name of an image with its fixed words and the parts that the flags name. UPDATE
+        records omit parts that they keep; local checkpoints omit the disk part. Raises: PageDamaged.
         """
         values = self._present(buffer, word_offset, has_var, has_disk)
         return {
@@ -397,8 +397,8 @@ class RowFormat:
 
     # --- changes --------------------------------------------------------------------------------
     def encode_changes(self, changes: Mapping[str, Any], number: int | None = None) -> Changes:
-        """Validate new values of some columns and return them as Changes. Key columns are refused (delete and insert
-        instead).
+        """Validate new values of some columns and return them as Changes. Raises: NoSuchColumn; Rejected for an invalid
+        value, and for a key column (delete and insert instead).
         """
         result = Changes()
         for name, value in changes.items():
@@ -435,8 +435,8 @@ class RowFormat:
         return result
 
     def apply_changes(self, image: Words, changes: Changes) -> Words:
-        """Return a new image with the changes applied; the given one stays unchanged. Without changes of disk columns
-        it may lack its disk part, and then so does the new one. Raises: RowTooLarge, PageDamaged.
+        """Return a new image with the changes applied; the given one stays unchanged. If no disk column changes,
+        the image may lack its disk part; then the new one lacks it too. Raises: RowTooLarge, PageDamaged.
         """
         if not changes.var and not self.has_disk:
             result = image.copy()

@@ -59,7 +59,7 @@ def _code(place: Place) -> str:
 
 
 def var_default(place: Place) -> bytes | None:
-    """Return the bytes of a var column that a var part lacks: its default, None for NULL."""
+    """Return the bytes of a var column for rows whose var part lacks it: its default, None for NULL."""
     default, kind = place.column.when_absent, place.column.type
     return None if default is None or default is ABSENT else to_var(kind, kind.stored(default))
 
@@ -67,8 +67,8 @@ def var_default(place: Place) -> bytes | None:
 class RowPart:
     """Packs and unpacks one part; `packer` takes its fixed columns in the order of their offsets.
 
-    Lists of stored values are of the whole row, in column order, None for NULL; lists to be filled have room for
-    dropped columns at their end.
+    Lists of stored values cover the whole row, in column order, None for NULL; lists to be filled have room for dropped
+    columns at their end.
     """
 
     def __init__(self, layout: PartLayout, is_disk: bool) -> None:

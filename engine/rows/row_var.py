@@ -101,8 +101,8 @@ def disk_part_words(buffer: memoryview, offset: int, fixed_words: int, has_var: 
 
 
 def unexpected_var_words(buffer: memoryview, offset: int) -> int:
-    """Return the words of a var part that precedes a disk part although the format has no var parts, because the table
-    got them later; 0 if there is none.
+    """Return the words of a var part that precedes a disk part although the format has no var parts, because they were
+    added to the table later; 0 if there is none.
 
     A disk part has no count of columns, and at least two words. Shapes: `buffer` is a view of bytes.
     """

@@ -113,11 +113,11 @@ def list_remove(mem, fragment, page):
 
 @helper
 def make_page(mem, fragment, logical):
-    """Give a logical page an arena page and put it in the list; returns the page or a status code."""
+    """Allocate the arena page of a logical page and list it as having free slots; returns the page or a status code."""
     if (logical >> 18) >= A.MAP_ROOTS:
         return A.ST_PAGES
-    # A given ROWID may be past the end: skipped pages are marked released, so that they get used. Mark them first: if
-    # memory runs out here, each page counted so far is complete.
+    # A given ROWID may be past the end: mark skipped pages as released, so that later inserts use them. Mark them
+    # first: if memory runs out here, each page counted so far is complete.
     while mem[fragment + A.F_PAGES] < logical:
         skipped = mem[fragment + A.F_PAGES]
         between = map_leaf(mem, fragment, skipped)

@@ -1,8 +1,8 @@
 """Var parts of tables that were created without them, and changes of a table's row format (D1).
 
 Rows of such a table have no word for a var reference. A *side page* of a fixed page has one for each slot; the fixed
-page's PG_USED leads to it. The operation that stores the first var part of the page creates it (D3), and it is released
-with the page. Images written by versions before F_VAR_SINCE have no var part.
+page's PG_USED refers to it. The operation that stores the first var part of the page creates it (D3), and it is
+released with the page. Images written by versions before F_VAR_SINCE have no var part.
 """
 
 # mypy: ignore-errors

@@ -17,7 +17,9 @@ from tidemark.engine.memory.pool_kernels import free_page, take_page
 
 @helper
 def class_of(free_words):
-    """Return the list of a page: floor(log2(free words)), so that every page of class c has at least 2**c of them."""
+    """Return the class of a page, which selects its list: floor(log2(free words)). A page of class c > 0 has at least
+    2**c free words.
+    """
     found = 0
     while found < A.VAR_CLASSES - 1 and (free_words >> (found + 1)) > 0:
         found += 1

@@ -1,7 +1,7 @@
 """The data dictionary in LMDB: a cache of definitions from checkpoints and log, for tools that read without a restart
 (D15).
 
-LMDB serves flipped bits as good data and may kill the process on a broken file. So its file is opened only if its
+LMDB returns flipped bits as valid data and may crash the process on a damaged file. So its file is opened only if its
 digest matches our seal, and every value is sealed too. A catalog that does not match is discarded and rebuilt. Nothing
 durable depends on it.
 

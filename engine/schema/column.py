@@ -34,9 +34,10 @@ ABSENT: Final = _Absent()
 class Column:
     """A column: name, type, whether NULL is allowed, the default, and where values are stored.
 
-    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
-    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns are in memory. Columns are
-    equal if their JSON is: a default of NaN equals itself, and a default of 0.0 does not equal -0.0.
+    If a row leaves out a column without a default, its value is NULL if the column is nullable; else NotNullViolation
+    is raised. `storage` is "memory", or "disk": on pages of the table's tablespace, read through a cache. Key columns
+    are in memory. Columns are equal if their JSON is: a default of NaN equals itself, and a default of 0.0 does not
+    equal -0.0.
 
     Raises: InvalidName; SchemaInvalid for any other argument.
 

@@ -1,8 +1,8 @@
 """Table definitions: checked once, then immutable.
 
-A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked at creation, by a user or from
-the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal bytes, so that
-copies in the log, in control files and in the catalog can be compared as bytes.
+A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked at creation, whether by a user
+or from the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal bytes, so
+that copies in the log, in control files and in the catalog can be compared as bytes.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class TableDefinition:
 
     @property
     def has_disk(self) -> bool:
-        """True if a column is or was on disk: rows keep a disk part for good."""
+        """True if a column is or was on disk: rows keep their disk part after the column is dropped."""
         return any(column.is_disk for _, column in self.physical)
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexDefinition:
-    """An index: name, and columns in comparison order; valid by construction, except against the table."""
+    """An index: name, and columns in comparison order; valid by construction, but not checked against a table."""
 
     name: str
     columns: tuple[str, ...]

@@ -15,7 +15,7 @@ LISTED_MAX = 20  # names in a message
 
 
 def as_names(names: object, what: str) -> list[str]:
-    """Return names that are given as one str or several; what: for the message. Raises: SchemaInvalid."""
+    """Return one name or several as a list. what: the argument's name in the message. Raises: SchemaInvalid."""
     if isinstance(names, str):
         return [names]
     if not isinstance(names, Iterable):
@@ -24,8 +24,8 @@ def as_names(names: object, what: str) -> list[str]:
 
 
 def alternatives(name: object, known: Iterable[str]) -> str:
-    """Return what a message says after an unknown name: the nearest known one, and all there are."""
-    from difflib import get_close_matches  # loaded for a mistake alone
+    """Return the hint for a message about an unknown name: the nearest known name, and up to LISTED_MAX known names."""
+    from difflib import get_close_matches  # loaded only after a mistake
 
     names = list(known)
     close = get_close_matches(name, names, 1) if isinstance(name, str) else []
@@ -80,7 +80,7 @@ def qualified_name(name: object) -> str:
 
 
 def names_one_of(name: object, tables: Container[str]) -> bool:
-    """Whether a name is that of one of the tables, which are qualified; a plain name is in `main`."""
+    """Whether a name belongs to one of `tables`, which are qualified names; a plain name is in `main`."""
     try:
         return qualified_name(name) in tables
     except InvalidName:

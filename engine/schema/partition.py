@@ -1,8 +1,8 @@
 """Distribution of a table's rows over its fragments (docs/internals/access.md, section 10).
 
 The partition of a `TableDefinition` is valid: `bound_to` has checked it against the table's columns and converted its
-bounds and values to what the columns return. Fragment numbers are never reused (D14), so ranges and lists have gaps in
-them after partitions were dropped.
+bounds and values to values that the columns return. Fragment numbers are never reused (D14), so those of ranges and
+lists have gaps after partitions are dropped.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Partition(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a readable description of one line."""
+        """Return a readable one-line description."""
 
     @abstractmethod
     def bound_to(self, definition: Columns) -> Partition:
@@ -389,11 +389,11 @@ class _NamedPartition(Partition):
 
 
 class RangePartition(_NamedPartition):
-    """Distribute rows by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and
-    exclusive, a tuple for several columns, MAXVALUE at the end for a range without bound.
+    """Distribute rows by ranges of key columns. `partitions` are pairs (name, upper bound). Bounds ascend and are
+    exclusive; a bound of several columns is a tuple; MAXVALUE as the last bound is above every value.
 
-    A row goes to the first partition whose bound is above it; after a partition is dropped, new
-    rows of its range go to the next.
+    A row goes to the first partition whose bound is above it; after a partition is dropped, new rows of its
+    range go to the next.
 
     Raises: InvalidName for a partition; SchemaInvalid for other arguments; LimitExceeded if the fragment numbers are
     used up. `create_table` raises SchemaInvalid for bounds that do not ascend or do not fit the columns.

@@ -120,7 +120,7 @@ class _Column:
         return sort_key(self.kind, stored)
 
     def values(self) -> list[Any] | None:
-        """Return the possible stored values, ascending, or None if they are many."""
+        """Return the possible stored values, ascending; None if they are unknown or too many."""
         return self._stored
 
     def accepts(self, stored: Any) -> bool:

@@ -86,7 +86,7 @@ def _signed(values: Sequence[int]) -> list[int]:
 
 
 def ordered_words(kind: ColumnType, stored: Any) -> list[int]:
-    """Return the ordered words of a stored value of a key column, for a variable type with its size in bytes first."""
+    """Return the ordered words of a stored value of a key column; for a variable type, its size in bytes first."""
     order = _order(kind)
     if order == ORDER_BYTES:
         size = len(stored) if kind.is_var else kind.width
@@ -172,7 +172,7 @@ def _header(definition: TableDefinition) -> Words:
 
 
 def partition_words(definition: TableDefinition, start: int = 0) -> Words:
-    """Return the partition words of a definition that is not `is_plain`, for index `start` of an array.
+    """Return the partition words of a definition that is not `is_plain`, to be placed at index `start` of an array.
 
     Raises: SchemaInvalid if bounds or lists need more units than the arena has.
     """
@@ -217,7 +217,7 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
 
 
 def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Words:
-    """Return the words by which kernels without the GIL find fragments: `HH_` words, then any partition words."""
+    """Return the words from which kernels without the GIL find fragments: `HH_` words, then any partition words."""
     header = np.zeros(HH_WORDS, dtype=np.int64)
     header[HH_FRAGMENTS] = definition.partition.next_number
     header[HH_FIXED_WORDS] = fixed_words
@@ -231,7 +231,7 @@ def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Wor
 def fragments_of_keys(header: Words, keys: Words, offsets: Words, stride: int, count: int) -> Words:
     """Return the fragment number of each canonical key, -1 if no partition takes it.
 
-    header: as of `hash_header`. offsets: `count` + 1 word positions in `keys`, or empty if each key has `stride` words.
+    header: from `hash_header`. offsets: `count` + 1 word positions in `keys`, or empty if each key has `stride` words.
     Shapes: (count,).
     """
     if (offsets.size <= count) if offsets.size else (keys.size < count * stride):

@@ -61,7 +61,7 @@ def ordered_word(keys, first, order, number):
 
 @helper
 def compare_variable(spec, place, keys, first):
-    """Compare a variable column of a key with an entry's: below 0, 0, above 0."""
+    """Compare a variable column of a key with an entry's; return a number < 0, 0 or > 0."""
     here = keys[first]
     there = spec[place]
     common = (min(here, there) + 7) >> 3
@@ -75,7 +75,7 @@ def compare_variable(spec, place, keys, first):
 
 @helper
 def compare_entry(spec, at, entry, keys, start):
-    """Compare a canonical key with the bound or value at spec[entry]: below 0, 0, above 0."""
+    """Compare a canonical key with the bound or value at spec[entry]; return a number < 0, 0 or > 0."""
     place = entry + H.EN_HEADER_WORDS
     for column in range(spec[at + H.SP_COLUMNS]):
         if (spec[entry + H.EN_ABOVE] >> column) & 1:
@@ -221,7 +221,7 @@ def free_partition_words(mem, at):
 
 @helper
 def copy_partition_words(mem, words, start):
-    """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted."""
+    """Copy private partition words at words[start] into the arena; return their address, 0 when memory is exhausted."""
     at = take_block(mem, A.S_POOL)
     if at == 0:
         return 0

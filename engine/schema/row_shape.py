@@ -1,11 +1,11 @@
 """The place of every column of a table in its row image (docs/internals/design.md, "Row image"), from the definition.
 
 Invariant: pieces tile the fixed image without overlap. Key columns come first, each in whole words; the others follow,
-naturally aligned and widest first, so that there are no gaps; then one bit for each nullable column; then zero bytes to
-a word; then, in tables with disk columns, the disk reference. A disk part is laid out in the same way, with its header
-word in the place of the key. The layout is a function of the definition alone: it never changes while rows exist. A
-column added to a table with rows is in the var part, whatever its type, after the existing columns; a dropped column
-keeps its place, where new rows have zeros or NULL.
+naturally aligned and widest first, so that there are no gaps; then one bit for each nullable column; then zero bytes up
+to a whole word; then, in tables with disk columns, the disk reference. A disk part is laid out in the same way, with
+its header word in the place of the key. The layout is a function of the definition alone: it never changes while rows
+exist. A column added to a table with rows is in the var part, whatever its type, after the existing columns; a dropped
+column keeps its place, where new rows have zeros or NULL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Column types of the calendar: Date, Time, DateTime, Timestamp, stored as days or microseconds since 1970."""
+"""Calendar column types, stored as integers: Date in days since 1970, DateTime and Timestamp in µs since 1970, Time in
+µs of the day.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Binary(_Padded):
 
 @dataclass(frozen=True, repr=False)
 class VarChar(_Varying):
-    """Up to `length` code points, UTF-8, binary order.
+    """Up to `length` code points, stored as UTF-8 and compared as bytes.
 
     Raises: SchemaInvalid for a length out of range.
 

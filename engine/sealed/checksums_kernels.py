@@ -160,7 +160,7 @@ def xxh3_lanes(words, start, count, lanes):
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1])", nogil=True)
 def xxh3_lanes_of_units(words, bounds, units, lanes):
-    """Fill the lanes of several units in one call, which releases the GIL once: getting it back may take long.
+    """Fill the lanes of several units in one call, which releases the GIL once: reacquiring it may take long.
 
     bounds: [start, count] of each unit. lanes: 8 words of scratch, then 8 per unit. Returns 0, or -1 for invalid
     arguments.
@@ -191,7 +191,7 @@ def multiply_fold(a, b):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def xxh3_lanes_of_page(words, start, count, lanes):
-    """Do `xxh3_lanes` for a few words without releasing the GIL: getting it back may take long."""
+    """Do `xxh3_lanes` for a few words without releasing the GIL: reacquiring it may take long."""
     return fill_lanes(words, start, count, lanes)
 
 
@@ -223,7 +223,7 @@ def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
 
 
 def xxh3_signed_of_units(words: np.ndarray, bounds: list[tuple[int, int]]) -> list[int]:
-    """Return `xxh3_signed` of several ranges (start, count) of one array, releasing the GIL only once."""
+    """Return `xxh3_signed` of ranges (start, count) of one array, releasing the GIL only once. Raises: ValueError."""
     lanes = np.empty(STRIPE_WORDS * (len(bounds) + 1), dtype=np.int64)
     places = np.array(bounds, dtype=np.int64).reshape(-1)
     if xxh3_lanes_of_units(words, places, len(bounds), lanes) != 0:

@@ -1,8 +1,8 @@
 """Sealed units: every unit on disk begins with a checksum over the rest of it, and with its identity.
 
 A unit with a good checksum at the wrong place must not pass, so the checksum covers kind, version, store and the kind's
-own identity. `seal`, `seal_units` and `is_sealed` write and check checksums; for pages it reads, the page cache
-computes them in its own kernels.
+own identity. `seal`, `seal_units` and `is_sealed` write and check checksums; the page cache checks the pages that it
+reads in its own kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Schema changes from the log of another node, applied here as users made them there (docs/internals/node-group.md).
 
-The record of a change has its numbers, versions and sizes. If the change results in others here, the copies have
+The record of a change has its numbers, versions and sizes. If the change gives different ones here, the copies have
 diverged: `Store.applying` compares the two records.
 """
 

@@ -79,8 +79,8 @@ class DiskReplay:
         return int(self._state[R_DONE])
 
     def run(self, words: Words, start: int, stop: int, epoch: int) -> None:
-        """Replay the records words[start:stop] of a group. Raises: as `Replay.run`, and PageDamaged; errors of reading
-        and of room on disk.
+        """Replay the records words[start:stop] of a group. Raises: as `Replay.run`, and PageDamaged; errors of disk
+        reads, and of disk space.
         """
         mem, state = self._store.mem, self._state
         txn = self._store.arena.take_descriptor()
@@ -102,7 +102,7 @@ class DiskReplay:
             self._store.arena.free_descriptor(txn)
 
     def _settle(self, status: int, words: Words) -> list[int]:
-        """Provide what the replay of a record lacks, so that it can continue; return the pages held for it."""
+        """Provide the page, extent or UNDO room that the replay of a record lacks; return the pages held for it."""
         at, page = int(self._state[R_OFFSET]), int(self._state[R_PAGE])
         if status == ST_PAGE:
             self._disk.hold([page | FRESH_PAGE])

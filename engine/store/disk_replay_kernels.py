@@ -1,4 +1,4 @@
-"""Disk parts at restart: UNDO back to the local checkpoint, then REDO, which changes pages and logs UNDO as a commit.
+"""Disk parts at restart: UNDO back to the local checkpoint, then REDO, which changes pages and logs UNDO as commits do.
 
 One thread runs both kernels, on private memory. At a page that is not in the cache they stop (ST_PAGE, state[3]); the
 caller reads it and calls again.

@@ -1,4 +1,4 @@
-"""Rows of files into fragments of a store that is not in use yet: from a local checkpoint, a backup or a live node.
+"""Load rows into fragments of a store that is not in use yet: from a local checkpoint, a backup or a live node.
 
 Memory is private until the load succeeds, so nothing is undone after an error.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EntryDoesNotFit(Exception):
-    """An entry of a file is invalid for its fragment: at word `at` of its block, `status` of the kernel."""
+    """An entry of a file is invalid for its fragment. `at` is its word in the block, `status` that of the kernel."""
 
     def __init__(self, at: int, status: int) -> None:
         super().__init__(at, status)
@@ -57,9 +57,10 @@ class FragmentLoad:
         _check_status(int(status), int(self._state[0]))
 
     def take_chosen(self, words: Words, start: int, stop: int, live: Words, slots: int, is_newest: bool) -> int:
-        """Take the rows of a level of a backup whose bit in `live` is set, all of the newest level; clear the bits.
+        """Take those rows of a backup level whose bit in `live` is set (in the newest level, all must be); clear the
+        bits.
 
-        slots: of a page of the fragment. Return the number of rows taken.
+        slots: per page of the fragment. Return the number of rows taken.
         """
         state: Words = np.zeros(2, dtype=np.int64)
         status = load_chosen(self._mem, self._fragment, words, start, stop, live, slots, int(is_newest), state)
@@ -74,7 +75,7 @@ class FragmentLoad:
         _check_status(int(stamp_rows(self._mem, self._fragment, words, start, stop, shape)))
 
     def finish(self) -> None:
-        """Put the rows that `take` or `take_chosen` took into the index, as far as they are not yet."""
+        """Complete the index after the last call of `take` or `take_chosen`."""
         _check_status(int(finish_entries(self._mem, self._fragment)))
 
 

@@ -1,4 +1,4 @@
-"""Groups of the primary's log applied to the store of a member in use (docs/internals/node-group.md).
+"""Apply groups of the primary's log to the store of a member while it is in use (docs/internals/node-group.md).
 
 Order for each group: read the files that it names completely; change rows, indexes and schema; then queue the group in
 the member's log, with the primary's sequence, epoch, time, transaction ids and records. After a crash in between, the
@@ -153,8 +153,8 @@ class GroupApplier:
     # --- groups ----------------------------------------------------------------------------------
     def apply(self, words: Words) -> int:
         """Apply a sealed group; return its sequence. The array belongs to the applier from now on. A group that was
-        applied before changes nothing. Durable on return: files that it names and data files, but not the group, see
-        `RedoLog.wait`.
+        applied before changes nothing. Durable on return: the files that it names, and data files; not the group
+        itself (see `RedoLog.wait`).
 
         Raises: RedoDamaged or RedoOverloaded, with nothing changed; InvariantBroken if it does not fit this store; any
         other StoreFailed.
@@ -255,8 +255,8 @@ class GroupApplier:
 
 
 def _interrupted(sequence: int, error: BaseException) -> StoreFailed:
-    """Return the failure of a store that has part of a group in its rows and nothing of it in its log. `is_short` in
-    the evidence: whether only room for the group was lacking.
+    """Return the failure of a store that has part of a group in its rows and nothing of it in its log. Its evidence has
+    `is_short` if the store only lacked room for the group.
     """
     if isinstance(error, Retryable):
         text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
@@ -314,8 +314,8 @@ class GroupRun:
                 self._settle(status, words)
 
     def _settle(self, status: int, words: Words) -> None:
-        """Provide what a record needs before it can be prepared. Raises: InvariantBroken, and errors of reads and
-        allocations.
+        """Provide the page, extent or UNDO room that a record needs before it can be prepared. Raises: InvariantBroken,
+        and errors of reads and allocations.
         """
         at = int(self._state[GA_AT])
         if status in _DISK_NEEDS:

@@ -65,7 +65,7 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def stamp_rows(mem, fragment, words, start, stop, shape):
     """Set the epochs of a fragment's rows to those of the entries words[start:stop]. Rows whose epoch is not above
-    shape[2] have theirs already. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
+    shape[2] keep theirs. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT, ST_MISSING or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

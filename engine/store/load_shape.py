@@ -56,5 +56,5 @@ class LoadShape:
 
 @lru_cache(maxsize=8)
 def shape_of(definition_json: bytes) -> LoadShape:
-    """Return the shape of a definition; a process creates it once."""
+    """Return the shape of a definition; recently used ones are cached in the process."""
     return LoadShape(TableDefinition.from_json(definition_json))

@@ -1,4 +1,4 @@
-"""Node restart, the live node: the slices of a fragment that a joiner lacks (docs/internals/node-group.md)."""
+"""Node restart on the live node: the slices of a fragment that a joiner lacks (docs/internals/node-group.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Node restart, the joiner: slices and groups of a live node on private memory (docs/internals/node-group.md).
+"""Node restart on the joiner: slices and groups of a live node, on private memory (docs/internals/node-group.md).
 
-These kernels change only epochs and the position of the copy. They find the rows to remove first, and build the records
-for the strict replay of REDO.
+These kernels change only epochs and the position of the copy. They find the rows that must be removed first,
+and build the records that the strict replay of REDO applies.
 """
 
 # mypy: ignore-errors
@@ -92,11 +92,11 @@ def rowid_of_key(mem, fragment, words, image):
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def find_conflicting_rows(mem, fragment, words, stop, out, state):
     """Write to `out` the ROWIDs of the rows that must be removed before the slice words[:stop] can be applied, possibly
-    with duplicates: rows in its ranges, rows with another key than the slice has there, rows elsewhere with a key of
-    the slice.
+    with duplicates: rows in its ranges, rows with another key than the slice has for their slot, and rows in other
+    slots with a key of the slice.
 
     state[N_POSITION]: first ROWID of the slice. OK; ST_SPACE if out is too small; ST_INVARIANT for an invalid item at
-    state[N_NEXT]; ST_DUPLICATE for a key in a slot copied before.
+    state[N_NEXT]; ST_DUPLICATE for a key that a slot copied before has.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -279,7 +279,7 @@ def note_stale(out, state, identity, rowid):
 def find_stale(mem, tables, words, start, stop, out, state):
     """Find the rows in slots not copied yet that must be removed before the records words[start:stop] of a group can be
     executed, as pairs of table and fragment (as in word 1 of a record) and ROWID, possibly with duplicates. For a row
-    that the live node deletes, that is the row which this node has in the slot, whatever its key.
+    that the live node deletes, this is the row that this node has in the same slot, whatever its key.
 
     tables: handles by number, 0 for tables to be skipped. OK; ST_SPACE if out is too small; ST_INVARIANT at
     state[N_NEXT].

@@ -25,10 +25,10 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     """Return "committed", "aborted" or "unknown" (older than the kept log, still open, or not seen yet by a member of a
     node group that is not primary).
 
-    A group has the first transaction id that was unused when it was sealed. So a transaction that began after the
+    A group records the first transaction id that was unused when it was sealed. So a transaction that began after the
     oldest kept group and is in no kept group was never committed.
 
-    Raises: RedoDamaged; ValueOutOfRange for what is no transaction id.
+    Raises: RedoDamaged; ValueOutOfRange if `txid` is not a transaction id.
     """
     if isinstance(txid, bool) or not isinstance(txid, int) or txid < 0:
         raise ValueOutOfRange(f"txid must be the id of a transaction, a whole number from 0, got {shown(txid)}")

@@ -1,4 +1,4 @@
-"""Strict replay of REDO records on rows in private memory: every record must fit the rows that it meets."""
+"""Strict replay of REDO records on rows in private memory: every record must fit the current rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PartsOutOfMemory(Exception):
 
 
 class RecordDoesNotFit(Exception):
-    """The record at word `at` does not fit the rows that it meets; the caller knows its file."""
+    """The record at word `at` does not fit the current rows; the caller knows its file."""
 
     def __init__(self, at: int, status: int) -> None:
         super().__init__(f"the record at word {at} does not fit the rows (status {status})")

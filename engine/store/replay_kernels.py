@@ -144,8 +144,8 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
 def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
     """Replay the records words[start:stop] of one group.
 
-    tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed, no
-    meaning]. Return OK or the status of the record at state[0], which may then be partly applied.
+    tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed,
+    scratch]. Return OK or the status of the record at state[0], which may then be partly applied.
     """
     at = start
     touched = start

@@ -45,7 +45,7 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 
 
 def fresh(column: Any) -> Any:
-    """Return a column without what another table assigned to it; return another object as it is, for a later check."""
+    """Return a column without the fields that another table set, and any other object as it is, for a later check."""
     return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
 
 
@@ -56,7 +56,7 @@ def new_table(
     partition: Partition | None,
     tablespace: str | None,
 ) -> TableDefinition:
-    """Return the definition of a table that is to be created. Raises: SchemaInvalid, InvalidName, LimitExceeded."""
+    """Return the definition of a new table. Raises: SchemaInvalid, InvalidName, LimitExceeded."""
     given = [columns] if isinstance(columns, Column) else columns
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SchemaInvalid(f"columns of a table must be Column objects, got {shown(columns)}")
@@ -153,7 +153,7 @@ def with_default(definition: TableDefinition, name: str, default: Any) -> TableD
 
 
 def is_wider(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of one type is a value of another with the same stored bytes."""
+    """Whether every value of `before` is a value of `after` with the same stored bytes."""
     for narrow, lob in ((VarChar, LongText), (VarBinary, LongBinary)):
         if isinstance(before, narrow):
             return isinstance(after, lob) or (isinstance(after, narrow) and after.length >= before.length)

@@ -24,7 +24,8 @@ class SchemaLog(Transactions):
 
     def await_schema_room(self) -> None:
         """Wait until the log has room for the record of a schema change. Call without `schema_latch`: the end of a
-        local checkpoint, which frees log, may need it. Raises: RedoOverloaded, StoreFailed; the error of `refusal`.
+        local checkpoint, which frees log space, may need it. Raises: RedoOverloaded, StoreFailed; the error of
+        `refusal`.
         """
         if self._is_applying():
             return  # the log has the record already
@@ -115,7 +116,7 @@ class SchemaLog(Transactions):
             fill[0] = at + words
             fill[1] += 1
             self.mem[S_REDO_FREE] -= words
-            # No call is between the log write and here, so no KeyboardInterrupt arrives.
+            # No call is made between the log write and here, so no KeyboardInterrupt arrives.
             interrupt: KeyboardInterrupt | None = None
             is_seen = False
             while not is_seen:

@@ -41,7 +41,7 @@ class Store(SchemaLog):
         """Return the table of this name. Raises: NoSuchTable."""
         try:
             found = self.tables.get(name)
-        except TypeError:  # of a list or the like, which `qualified_name` refuses
+        except TypeError:  # an unhashable object, which `qualified_name` refuses
             found = None
         if found is None:
             qualified = qualified_name(name)

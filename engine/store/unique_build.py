@@ -1,8 +1,8 @@
 """Unique indexes created while transactions run (docs/internals/access.md, 7).
 
-As for ordered indexes, but a second announcement follows the first; from then on, operations take entries. The walk
-fails if two committed rows have the same key. A writer that meanwhile finds its key in another row may continue; then
-the rows are walked again.
+The steps are those of ordered indexes, but a second announcement follows the first; from then on, operations take
+entries. The walk fails if two committed rows have the same key. A writer that meanwhile finds its key in another row
+may continue; then the rows are walked again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class UniqueBuild(IndexBuild):
         store.clock.sleep(POLL_SECONDS)
 
     def _violated(self, table: Table, entry: Words) -> DuplicateKey:
-        """Return the error for two rows with the same key. entry: that of one of them."""
+        """Return the error for two rows with the same key. entry: the index entry of one of them."""
         view = entry.data.cast("B")
         error = duplicate(
             table, self._definition, table.format.decode_columns(view, ENTRY_WORDS, self._definition.columns), None

@@ -1,7 +1,7 @@
-"""Memory of tables and fragments in the arena: allocated, and freed after the handles to it were withdrawn.
+"""Memory of tables and fragments in the arena: allocate it, and free it after its handles are withdrawn.
 
-A drop that was interrupted is repeated from its beginning. The kernels answer ST_DROPPED for a handle that was
-withdrawn before, or whose memory is free; the functions here skip it.
+An interrupted drop is repeated from its beginning. The kernels return ST_DROPPED for a handle that is already
+withdrawn, or whose memory is free; the functions here skip it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ EXTENTS_PER_CALL = 64
 
 
 def is_same(one: TableDefinition, other: TableDefinition) -> bool:
-    """Whether two definitions are equal. Compared by their bytes: a default may be NaN, which equals nothing."""
+    """Whether two definitions have the same canonical JSON."""
     return one.to_json() == other.to_json()
 
 
@@ -218,7 +218,9 @@ class Table:
         return fragments.put_words(self.mem, header, start, makes_room) if start else 0
 
     def _piece_words(self, tablespace: int) -> tuple[int, int]:
-        """Return the largest size of a piece of a disk part, and the size of all pieces if they are equal, in words."""
+        """Return the largest size of a piece of a disk part, and the size of all pieces if they are equal, in words: 0
+        if they differ, -1 with Text or Blob columns on disk.
+        """
         payload = int(self.mem[tablespace + TS_PAYLOAD])
         words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
         equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
@@ -370,7 +372,7 @@ class Table:
         self._follow_uniques()
 
     def reserve_index(self, fragment: int, rows: int) -> None:
-        """Grow the primary index of a fragment to a size for `rows` rows, as far as there is memory for it."""
+        """Grow the primary index of a fragment to hold `rows` rows, as far as memory allows."""
         at = 0
         while at >= 0:  # each call is short: it holds the GIL
             at = int(reserve_index(self.mem, fragment, rows, at))
@@ -435,7 +437,7 @@ class Table:
         drop_partition_words(self.mem, change.words)
 
     def apply(self, change: PartitionChange) -> None:
-        """Publish a prepared change at once. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
+        """Publish a prepared change in one step. Cannot fail; a second call, as after Ctrl-C, changes nothing."""
         change_partitions(
             self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
         )

@@ -73,12 +73,12 @@ class Part:
 
     @property
     def found(self) -> int:
-        """How many keys were in the table, of those that were only looked up."""
+        """How many of the keys that were only looked up were in the table."""
         return int(self._place[LP_COUNT])
 
     def reserve(self, table: Table, fragment: int, format_version: int) -> bool:
         """Reserve page numbers in the file's fragment; return False, with nothing reserved, if the fragment was
-        dropped. format_version: for which the images were written. Raises: LimitExceeded.
+        dropped. format_version: that of the images. Raises: LimitExceeded.
         """
         self._place[LP_NUMBER] = self.file.fragment
         self._place[LP_FORMAT] = format_version
@@ -96,11 +96,11 @@ class Part:
         return True
 
     def only_look_up(self) -> None:
-        """From here on place no row, and count the keys that are in the table."""
+        """From now on, place no rows; only count the keys that are in the table."""
         self._place[LP_PROBES] = 1
 
     def put(self, table: Table, txn: int, buf: Words, rows: Words, start: int, stop: int) -> tuple[int, int]:
-        """Place rows [start, stop) of a block; return (status as of `place_rows`, position of its row).
+        """Place rows [start, stop) of a block; return (status of `place_rows`, position of its row).
 
         txn: address of the transaction's descriptor. buf: the words of the records. rows: LR_ words for each row.
         """
@@ -175,7 +175,7 @@ class AdoptedRecords:
         self._evict(block)
 
     def drop(self, start: int, stop: int) -> None:
-        """Evict the words of a whole block: they become zero and take no memory."""
+        """Evict the words of a whole block: they become zero, and take no memory unless system pages are too large."""
         if self._reservation.page_words <= SPOOL_ALIGN_WORDS:
             self._reservation.free_range(start, stop)
         else:

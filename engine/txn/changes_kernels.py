@@ -67,8 +67,8 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
 
 @helper
 def lead_operation(mem, txn, fragment, rowid, record, previous):
-    """Like `add_operation`, for an existing row. A plain lock that no savepoint has followed becomes the operation, in
-    place, except in a table with unique indexes or disk columns, where the order of operations matters.
+    """Like `add_operation`, for an existing row. A plain lock that no savepoint has followed is turned into the
+    operation, in place, except in a table with unique indexes or disk columns, where the order of operations matters.
     """
     lock = mem[txn + A.X_SAVEPOINTS] << A.OP_RECORD_SHIFT | A.OP_LOCK
     is_lock = previous != 0 and mem[previous + A.O_RECORD] & ~A.OP_AUTHORED == lock
@@ -167,7 +167,7 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
 def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     """Take slot, var part and index entry of a new row, and write its record; OK or a status code.
 
-    disk: words of the disk part after the image, which the record has too.
+    disk: words of the disk part after the image; the record includes it.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -252,7 +252,7 @@ def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, re
 def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """Lock a row, store its new var part separately, and write its record; OK or a status code.
 
-    flags: of the operation. disk: words of the disk part after the image, which the record has too.
+    flags: of the operation. disk: words of the disk part after the image; the record includes it.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
@@ -415,7 +415,7 @@ def restore_delete(mem, buf, operation):
 
 @helper
 def busy(mem, txn, fragment, rowid, head):
-    """Store the row whose lock the caller must wait for in the transaction descriptor; return ST_BUSY."""
+    """Store in the transaction descriptor the row whose lock the caller must wait for; return ST_BUSY."""
     mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + A.X_ROWID] = rowid
     mem[txn + A.X_LOCK] = head & A.LOCK_MASK
