@@ -107,7 +107,7 @@ def diff(
         tables: Names of tables; None: all except system tables.
         limit: Stop after this many rows that differ; None: never.
         by: How ranges are cut; see docs/verify.md, section 3. None: as suits the copies.
-        progress: Called with the rows read of both sides.
+        progress: Called with (rows read of both sides, rows in all, "rows").
 
     Returns:
         A report. `is_equal`. `differences`: one for each column that differs (`table`, `key`, `column`, `a`, `b`), or
@@ -157,7 +157,7 @@ def repair(
 
     Args:
         side: "a" or "b": the copy that is right.
-        batch_rows: Rows of one transaction.
+        batch_rows: The most rows changed in one transaction.
 
     Other arguments are as for `diff`.
 
@@ -166,8 +166,8 @@ def repair(
 
     Durable on return: all changes, as the store's `durability` says.
 
-    Raises: as `diff`; Rejected if the copy to be repaired is no open store; ValueOutOfRange if `batch_rows` is less
-    than 1; what calls that write rows raise. Transactions that were committed before the error stay.
+    Raises: as `diff`; Rejected if the copy to be repaired is not an open store; ValueOutOfRange if `batch_rows` is less
+    than 1; the errors of calls that write rows. Transactions that were committed before the error stay.
 
     Examples:
         >>> with db.snapshot() as before:

@@ -135,8 +135,8 @@ def ask(
 ) -> Any:
     """Ask the process that has a store open, and return the command's result.
 
-    The process is asked only if it is of this user, of root, or of the user that owns the directory. Raises: PeerError
-    if no process answers or the answer is invalid; the error the command raised there; FileMissing.
+    The process is asked only if it belongs to this user, to root, or to the owner of the directory. Raises: PeerError
+    if no process answers or the answer is invalid; the error that the command raised there; FileMissing.
     """
     files = PosixFiles(directory)
     try:
@@ -181,8 +181,8 @@ def _peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def _check_server(connection: socket.socket, files: PosixFiles) -> None:
-    """Raises: PeerError if another user's process listens. In a directory that all may write, any user can create a
-    socket of this name.
+    """Raises: PeerError if another user's process listens. In a directory that every user may write, any user can
+    create a socket of this name.
     """
     pid, user = _peer_of(connection)
     if not (is_own_user(user) or user == files.owner):

@@ -73,12 +73,12 @@ class Parts(NamedTuple):
     archiver: Archiver | None
 
 
-# `transaction` handles a MemoryError itself: one more call would take a tenth of its time.
+# `transaction` handles a MemoryError itself: a wrapper's extra call would take a tenth of its time.
 @types_memory_errors("__init__", exclude=("transaction",))
 class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
 
-    One that is dropped without `close` is closed by its threads after it is collected, with a ResourceWarning; with
+    A Database dropped without `close` is closed by its threads after garbage collection, with a ResourceWarning; with
     `background=False` only its lock is released. Tables, scans and transactions in use keep it open.
 
     Every call but `close` and `status` raises StoreFailed after the store was closed or has failed; in a forked child
@@ -172,8 +172,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         if self._options.background:
             # A new checkpoint spares the next restart this replay, and replaces a damaged one.
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
-            # Without threads the files release the lock when nothing uses the store any more. Not `__del__`, in which
-            # Ctrl-C would be lost.
+            # Without threads the files release the lock when nothing uses the store any more. A finalizer, not
+            # `__del__`, in which Ctrl-C would be lost.
             self._drop = weakref.finalize(self, _have_closed, self._clockwork, vars(self))
             self._drop.atexit = False
             if isinstance(files, PosixFiles):
@@ -261,11 +261,11 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         return self._opened.report.to_dict()
 
     def set_conflict_function(self, table: str, function: str | None, exceptions: bool = False) -> None:
-        """Set how this site decides about changes of a table that arrive from other sites, or remove that.
+        """Set or remove the function by which this site decides about changes of a table from other sites.
 
         Writes the table's row of `mysql.ndb_replication` for the `server_id` of this store. With any row, changes of
         the table are logged as updates with whole rows from now on (`binlog_type` 7). An applier reads the row at its
-        next start. Other nodes of a group log by it after they are opened again.
+        next start. Other nodes of a group use it for logging after they are opened again.
 
         Args:
             table: The name of the table.
@@ -372,12 +372,12 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
         Each epoch has `batches()` (Arrow), `rows()` (named tuples with epoch, table, operation, before, after) and
         `to_arrow(table)`. Use the iterator with `with`: while it is open, the epochs it has yet to read are not purged.
-        To continue later, pass the `epoch` of the last one read.
+        To continue later, pass as `since` the `epoch` of the last one read.
 
-        Every change read is durable. Rows have the types of the store. Which tables, changes and images there are
-        depends on what the binlog has: images before a change only where the table's `binlog_type` logs them (6 to 9;
-        the default 0 follows `log_update_as_write` and `log_updated_only`), whole ones only with 3 and 7. An operation
-        is "write", "update" or "delete". A write is an insert, or an update where updates are logged as writes.
+        Every change read is durable. Rows have the types of the store. Tables, changes and images are those of the
+        binlog: images before a change only where the table's `binlog_type` logs them (6 to 9; the default 0 follows
+        `log_update_as_write` and `log_updated_only`), whole images only with 3 and 7. An operation is "write", "update"
+        or "delete". A write is an insert, or an update where updates are logged as writes.
 
         Args:
             since: An epoch, as `sync` returns it.
@@ -387,7 +387,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         Raises:
             PositionLost: The epochs after `since` were purged or not logged.
             EpochGap: `since` is not closed yet.
-            ValueOutOfRange: `since` is no epoch.
+            ValueOutOfRange: `since` is not an epoch.
             Rejected: The store has no binlog.
             StoreFailed: The store is closed or has failed.
 
@@ -422,7 +422,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         Raises:
             PeerTimeout: A site has not applied the epoch in time. The error names these sites (`servers`) and what is
                 known of all (`applied`).
-            Rejected: The store has no binlog, no replica has reported, or `at` names this site or none.
+            Rejected: The store has no binlog, no replica has reported, or `at` names this site or no site.
             StoreFailed: The store is closed or has failed.
 
         Examples:
@@ -459,8 +459,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     def sync(self) -> int:
         """Make everything committed so far durable and close its epoch; return that epoch.
 
-        Durable on return: that, and a floor in the sysfile. A log that ends before the floor is reported as RedoDamaged
-        at the next opening.
+        Durable on return: everything committed so far, and a floor in the sysfile. A log that ends before the floor is
+        reported as RedoDamaged at the next opening.
 
         Raises: StoreFailed; StorageFull for the binlog with `background=False`.
 
@@ -494,7 +494,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         return self._clockwork.advance_epoch()
 
     def advance_gci(self) -> None:
-        """Begin the next GCI and write the sysfile, as the clock does otherwise.
+        """Begin the next GCI and write the sysfile, as the background thread does periodically.
 
         UNDO records of earlier commits may be left out of the log from then on. Durable on return: everything committed
         before.
@@ -717,8 +717,8 @@ def check_open(db: Database) -> None:
 
 
 def _have_closed(clockwork: Clockwork, parts: dict[str, Any]) -> None:
-    """Have a thread of a store close it, whose Database was dropped and had these attributes. The collector may run
-    below a latch that closing takes.
+    """Have a thread of a store close it after its Database, which had these attributes, was dropped. It is not closed
+    here: the garbage collector may run under a latch that closing takes.
     """
     if clockwork.dropped is None and parts["_failure"].first is None:
         left = object.__new__(Database)

@@ -49,7 +49,7 @@ class LoadCalls:
         does not change.
 
         Args:
-            directory: A path or URI that all processes see, made if it is missing. None: in the store's own directory,
+            directory: A path or URI that all processes see; created if missing. None: in the store's own directory,
                 and the job ends when the store is closed.
 
         Durable on return: the plan.
@@ -68,7 +68,7 @@ class LoadCalls:
         return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
 
     def adopt(self, job: LoadJob | str, progress: Progress | None = None) -> AdoptReport:
-        """Take a published load in, all of it or nothing, in one transaction, while other transactions continue.
+        """Adopt all rows of a published load, or none, in one transaction, while other transactions continue.
 
         A second call returns the report of the first.
 
@@ -118,7 +118,7 @@ class LoadCalls:
 
         Durable on return: the rows.
 
-        Raises: LoadRefused (`refused`, `duplicates`, `examples`) for many rows, for few what `insert_many` raises;
+        Raises: LoadRefused (`refused`, `duplicates`, `examples`) for many rows; for few, what `insert_many` raises;
         NoSuchTable, NoSuchColumn, TypeMismatch; Rejected for a file that cannot be read; and what `adopt` raises.
 
         Examples:
@@ -184,7 +184,7 @@ def _first_rows(batches: Iterator[Batch]) -> tuple[list[Batch], bool]:
 
 
 def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
-    """Rows of what `load` takes. Raises: Rejected, TypeMismatch."""
+    """Yield the rows of a source of `load` in batches. Raises: Rejected, TypeMismatch."""
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     is_files = (
         isinstance(paths, (list, tuple)) and paths and all(isinstance(each, (str, os.PathLike)) for each in paths)

@@ -75,7 +75,7 @@ def open_or_attach(
         Incompatible: The store was written by an incompatible version.
         SchemaInvalid: An option is unknown or out of range.
         FileMissing: There is no store, with `create=False`.
-        Rejected: The path is no directory.
+        Rejected: The path is not a directory.
         LimitExceeded: An option is too small for the store, such as `data_memory` for its rows.
         StorageFull: The disk has no room for the log of a new store.
 

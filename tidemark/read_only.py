@@ -1,4 +1,4 @@
-"""A store as its last local checkpoint has it, while another process may have it open and write.
+"""A store as of its last local checkpoint, while another process may have it open and write.
 
 A `ReadOnlyDatabase` holds one view: a local checkpoint loaded into private memory. `refresh` loads a newer view and,
 once it is complete, replaces the old one with one assignment. A read keeps the view it began with; a view is freed when
@@ -130,7 +130,7 @@ class ReadOnlyTable(TableHandle):
 
 @types_memory_errors("__init__", exclude=("run",))
 class ReadOnlyDatabase(StoreReads):
-    """A store as its last local checkpoint has it. Threads may share it; `with` closes it.
+    """A store as of its last local checkpoint. Threads may share it; `with` closes it.
 
     Every call but `close` and `status` raises StoreFailed after the store was closed (StoreClosed), in a forked child
     (ForkedHandle), and after its directory was moved or became unreadable. A call that writes raises ReadOnly, and so
@@ -180,7 +180,7 @@ class ReadOnlyDatabase(StoreReads):
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Close all files, after a refresh that may be running. Handles and transactions raise an error from then on.
+        """Close all files, after any running refresh. Handles and transactions raise an error from then on.
 
         A second call does nothing.
 
@@ -252,7 +252,7 @@ class ReadOnlyDatabase(StoreReads):
             return work(txn)
 
     def status(self) -> dict[str, Any]:
-        """Return the view and the memory it takes, nested like the status of a `Database` where a view has the same.
+        """Return the counters of the view and its memory, nested as in `Database.status` where that has the same.
 
         Examples:
             >>> db.status()["lcp"]["rows"]

@@ -1,4 +1,4 @@
-"""A port at which clients ask and are answered, one request after the other: the control socket, the port of metrics.
+"""A port that answers the requests of clients: the base of the control socket and of the metrics port.
 
 One thread carries all connections. It limits their number, the length of a request, and the time until a request is
 complete or an answer is read. At the maximum, a new connection replaces the one that has waited longest without a
@@ -58,7 +58,7 @@ class RequestPort(ABC):
     """Answers requests until `close`."""
 
     what: ClassVar[str]  # names it in messages and threads, such as "control"
-    unit: ClassVar[str]  # what ends a request, such as "line"
+    unit: ClassVar[str]  # what messages call a request, such as "line"
     answers_max: int | None = None  # at once; None: COMMANDS_MAX
 
     def __init__(self, listener: socket.socket, listen: Callable[[socket.socket], None], clock: Clock) -> None:
@@ -74,7 +74,7 @@ class RequestPort(ABC):
         self._listener = listener
         try:
             listener.setblocking(False)
-            # Created now: when it is needed most, the process may be out of descriptors.
+            # Created now: when it is needed, the process may be out of descriptors.
             self._woken, self._waker = socket.socketpair()
             try:
                 self._woken.setblocking(False)

@@ -1,4 +1,4 @@
-"""Read a table, or the rows that a condition accepts, as rows, Arrow, pandas, NumPy or aggregates.
+"""Read a table, or the rows that a condition accepts, as rows, Arrow, pandas, polars, NumPy or aggregates.
 
 Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 """
@@ -74,7 +74,7 @@ Progress = Callable[[int, int, str], None]
 
 @types_memory_errors("__iter__", "__next__", "__arrow_c_stream__")
 class Scan:
-    """One scan of one table, not begun yet. Iterate over it once, convert it, or aggregate its rows.
+    """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
     A call that reads rows raises NoSuchTable if the table is dropped meanwhile, NoSuchIndex if the named index is, and
     PageDamaged for a damaged page of a disk column. If a condition fails in a row, for example by an overflow, the call
@@ -149,7 +149,7 @@ class Scan:
         return found if self._on_rows is None else self._with_progress(found, self._on_rows)
 
     def _watched(self, found: Iterator[ScanBatch], watch: Watch) -> Iterator[ScanBatch]:
-        """Note the time in which rows are found, without that of the caller between batches."""
+        """Measure the time in which rows are found, without the caller's time between batches."""
         rows, seconds = 0, 0.0
         try:
             while True:
@@ -314,7 +314,7 @@ class Scan:
         Raises:
             ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
             NoSuchColumn: The table has no column of that name.
-            SchemaInvalid: The arguments are no aggregates, or the scan locks its rows.
+            SchemaInvalid: The arguments are not aggregates, or the scan locks its rows.
 
         Examples:
             >>> scan = db["item"].scan(where=tm.col("stock") > 0)
@@ -361,7 +361,7 @@ class Scan:
         Returns:
             `access` is "full scan", "index" or "index only" (no row is read). `index` is the name of the index or None,
             `bounds` its ranges, `partitions` those that are read. `rows` estimates how many rows or entries are read
-            before a condition judges them. A range of a chosen index has the value of each column, or {"from": least,
+            before a condition is applied. A range of a chosen index has the value of each column, or {"from": least,
             "above": …, "to": …, "below": …, "prefix": …} for the last one; that of a named index has the bounds as
             given.
 
@@ -401,7 +401,7 @@ class Scan:
         return int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
-        """Return the sum without NULLs, exact for integers and decimals; None if there is no value.
+        """Return the sum of the values that are not NULL, exact for integers and decimals; None if there is none.
 
         Raises: as `aggregate`.
 
@@ -458,7 +458,7 @@ class Scan:
 
     def _repr_html_(self) -> str | None:
         if self._lock is not None:
-            return None  # only to look locks no row
+            return None  # showing a scan must not lock rows
         few = object.__new__(type(self))
         vars(few).update(vars(self))
         few._limit = ROWS_SHOWN if self._limit is None else min(self._limit, ROWS_SHOWN)

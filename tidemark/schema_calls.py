@@ -91,14 +91,14 @@ class SchemaCalls(StoreReads):
             name: "database.table"; "table" alone is "main.table".
             columns: Definitions of the columns, or of the only one; or a dataclass or `TypedDict`, whose fields become
                 columns: `int` Int64, `float` Float64, `str` Text, `bytes` Blob, `bool`, `date`, `time`, `datetime`
-                (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type, which a Decimal
-                needs. Defaults of fields become those of columns.
+                (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type; a Decimal field
+                must name one. Defaults of fields become those of columns.
             primary_key: The name of a column, or several.
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
 
         Returns:
-            The handle of the table; for a class one whose rows are objects of it.
+            The handle of the table; for a class, a handle whose rows are objects of that class.
 
         Durable on return: the table.
 
@@ -161,7 +161,7 @@ class SchemaCalls(StoreReads):
     def drop_table(self, name: str) -> None:
         """Drop a table.
 
-        Its memory is free when no transaction uses it any more.
+        Its memory is freed when no transaction uses it any more.
 
         Durable on return: the drop.
 
@@ -248,10 +248,10 @@ class SchemaCalls(StoreReads):
         self._alter(table, lambda before: with_renamed_column(before, old, new), old)
 
     def set_default(self, table: str, column: str, default: Any = ABSENT) -> None:
-        """Set the value that a column has in later rows that leave it out. Without `default` it must be given, or is
-        NULL.
+        """Set the value that a column has in later rows that leave it out. Existing rows keep their values.
 
-        Existing rows keep their values.
+        Without `default` the column has none. A row that leaves the column out then gets NULL, or is rejected if the
+        column is not nullable.
 
         Durable on return: the default.
 
@@ -282,7 +282,9 @@ class SchemaCalls(StoreReads):
         self._alter(table, lambda before: with_wider_column(before, column, type), column)
 
     def add_partition(self, table: str, name: str, bound: Any) -> None:
-        """Add a partition: to ranges, one past the last with its upper bound; to lists, one with its values.
+        """Add a partition to a table that is partitioned by ranges or lists.
+
+        bound: for ranges, the upper bound of the new partition, which is past the last one; for lists, its values.
 
         Durable on return: the partition.
 
@@ -303,8 +305,8 @@ class SchemaCalls(StoreReads):
     def drop_partition(self, table: str, name: str) -> None:
         """Drop a partition of ranges or lists with its rows.
 
-        Rows of a dropped range go to the next range from then on. The memory is free when no transaction uses it any
-        more.
+        Rows of a dropped range go to the next range from then on. The memory is freed when no transaction uses it
+        any more.
 
         Durable on return: the drop.
 
@@ -332,19 +334,19 @@ class SchemaCalls(StoreReads):
     ) -> None:
         """Build an index over memory columns of a table while transactions continue.
 
-        An ordered index is scanned by its name. A unique index finds whole keys, and from then on refuses changes that
-        would give two rows one key; rows with a NULL in it have no entry. Transactions that are open at the beginning
-        are waited for, up to `lock_timeout_ms`.
+        An ordered index is scanned by its name. A unique index finds rows by whole keys, and rejects later changes that
+        would give two rows the same key; it has no entry for a row with a NULL in its columns. The call waits for
+        transactions that are open at its beginning, up to `lock_timeout_ms`.
 
         Durable on return: the index. Any error before that, Ctrl-C included, leaves no index.
 
         Args:
             columns: Names of memory columns.
-            unique: Whether the index is a unique one.
+            unique: Whether the index is unique.
             progress: Called with (rows done, rows in all, "rows").
 
         Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with
-        `unique` DuplicateKey, if two rows have one key.
+        `unique` DuplicateKey, if two rows have the same key.
 
         Examples:
             >>> db.create_index("item", "by_stock", ["stock", "id"])

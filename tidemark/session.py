@@ -36,12 +36,12 @@ def check_lock(lock: Lock, skip_locked: bool = False) -> None:
         raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
 
 
-# Calls of one row handle a MemoryError themselves: one more call would take a tenth of their time.
+# Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
-    After that commit the changes are durable with `durability="commit"`. A transaction that is dropped without an end
-    rolls back after it is collected, with a ResourceWarning.
+    After that commit the changes are durable with `durability="commit"`. A transaction that is dropped before its end
+    is rolled back after garbage collection, with a ResourceWarning.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
@@ -122,8 +122,8 @@ class Transaction(EngineTransaction):
             key: A value, or a tuple for a key of several columns.
             lock: "shared" or "exclusive": keep the row as it is until the transaction ends. A key without a row is not
                 locked, so another transaction may insert it meanwhile.
-            index: The unique index that the key is of; None: the primary key. All calls that have this argument take it
-                so.
+            index: The unique index in which the key is looked up; None: the primary key. It means the same in all calls
+                that have this argument.
             skip_locked: With a lock: return None, without a wait, if another transaction holds the lock of the row.
 
         Raises:
@@ -135,7 +135,7 @@ class Transaction(EngineTransaction):
             LockTimeout: Another transaction held the row for `lock_timeout_ms`. The transaction was rolled back. The
                 error has `table`, `key`, `holder` (the `txid` of that transaction) and `held_ms`, the time since its
                 first call that locks rows.
-            Deadlock: The lock would close a circle of waiters. The transaction was rolled back. The error has the same
+            Deadlock: The lock would close a cycle of waiters. The transaction was rolled back. The error has the same
                 fields.
             Rejected: Another transaction of this thread holds the lock (`holder`).
 
@@ -246,9 +246,9 @@ class Transaction(EngineTransaction):
         return unique_upserts.upsert(self, self._table(table), row, set, index)
 
     def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
-        """Change some columns of all rows that `where` accepts, of all rows without it; return how many.
+        """Change some columns of all rows that `where` accepts (None: all rows); return how many.
 
-        Each row is judged again under its lock. An error in one row leaves all rows unchanged.
+        `where` is evaluated again on each row under its lock. An error in one row leaves all rows unchanged.
 
         Raises: as `update`, except RowNotFound; SchemaInvalid for no column to change.
 
@@ -398,8 +398,8 @@ class Transaction(EngineTransaction):
         """Return a scan of the table: each row as committed when the scan reaches it, or as this transaction has
         changed it.
 
-        Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is judged again once
-        it is locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
+        Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is checked again once it is
+        locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
 
         Args:
             lock: "shared" or "exclusive": lock each row until the transaction ends.

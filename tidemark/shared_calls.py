@@ -1,4 +1,4 @@
-"""Calls that an open store, one opened with `read_only=True` and one of another process have in common."""
+"""Calls shared by an open store, a store opened with `read_only=True`, and a store of another process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Locator:
 
 
 class RunsTransactions(ABC, Generic[T]):
-    """A store that runs functions in transactions, again if they are rolled back."""
+    """A store that runs functions in transactions, and retries after Retryable errors."""
 
     _clock: Clock
 
@@ -67,8 +67,8 @@ class RunsTransactions(ABC, Generic[T]):
         Args:
             work: Called with a transaction. It may be called again, so it should have no effect outside the
                 transaction.
-            retries: How often to run it again after a Retryable error has rolled the transaction back; the loss of the
-                process that executes it is one.
+            retries: How often to run it again after a Retryable error has rolled the transaction back. The loss of the
+                process that executes the transaction is such an error.
 
         Returns:
             The result of the last call of `work`.
@@ -118,8 +118,8 @@ class StoreReads(ABC):
 
     @property
     def locator(self) -> Locator:
-        """The place of the store, to be sent to another process; a store that is open for reading is attached to there
-        read-only as well. Raises: Unsupported for a store without a directory.
+        """The place of the store, to be sent to another process. The locator of a read-only store opens it read-only
+        there as well. Raises: Unsupported for a store without a directory.
         """
         if self._directory is None:
             raise Unsupported("this store is not in a directory that another process could open")

@@ -110,7 +110,7 @@ class Snapshot(engine_snapshot.Snapshot):
 
 
 class SnapshotScan(Scan):
-    """One scan of a table of a snapshot, not begun yet; see `Scan`."""
+    """One scan of a table of a snapshot; no row is read yet. See `Scan`."""
 
     _is_copied = True
 
@@ -154,7 +154,7 @@ class SnapshotScan(Scan):
             yield from SnapshotIndexScan(*place, None, columns, self._progress, self._numbers()).batches()
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        """Yield the rows, before the condition judges them."""
+        """Yield the rows before the condition is applied."""
         table, condition = self._table, self._condition
         if self._index is not None and self._keys is not None:
             place = (self._snapshot, table, self._index, self._keys, self._by.reverse)
@@ -180,7 +180,8 @@ class SnapshotTable(TableReads):
     after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page. A
     call with `where` also raises as `TableHandle.scan`, an aggregate as `Scan.aggregate`.
 
-    `progress` of a scan is called with pages of the table, or with rows and -1 for a scan by an index.
+    `progress` of a scan is called with (pages read, pages in all, "pages"), for a scan by an index with (rows read, -1,
+    "rows").
 
     Examples:
         >>> with db.snapshot() as snapshot:
@@ -255,7 +256,7 @@ class SnapshotTable(TableReads):
         return self.scan(where=where).count(column)
 
     def sum(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum without NULLs, None if there is no value."""
+        """Return the sum of the values that are not NULL, None if there is none."""
         return self.scan(where=where).sum(column)
 
     def min(self, column: str | Expression, where: Where = None) -> Any:

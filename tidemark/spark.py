@@ -129,7 +129,7 @@ def read(
         place: A place of backups, the directory of a store, or a `Pinned`, as all executors see it.
         table: May be omitted if there is only one.
         columns: Names of columns; None: all.
-        where: A condition such as `tm.col("id") > 5`. Executors judge rows before decoding them, as a scan does.
+        where: A condition such as `tm.col("id") > 5`. Executors apply it before they decode rows, as a scan does.
         options: Other options of docs/spark.md, section 3.
 
     Raises: FileMissing, NoSuchTable, NoSuchColumn, SchemaInvalid, BackupDamaged, LcpDamaged, SnapshotTooOld.
@@ -209,11 +209,11 @@ def stream(
 ) -> DataFrame:
     """Return the changes of `changes` as a stream, from `starting_epoch` or the checkpoint of the query on.
 
-    With a sink that can be written to again, each change arrives exactly once. Epochs that the query has yet to take
-    are not purged while it runs.
+    With an idempotent sink, each change arrives exactly once. Epochs that the query has yet to read are not purged
+    while it runs.
 
     Args:
-        max_epochs: Of one batch (needs Spark 4.2); None: no limit.
+        max_epochs: The most epochs in one batch (needs Spark 4.2); None: no limit.
         options: Other options of docs/spark.md, section 8.
 
     Raises: as `changes`; a running query ends with its error, after the changes before it.
@@ -250,7 +250,7 @@ def load(
     Executors write load files, and the store, which is open here, adopts them.
 
     Args:
-        frame: Its columns are taken by their names.
+        frame: The rows; columns are matched by name.
         directory: A path or URI that all executors see; None: in the store's own directory, for executors of this
             machine.
         by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each

@@ -1,4 +1,4 @@
-"""What an open store reports of itself: its counters, nested by room, and how full the pages of disk columns are."""
+"""What an open store reports about itself: its counters, nested by room, and how full the pages of disk columns are."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def fields_of(kind: type) -> list[Field]:
         hints = get_type_hints(kind, include_extras=True)
     except NameError as error:
         raise SchemaInvalid(f"an annotation of {kind.__name__} has an unknown name: {error}") from error
-    # Keys of annotations that are text are not in `__optional_keys__`.
+    # With text annotations, `__optional_keys__` lacks the keys that are NotRequired.
     if getattr(kind, "__optional_keys__", None) or any(get_origin(hint) is NotRequired for hint in hints.values()):
         raise SchemaInvalid(f"every key of {kind.__name__} must be required; a row has all of them")
     return [_field(kind.__name__, name, hints[name], default) for name, default in defaults.items()]
@@ -169,12 +169,12 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
 
 class TypedTable(Generic[R]):
     """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
-    `TypedDict`. The class is compared with the table's definition once. `handle` is the table's handle without types,
-    for Arrow, aggregates and the other calls.
+    `TypedDict`. The class is compared with the table's definition once, when this object is created. `handle` is the
+    table's handle without types, for Arrow, aggregates and the other calls.
 
-    Each call does and raises what the call of `TableHandle` with this name does and raises, and TypeMismatch for a row
-    of another class. After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable on return
-    with `durability="commit"`.
+    Each call does and raises what the call of `TableHandle` with this name does and raises. It also raises TypeMismatch
+    for a row of another class. After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable
+    on return with `durability="commit"`.
 
     Examples:
         >>> import dataclasses
@@ -295,7 +295,7 @@ class TypedTable(Generic[R]):
 
 
 def _maker(kind: type[R], names: tuple[str, ...]) -> Callable[[Iterable[Any]], R]:
-    """Return what makes an object of its values, in the order of the names."""
+    """Return a function that makes an object from values in the order of the names."""
     if is_typeddict(kind):
         return lambda values: dict(zip(names, values, strict=True))  # type: ignore[return-value]
     if any(each.kw_only for each in dataclasses.fields(kind)):  # type: ignore[arg-type]

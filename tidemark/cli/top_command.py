@@ -48,7 +48,7 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
             if once:
                 return
     except tm.PeerError as error:
-        # Reading files takes the kernels; a directory that has been opened once needs no look at them.
+        # `check_exists` imports the kernels. A directory with a LOCK file was opened once and needs no check.
         files = PosixFiles(store)
         if not files.exists(LOCK_NAME):
             check_exists(store)
@@ -59,7 +59,7 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
 
 
 def samples(status: Callable[[], Mapping[str, Any]], clock: Clock, every_seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield what has changed between two calls of `status`, again and again.
+    """Call `status` every `every_seconds`, and yield what has changed since the last call, without end.
 
     Rates are per second of the clock. Raises: as `status`.
     """
@@ -143,7 +143,7 @@ def _channels(replication: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def lines(sample: Mapping[str, Any]) -> Iterator[str]:
-    """Return a sample as text of a screen."""
+    """Yield the lines of text that show a sample."""
     rates, log, lcp, pages = (sample[name] for name in ("per_second", "log", "local_checkpoint", "page_cache"))
     yield f"process {sample['store']['pid']}, store {sample['store']['state']}"
     yield f"commits           {rates['commits']:>12,} /s   {counted(sample['transactions_open'], 'open one')}"

@@ -51,7 +51,7 @@ def write_rows(
 ) -> int:
     """Write batches to a file, or as CSV to standard output; return the number of rows.
 
-    The file gets its name when it is complete; until then it is called `.part`. Raises: ArrowException, OSError.
+    The file gets its name when it is complete; until then the name ends with `.part`. Raises: ArrowException, OSError.
     """
     from tidemark.sources import CSV
 

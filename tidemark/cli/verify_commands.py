@@ -126,11 +126,11 @@ def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
 
 # --- check --binlog -------------------------------------------------------------------------------
 def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[str, Any]:
-    """Return the report of `Database.check_binlog` for a store that is opened for it.
+    """Open a store and return the report of its `Database.check_binlog`.
 
     given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
     Raises: FileMissing for a store without a binlog or with several, Locked if another process has it open, and as
-    opening.
+    `tidemark.open`.
     """
     found = {**_identity(store), **options_of(given)[0]}
     with reported("restart") as progress:

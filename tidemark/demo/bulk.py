@@ -37,7 +37,7 @@ BATCHES = [Column("number", Int64), Column("lines", Int32)]
 
 
 def why_no_spark() -> str:
-    """Return what Spark lacks here, and how to get it; empty if nothing."""
+    """Return what Spark lacks here and how to install it; an empty text if it lacks nothing."""
     try:
         check_installed()
         java_variables()
@@ -82,7 +82,7 @@ class Bulk:
         return self.figures
 
     def _open(self) -> tm.Database:
-        # Archive from the moment of each opening: a local checkpoint must not cut log that is not archived.
+        # Archive from each opening on: a local checkpoint must not cut log that is not archived.
         return tm.open(self.store, data_memory=data.DATA_MEMORY, archive=self.place)
 
     def _clear(self) -> None:

@@ -27,7 +27,7 @@ FIRST_NEW_KEY = 1_000_000_000
 
 
 def changed(lines: pa.RecordBatch, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Return new quantities for lines found by their keys."""
+    """Return the keys of these lines with new quantities."""
     rows = lines.select(["l_orderkey", "l_linenumber"]).to_pylist()
     return [{**row, "l_quantity": Decimal(int(rng.integers(1, 5_100))).scaleb(-2)} for row in rows]
 

@@ -70,7 +70,9 @@ AMOUNT_DIGITS = 14
 
 
 def generate(folder: Path, scale: float) -> tuple[Path, Path]:
-    """Make Parquet files of orders and lineitem at a scale, once; without the published generator by `rows`."""
+    """Return Parquet files of orders and lineitem at a scale. Unless both exist, they are made, by the published
+    generator if it is installed, otherwise by `rows`.
+    """
     orders, lines = folder / "orders.parquet", folder / "lineitem.parquet"
     if orders.exists() and lines.exists():
         return orders, lines
@@ -102,7 +104,7 @@ def read(path: Path, columns: list[Column]) -> pa.Table:
 
 
 def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
-    """Create the tables and fill them, LOAD_ROWS in a transaction."""
+    """Create the tables and fill them, LOAD_ROWS rows per transaction."""
     partition = HashPartition(4)
     tables = (
         (db.create_table("tpch.orders", ORDERS, "o_orderkey", partition), orders),
@@ -142,7 +144,7 @@ def cents(column: Any) -> Any:
 
 
 def changed_comment(amount_cents: int, before: str = "") -> str:
-    """Return the comment of a row that refresh work has written: it repeats the row's price, to be verified by it.
+    """Return the comment of a row that refresh work has written. It repeats the row's price, so a check can verify it.
 
     It is no shorter than the comment before, so most comments stay in their places on their pages.
     """

@@ -1,5 +1,5 @@
-"""The rules after a crash: every acknowledged transaction is there as a whole. Besides these, at most one transaction
-of each thread, which was in flight, may be there.
+"""The rules after a crash: every acknowledged transaction is there as a whole. Each thread may have one more, which was
+in flight.
 """
 
 from __future__ import annotations

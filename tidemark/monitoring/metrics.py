@@ -17,7 +17,7 @@ from tidemark.replication.settings.status import BY_NAME, shown_name
 TABLES_MAX = 100  # with a label of their own: those with the most rows
 
 Status = Mapping[str, Any]
-Reader = Callable[[Status], Any]  # a value; with a label, values by its value; None: the store has none
+Reader = Callable[[Status], Any]  # a value, or with a label a mapping of its values to values; None: no value
 
 
 class HasStatus(Protocol):
@@ -262,7 +262,7 @@ class _Collector:
         self._db = db
 
     def describe(self) -> list[Any]:
-        """Name nothing when it is registered: that would read the status twice."""
+        """Return no names at registration: they would need a second reading of the status."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -272,7 +272,7 @@ class _Collector:
             "gauge": self._core.GaugeMetricFamily,
             "histogram": self._core.HistogramMetricFamily,
         }
-        # A node of a group has no store at times; then it says that only.
+        # A node of a group has no store at times; then only the first metric, `tidemark_open`, is shown.
         for metric in METRICS if "store" in status else METRICS[:1]:
             found = metric.read(status)
             labelled = found if metric.label else {"": found}

@@ -1,6 +1,6 @@
 """`tm.serve_metrics`: metrics over HTTP, for Prometheus.
 
-One request a connection, `GET /metrics`; nothing can be changed through it. `request_port.py` limits what clients may
+One request per connection, `GET /metrics`; nothing can be changed through it. `request_port.py` limits what clients may
 do. It asks for no secret: docs/security.md says what a stranger learns.
 """
 
@@ -109,7 +109,7 @@ def serve_metrics(db: Database, address: str | tuple[str, int]) -> MetricsServin
 
     Raises:
         Unsupported: prometheus-client is not installed.
-        SchemaInvalid: `db` is no open store, or the address is invalid.
+        SchemaInvalid: `db` is not an open store, or the address is invalid.
         PeerError: The address is taken.
         StoreFailed: The store is closed or has failed.
 

@@ -21,7 +21,7 @@ class Arbitrator:
 
     Examples:
         `group` has one node, which does not run, and an arbitrator: "1=127.0.0.1:7301,arbitrator=127.0.0.1:7300". In
-        the examples of its calls `arbitrator` is that one.
+        the examples of its calls `arbitrator` is this arbitrator, running.
 
         >>> secret = b"sixteen bytes or more"
         >>> with tm.Arbitrator("arbitrator", group, secret, is_new=True) as arbitrator:

@@ -76,7 +76,7 @@ class DrivenStore:
         self._rules: TableRules | None = None
         values = db.parts.values
         if db.binlog is None and values["server_id"]:
-            # Members may have binlogs, and all members have the same log: it needs the records for them.
+            # Any member may have a binlog, and the log is the same at all, so it needs the records that a binlog reads.
             self._rules = TableRules(values, lambda: replication_rows(db.parts.store))
             capture(db.parts.store, self._rules)
 
@@ -116,7 +116,7 @@ class StoreHome:
         completed: Callable[[], int],
         opened: Callable[[Database], None],
     ) -> None:
-        """completed: the newest epoch that all members have. opened: called with a store after it was opened."""
+        """completed: returns the newest epoch that all members have. opened: called with each store after opening."""
         self._completed = completed
         self._opened = opened
         self._directory = directory
@@ -124,7 +124,7 @@ class StoreHome:
         self._replication = replication
         self._variant = variant
         self._want_epoch = want_epoch
-        self.restarted: Progress | None = None  # how this process was last brought up to the primary, or is being
+        self.restarted: Progress | None = None  # of the last rejoin in this process, done or under way
 
     def open(self, can_create: bool) -> DrivenStore:
         """See `Home`."""
@@ -284,7 +284,7 @@ class _Gate:
 
 
 class _WholeStatus:
-    """What metrics of a node are read from."""
+    """The status of a node, as metrics read it."""
 
     def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
         self.status = status
@@ -294,13 +294,13 @@ class NodeGroup:
     """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
     `connect()` returns the group as clients see it: transactions run at the primary, wherever that is, reads at this
-    node. `reading()` gives the store of this node itself, for reads without a call.
+    node. `reading()` gives the store of this node itself, for reads without a remote call.
 
     `status`, `wait_member`, `connect` and `reading` raise the error that ended the node, if one has.
 
     Examples:
         `group` is the address of a group of one node, such as "1=127.0.0.1:7301". In the examples of its calls `node`
-        is that node.
+        is this node, running.
 
         >>> secret = b"sixteen bytes or more"
         >>> with tm.NodeGroup("node 1", 1, group, secret, found=True, data_memory="64 MiB") as node:
@@ -353,8 +353,8 @@ class NodeGroup:
                 used if it has none.
             metrics: Where metrics of this node's store are served over HTTP (see `tm.serve_metrics`); `tidemark_open`
                 is 0 while the store is closed or copied.
-            options: As for `tidemark.open`. Memory, logs and tablespaces must hold what the other nodes' do.
-                `server_id` is that of the site, and it and the options of the binlog are the same at all nodes. The
+            options: As for `tidemark.open`. Memory, logs and tablespaces must be large enough for what the other nodes
+                hold. `server_id` identifies the site; it and the options of the binlog are the same at all nodes. The
                 name of `log_bin` gets the node's number.
 
         Raises:
@@ -382,7 +382,7 @@ class NodeGroup:
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])
         metrics_at = None if metrics is None else parse_address(metrics)
-        # A node that compiles kernels is silent, and the others exclude it.
+        # A node is silent while it compiles kernels, and the others would exclude it.
         _log.info("node %d gets its compiled code before it listens; what this machine lacks is compiled first", node)
         compile_declared(node % 2 / 2)  # nodes of one machine share the work
         directory = os.fspath(path)
@@ -408,14 +408,14 @@ class NodeGroup:
                 self._cut_links,
                 _of_site(parsed, replication),
             )
-            # What the store does not count, or while it is closed, is left out.
+            # Metrics without a value are left out, which are most of them while the store is closed.
             of_store = _WholeStatus(self._whole_status)
             self.metrics = None if metrics_at is None else MetricsServing(of_store, metrics_at, SystemClock())
         except BaseException:
             self._files.close_all()
             self._files.unlock()
             raise
-        # In the node's own directory: it answers while the store is closed, too.
+        # A socket in the node's own directory, which also answers while the store is closed.
         self._control = serve_commands(self._files, {"status": self._whole_status}, SystemClock())
         self._node.start()
         if self._channel is not None:
@@ -427,7 +427,7 @@ class NodeGroup:
         return self._node
 
     def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
-        """Return what runs the group's channel here, if it has one. Raises: SchemaInvalid, InvalidName, Rejected."""
+        """Return the runner of the group's channel, if it has one. Raises: SchemaInvalid, InvalidName, Rejected."""
         if given is None:
             return None
         return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
@@ -505,9 +505,9 @@ class NodeGroup:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the group as this node knows it: node, state, view, members, primary, is_leading; `lag`,
-        the groups of the log that nodes have yet to apply; links; copies under way; `restart`, how this node was last
-        brought up to the primary, or is being; and the group's `channel`, None if it has none: `is_here`, `error`, and
-        `Channel.status` where it runs.
+        the groups of the log that nodes have yet to apply; links; copies under way; `restart`, the progress of
+        this node's last rejoin, done or under way; and the group's `channel`, None if it has none: `is_here`, `error`,
+        and `Channel.status` where it runs.
 
         Raises: the error that ended the node. An error of the channel is reported and ends nothing else.
 
@@ -605,7 +605,7 @@ class NodeGroup:
         """Yield the store of this node for the reads of a block. The reads see everything that was acknowledged before
         the block.
 
-        Use what was read only after the block.
+        Use what was read only after the block has ended without an error.
 
         Raises: NotPrimary (Retryable) at the beginning if this node serves no reads, at the end if the rows read may be
         stale; the error that ended the node.

@@ -90,7 +90,7 @@ def condition_of(filter: pc.Expression, schema: pa.Schema) -> tuple[Expression, 
 
     try:
         message = _Message(bytes(filter.to_substrait(_plain(schema))))
-    except pa.ArrowException:  # it has parts that Substrait has not
+    except pa.ArrowException:  # it has parts that Substrait lacks
         return UNKNOWN, schema.names
     reader = _Reader(message, schema.names)
     try:
@@ -100,7 +100,7 @@ def condition_of(filter: pc.Expression, schema: pa.Schema) -> tuple[Expression, 
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the types that Substrait has: otherwise pyarrow adds casts, which it does not write."""
+    """Return the schema with types that Substrait has. For others pyarrow adds casts, which it does not write."""
     import pyarrow as pa
 
     kinds = []
@@ -114,7 +114,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 class _Reader:
-    """Reads the expressions of one message; `read` has the columns that were met."""
+    """Reads the expressions of one message; `read` has the columns found."""
 
     def __init__(self, message: _Message, names: list[str]) -> None:
         self._names = names
@@ -170,7 +170,7 @@ class _Reader:
         return Member(value, options) if is_known else UNKNOWN
 
     def _operand(self, node: _Message, depth: int) -> Expression:
-        """Return a column or a constant; of any other expression note the columns."""
+        """Return a column or a constant. For any other expression note its columns and return UNKNOWN."""
         if _SELECTION in node:
             field = node.inner(_SELECTION, 1, 2)
             name = self._names[field.value(1)]
@@ -196,7 +196,7 @@ def _decimal(octets: bytes) -> Decimal:
 
 
 def _of_extension(octets: bytes) -> Any:
-    """Return a value of a type that Substrait has not: pyarrow writes an unsigned number or a long text so."""
+    """Return an unsigned number that pyarrow wrote as an extension; None for other extensions, such as long text."""
     message = _Message(octets).inner(2)
     if message.value(1, b"").endswith(b".UInt64Value"):
         return message.inner(2).value(1) & (1 << 64) - 1
@@ -224,7 +224,7 @@ def _constant(literal: _Message) -> Expression:
         if number in literal:
             try:
                 value = read(literal.value(number))
-            except OverflowError:  # a date or time that Python has not
+            except OverflowError:  # a date or time that Python cannot represent
                 return UNKNOWN
             return UNKNOWN if value is None else Constant(value)
     return Constant(None) if 29 in literal else UNKNOWN

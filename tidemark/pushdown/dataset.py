@@ -1,8 +1,8 @@
 """A table as a `pyarrow.dataset.Dataset`, which DuckDB asks for columns and a filter.
 
-DuckDB takes objects of this class, and calls `scanner` on them. The rest of the class is written in C++, which knows
-nothing of `scanner`: for it the dataset is one file that cannot be opened, so that a way past `scanner` fails, and
-never shows an empty table.
+DuckDB accepts objects of this class and calls `scanner` on them. The rest of the class is C++ code that does not know
+this `scanner`. To that code the dataset is one file that cannot be opened, so a call that bypasses `scanner` fails
+instead of showing an empty table.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Readable(Protocol):
 
 
 class Source:
-    """The rows of a table, each time it is read as at one epoch if the store has snapshots. Threads may share it.
+    """The rows of a table; each read is as at one epoch if the store has snapshots. Threads may share it.
 
-    `schema` is that of the table when this object was made; rows keep it after the table was changed.
+    `schema` is that of the table when this object was created; rows keep it after the table is changed.
     """
 
     def __init__(self, table: Readable, opened: Callable[[], AbstractContextManager[Readable]]) -> None:
-        """opened: gives the table as at one epoch, until its end."""
+        """opened: returns a context manager of the table, as at one epoch if the store has snapshots."""
         self.table = table
         self.schema: pa.Schema = table.scan().schema()
         self._opened = opened
@@ -71,7 +71,7 @@ class Source:
 
 
 class TableScanner:
-    """One scan of a dataset, not begun yet; it is begun anew by each call.
+    """A scan of a dataset. Each call that reads rows begins it anew.
 
     Examples:
         >>> scanner = db["item"].dataset().scanner(columns=["name"])
@@ -123,7 +123,7 @@ class TableScanner:
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first rows; no more batches are read than they need."""
+        """Return the first `num_rows` rows, or all if there are fewer; read no more batches than needed."""
         found, left = [], num_rows
         batches = self.to_batches()
         while left > 0 and (batch := next(batches, None)) is not None:
@@ -137,7 +137,7 @@ class TableScanner:
 
 
 class _Refused:
-    """A call of pyarrow's class that goes past `scanner`."""
+    """A method of pyarrow's class that would bypass `scanner`; it raises Unsupported."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -184,8 +184,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has n
         filter: pc.Expression | None = None,
         **options: Any,
     ) -> TableScanner:
-        """Return a scan of some columns of the rows that a filter accepts. Of the filter, the scan takes what it can
-        translate, and pyarrow judges the rows that are found. Other options of pyarrow change nothing.
+        """Return a scan of some columns of the rows that a filter accepts.
+
+        The scan applies the parts of the filter that it can translate, and pyarrow applies the whole filter to the rows
+        found. Other options of pyarrow have no effect.
 
         Raises: pyarrow's errors for columns and filters.
 

@@ -1,7 +1,7 @@
 """Conditions of other engines, weakened until they are true for every row that the other engine accepts.
 
-The other engine judges each row that is found once more, with its own rules. So a condition here may accept too many
-rows, never too few: what differs in NULL, NaN or padding is left out.
+The other engine checks each row found again, by its own rules. So a condition here may accept too many rows, never too
+few: a part whose result may differ for NULL, NaN or padding is left out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _weakened(node: Expression, negated: bool, definition: TableDefinition) -> F
 
 
 def _compiled(leaf: Found, definition: TableDefinition) -> Found:
-    """Return a condition, None if the table refuses it: a value beyond its column, an order that a type has not."""
+    """Return a condition; None if the table rejects it, as for a value out of range or a type without an order."""
     if leaf is not None:
         try:
             Condition(definition, leaf)
@@ -113,16 +113,16 @@ def _member(node: Member, kind: ColumnType, negated: bool) -> Found:
     if negated and isinstance(kind, Floating):
         return None  # for pyarrow 0.0 is not in a list with -0.0
     found = Member(node.inner, tuple(map(Constant, known)))
-    # Whether NULL is in a list, and what `not in` says of it, differs from engine to engine.
+    # Engines differ on whether NULL is in a list, and on `not in` for NULL.
     if negated:
         return joined(False, Not(found), NullTest(node.inner))
     return found if len(known) == len(values) else joined(False, found, NullTest(node.inner))
 
 
 def _is_alike(kind: ColumnType, value: Any) -> bool:
-    """Whether a column compares with this value in every engine alike."""
+    """Whether every engine compares the column with this value in the same way."""
     if value is None or value != value:
         return False
     if isinstance(kind, Binary):
-        return len(value) == kind.length  # zeros at the end do not count here
+        return len(value) == kind.length  # trailing zeros do not count here
     return True

@@ -1,7 +1,8 @@
 """A table as a polars LazyFrame, which asks its source for columns, a predicate and a number of rows.
 
-A predicate is read with documented calls alone: `meta.pop` gives the operands of an expression, and an expression built
-of them again is either equal to the one at hand (`meta.eq`), which names its operator, or the part is left out.
+A predicate is read with documented calls alone. `meta.pop` gives the operands of an expression, but not its operator.
+So each known operator is applied to the operands: if the result equals the expression (`meta.eq`), it is that operator.
+A part that equals none is left out.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def scan(source: Source) -> pl.LazyFrame:
         columns, where = list(wanted), None
         if predicate is not None:
             columns += [name for name in predicate.meta.root_names() if name not in columns]
-            # A number of rows next to a predicate is one of rows before the predicate.
+            # `n_rows` counts rows before the predicate, so with it the predicate is not pushed down.
             if n_rows is None:
                 where = source.necessary(condition_of(predicate, schema))
         for batch in source.batches(columns or source.schema.names[:1], where, n_rows):

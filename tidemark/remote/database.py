@@ -36,10 +36,10 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
     A schema change is sent once. It raises NotPrimary if the node stopped leading, and a PeerError if the link broke
     before the answer: then check whether the change was made.
 
-    After `close` every call raises StoreClosed, those of its tables, transactions and scans too.
+    After `close` every call raises StoreClosed, including the calls of its tables, transactions and scans.
 
     Examples:
-        In the examples of its calls `remote` is a connection to the store `db`; calls on `db` may be made on `remote`.
+        In the examples of its calls `remote` is a connection to the store `db`; a call of `db` works with `remote` too.
 
         >>> secret = b"sixteen bytes or more"
         >>> with tm.serve_calls(db, "127.0.0.1:0", secret) as serving:

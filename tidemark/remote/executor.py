@@ -153,7 +153,7 @@ class Executor:
             self._gate.failed(error)
             raise
         except _INVALID as error:
-            # A client refuses such a value before it sends it: this peer has another version, or is no client.
+            # A client rejects such a value before it sends it, so this peer has another version or is not a client.
             _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
 

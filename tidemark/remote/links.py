@@ -148,7 +148,7 @@ class Links:
         return answer
 
     def forget(self, address: Address) -> None:
-        """Close the links to a node that is gone or has changed its role, and ask for the view again."""
+        """Close the idle links to a node that is gone or has changed its role; it no longer counts as the primary."""
         with self._mutex:
             links = self.spares.pop(address, [])
         for link in links:
@@ -172,7 +172,7 @@ class Links:
                     if isinstance(error, PeerRefused):
                         raise
                     if why is None or not isinstance(error, PeerTimeout):
-                        why = error  # not of the last attempts, which fail only for lack of time
+                        why = error  # a later timeout does not replace it
                     if self.clock.monotonic() >= deadline:
                         raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
                     self.clock.sleep(PAUSE_SECONDS)

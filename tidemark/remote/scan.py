@@ -29,7 +29,7 @@ def scan_arguments(by: ByIndex, **others: Any) -> dict[str, Any]:
 class RemoteScan:
     """A scan with the calls of `Scan`: iterate over it once, convert it, or aggregate its rows in the other process.
 
-    Its calls raise what those of `Scan` raise, and PeerError if the node of the scan is lost: begin it again.
+    Its calls raise what those of `Scan` raise, and PeerError if the node of the scan is lost: begin a new scan.
 
     Examples:
         >>> item = remote["item"]

@@ -99,7 +99,7 @@ def serve_calls(
 
     Raises:
         PeerError: The address is taken.
-        SchemaInvalid: `db` is no open store, the address is invalid, or the secret is too weak for it.
+        SchemaInvalid: `db` is not an open store, the address is invalid, or the secret is too weak for it.
         StoreFailed: The store is closed or has failed.
 
     Examples:

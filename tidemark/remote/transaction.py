@@ -38,8 +38,8 @@ class RemoteTransaction:
     """An open transaction of another process, with the calls of `Transaction`, for the thread that began it.
 
     A call raises what that of `Transaction` raises. A `Rejected` error leaves the transaction open and as it was before
-    the call. A `Retryable` error has rolled it back as a whole; `PrimaryLost` is one: the process that executed it is
-    gone, and nothing of it was committed.
+    the call. A `Retryable` error has rolled it back as a whole. `PrimaryLost` is Retryable: the process that executed
+    the transaction is gone, and nothing was committed.
 
     Examples:
         >>> with remote.transaction() as txn:
@@ -126,8 +126,8 @@ class RemoteTransaction:
 
         Durable on return: the changes, at every live node of the group, with `durability="commit"`.
 
-        Raises: PrimaryLost if it was not committed; CommitUnanswered with the `txid` if no node knows; Retryable and
-        TransactionEnded as in the other process.
+        Raises: PrimaryLost if the transaction was not committed; CommitUnanswered with the `txid` if no node knows the
+        outcome; Retryable and TransactionEnded as in the other process.
 
         Examples:
             >>> txn = remote.transaction()

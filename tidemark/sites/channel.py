@@ -1,7 +1,7 @@
 """`tm.Channel`: apply the binlog of one store to another one, in this process or over the network.
 
 Received and applied changes are recorded in the replica (`replication/channel/channel.py`), so a channel object has no
-state to be kept: close it, create it again, and it continues. It belongs to the replica, and closing the replica closes
+lasting state: close it, create it again, and it continues. It belongs to the replica, and closing the replica closes
 it.
 
 Threads: a receiver and an applier, each started and stopped separately. Without them a caller steps the channel by
@@ -124,7 +124,7 @@ class Channel:
             failed_source: Server id of the previous source, if only its epochs say where to continue.
             heartbeat_ms: How often each side sends a sign of life.
             other_sources: More sources, in order of preference after the first, reached with the same secret and tls.
-            failover_after_ms: Move to the next source when the heartbeat row has not changed here for so long.
+            failover_after_ms: Move to the next source when the heartbeat row has not changed here for this time.
             heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
                 changes.
             options: Those of a channel in docs/replication.md, *Options*.
@@ -446,10 +446,10 @@ class Channel:
     def apply_next(self) -> Applied | None:
         """Apply the next transaction of the source, a whole epoch or a schema change; return None if there is none.
 
-        From a source in the same process it is received first, up to the source's last closed epoch: call
-        `source.sync()` or `advance_epoch()` before.
+        If the source is in the same process, the transaction is received first. Only closed epochs are received, so
+        call `source.sync()` or `advance_epoch()` before.
 
-        Durable on return: as a commit of the replica is.
+        Durable on return: the transaction, as after a commit of the replica.
 
         Raises: Rejected while the applier runs, EpochGap, BinlogDamaged, and any error that stops an applier. Nothing
         of the transaction is applied then, and the next call tries it again.
@@ -476,7 +476,7 @@ class Channel:
 
         Durable on return: the position after the incident.
 
-        Raises: Rejected while the applier runs, or if the next event is no incident.
+        Raises: Rejected while the applier runs, or if the next event is not an incident.
 
         Examples:
             The source was opened with `log_load_rows=False`.
@@ -549,14 +549,14 @@ class Channel:
         """Discard the relay log. Changes that were received and not applied are fetched again.
 
         Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel uses are deleted
-        too, and the whole binlog of the source is applied again. They stay where repeated changes would pass for new
-        ones: where a function of epochs (NDB$EPOCH and its kin) is set here or at the source, where epochs of this site
-        have come back, and where the source has not answered since the channel was created. The max replicated epoch is
+        too, and the whole binlog of the source is applied again. They stay if repeated changes would be taken for new
+        ones: if an epoch function (NDB$EPOCH and its variants) is set here or at the source, if epochs of this site
+        have come back, or if the source has not answered since the channel was created. The max replicated epoch is
         then the one in the rows. Exceptions tables stay.
 
-        Durable on return: the removal of both.
+        Durable on return: the removal of the relay log and of those rows.
 
-        Raises: Rejected while it runs.
+        Raises: Rejected while the channel runs.
 
         Examples:
             >>> epoch = db.sync()
@@ -584,8 +584,8 @@ class Channel:
 
         Changes that were received and not applied are discarded. The new source's own row of `mysql.ndb_apply_status`,
         passed on by an intermediate site, says where to continue. Without such a row, `failed_source` names the server
-        whose epochs both have. Which epochs of this site another server has is unknown, so the max replicated epoch
-        begins anew.
+        whose epochs both have. It is unknown which epochs of this site another server has, so the max replicated
+        epoch begins anew.
 
         Args:
             source: An open store, or an address; as for the constructor.
@@ -596,8 +596,8 @@ class Channel:
 
         Durable on return: the removal of the relay log.
 
-        Raises: Rejected while it runs, or if it has several sources; otherwise as the constructor does. Nothing has
-        changed then.
+        Raises: Rejected while the channel runs, or if it has several sources; otherwise as the constructor does.
+        Nothing has changed then.
 
         Examples:
             >>> with tm.serve(db, "127.0.0.1:0", secret) as serving:

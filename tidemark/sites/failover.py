@@ -1,11 +1,11 @@
 """Failover: the sources of a channel in order of preference, when it moves to the next one, and the move.
 
-A channel moves by the heartbeat row of the site whose changes it brings. The row is replicated like any other, through
-every site in between, so a change of it proves that the whole path works. The time in the row is not used: the replica
-measures the time without a change by its own monotonic clock.
+Whether a channel moves depends on the heartbeat row of the site whose changes it brings. The row is replicated like any
+other, through every site in between, so a change of it proves that the whole path works. The time in the row is not
+used: the replica measures the time without a change by its own monotonic clock.
 
 The position at the new source is read from `mysql.ndb_apply_status` when the channel connects to it
-(`ReplicaChannel.begin`), so a crash can lose nothing here.
+(`ReplicaChannel.begin`), so a crash here loses nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HeartbeatWatch:
         self._since = now
 
     def silent_s(self, now: float) -> float:
-        """Return for how long the row has not changed, or the present source has been in use, whichever is shorter."""
+        """Return the seconds since the row changed or the present source came into use, whichever was later."""
         return max(0.0, now - self._since)
 
     def is_due(self, now: float) -> bool:
