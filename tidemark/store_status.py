@@ -74,7 +74,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
     }
 
 
-MAP_EXTENTS_MAX = 512  # of one table; more do not fit a picture
+MAP_EXTENTS_MAX = 512  # of one table; a picture has no room for more
 
 
 def space_report(store: Store) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class PageCache:
         wake_writer: Callable[[], bool] = lambda: False,
     ) -> None:
         """wake_writer: see `WriteBehind`. can_write: False for a restart that only rehearses. Then dirty pages stay in
-        memory, and once they fill it `hold` raises MemoryExhausted: open with a larger `page_buffer`.
+        memory, and once they fill the page buffer `hold` raises MemoryExhausted: open with a larger `page_buffer`.
 
         Raises: MemoryExhausted.
         """
@@ -115,9 +115,9 @@ class PageCache:
         """Load pages and pin them until `release` of the same numbers; all of them or none.
 
         A page with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN from
-        the current UNDO log. is_reference: False if the same work has requested the pages before, as a commit has: they
-        do not become hotter. Never call this with the commit latch held: a frame may have to be cleaned, and the UNDO
-        log takes the latch to flush.
+        the current UNDO log. is_reference: False if the same work has requested the pages before, as a commit has; LIRS
+        then does not count another reference. Never call this with the commit latch held: a frame may have to be
+        cleaned, and the UNDO log takes the latch to flush.
 
         Raises: PageDamaged (also for an unreadable page), IoFailed, FileTruncated, NoSuchTable (the table was dropped
         meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`).
@@ -231,7 +231,9 @@ class PageCache:
         return found
 
     def _reserve_frames(self, count: int, reservation: list[int]) -> None:
-        """Reserve frames for a holder. reservation[0]: how many it has; no signal can come between the two stores."""
+        """Reserve frames for a holder. reservation[0]: how many it has; no signal can come between the two
+        assignments.
+        """
         if count > self.frames:
             raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
         deadline = self._clock.monotonic() + self.wait_seconds
@@ -270,7 +272,9 @@ class PageCache:
             raise
 
     def _undo_claim(self, wanted: Words, out: Words, how: int) -> None:
-        """Undo a claim that failed; the claiming kernel itself writes `out`, so no signal can come in between."""
+        """Undo a claim that failed. `out` lists every page that was claimed: the kernel writes it, so no signal can
+        come between a claim and its entry.
+        """
         for at in np.flatnonzero(out > 0).tolist():
             page = wanted[at : at + 1]
             is_ours = out[at] == c.CLAIM_LOAD
@@ -280,7 +284,7 @@ class PageCache:
         self._notify()
 
     def _clear_obstacle(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
-        """Remove what made the claim of wanted[at] fail, or wait until it is gone; returns the position where to
+        """Remove what made the claim of wanted[at] fail, or wait until it is gone; returns the position at which to
         continue.
         """
         reason = int(out[at])
@@ -407,8 +411,8 @@ class PageCache:
                 self.write_behind.added(batch, int(count))
                 finish_copies(self._mem, self.address, copied, count - start, 1)
             except BaseException:
-                # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. Pages
-                # that were already reported keep their outcome.
+                # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. A
+                # page whose copy was already finished is not changed again.
                 finish_copies(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise

@@ -83,7 +83,7 @@ def decode_rows(
     Whole images of a table with disk columns must be given by word positions; images need no disk part unless a disk
     column is named.
 
-    Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count), or the
+    Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images, (count,) or longer, or the
     stride in words; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a repeated column), PageDamaged,
     LimitExceeded past 2 GiB of one column.
     """
@@ -119,7 +119,9 @@ def _decode_part(
     places: Sequence[Place],
     count: int,
 ) -> None:
-    """Decode the columns of the parts that start at these positions, except key columns in var parts."""
+    """Decode the given columns, all in memory or all on disk, of images whose parts start at these offsets; key columns
+    in var parts are left out.
+    """
     fixed = [place for place in places if place.part == FIXED]
     if fixed:
         compact = fixed_images(row_format, layout, images, offsets_or_stride, count)

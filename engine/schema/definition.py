@@ -187,9 +187,9 @@ class TableDefinition:
             "table_id": self.table_id,
             "version": self.version,
         }
-        if self.has_disk:  # tables in memory keep their bytes from before tablespaces existed
+        if self.has_disk:  # a table in memory has the same bytes as before tablespaces existed
             value["tablespace"] = self.tablespace
-        if self.indexes:  # likewise tables without indexes
+        if self.indexes:  # a table without indexes: likewise
             value["indexes"] = [index.to_json() for index in self.indexes]
         if self.dropped:
             value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]

@@ -46,7 +46,8 @@ CHANGES = frozenset(
 )
 # Up to this many pieces, every subset is a candidate.
 EXHAUSTIVE_PIECES = 8
-# With more pieces, only this many, drawn at random, are lost or kept alone: a file filled with zeros has thousands.
+# With more pieces, only this many, drawn at random, are each dropped or kept alone: a file filled with zeros has
+# thousands.
 SINGLE_PIECES = 256
 STATES_PER_POINT = 12
 RANDOM_SUBSETS = 8
@@ -127,11 +128,11 @@ class StatesReport:
     points: int = 0
     judged: int = 0
     kills: int = 0
-    failed_syncs: int = 0  # reads then showed more than was on the disk
+    failed_syncs: int = 0  # reads still show the writes that the sync lost
     second_restarts: int = 0
     interrupted: int = 0  # restarts that lost power
     restarts: int = 0
-    checks: int = 0  # stores verified whole
+    checks: int = 0  # stores verified completely
     figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
     places: Counter[str] = field(default_factory=Counter)  # states by kind of cut and place (`places.py`)
     violations: list[str] = field(default_factory=list)  # if the enumeration continues after them
@@ -151,7 +152,9 @@ class StatesReport:
 def crash_points(
     events: Iterable[Event], places: Places | None = None
 ) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
-    """Yield (disk, ledger, call that did not happen) before every change and at the end. places: follows the calls."""
+    """Yield (disk, ledger, call that did not happen) before every change and at the end. places: gets every call that
+    was carried out.
+    """
     replay = Replay()
     ledger = Ledger()
     for event in events:
@@ -210,8 +213,8 @@ def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], froze
 
 
 def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
-    """Return choices that tear one write of several sectors: they keep only its front or only its end, and all other
-    pieces.
+    """Return choices that tear one write of several sectors: they keep all other pieces, and of this write only the
+    front or only the end.
     """
     everything = frozenset(pieces)
     writes: dict[int, list[Piece]] = {}
@@ -351,8 +354,9 @@ def crash_states(
 ) -> StatesReport:
     """Record one run of the program and judge the possible states after power losses; figures are added to `report`.
 
-    per_point: maximum number of states of one crash point. share: of the crash points, drawn by the seed; at the others
-    only states in places not seen before are judged. Raises: Violation at the first wrong state.
+    per_point: maximum number of states of one crash point. share: the share of crash points at which every state is
+    judged; the seed draws them. At the others a state is judged only if it is in a place not seen before. Raises:
+    Violation at the first wrong state.
     """
     clock = SystemClock()
     began = clock.monotonic()
@@ -372,7 +376,8 @@ def crash_states(
         pieces = files.pieces()
         if pieces and is_drawn:
             killed = files.kill()
-            # A sync changes nothing that the next process reads: the point before it had more to lose.
+            # After a sync the next process reads the same bytes, so the point before the sync is judged instead: more
+            # of its pieces can be lost.
             key = (killed.digest(), len(ledger.acknowledged))
             if key not in seen_killed:
                 seen_killed.add(key)

@@ -1,8 +1,8 @@
 """Verifies disk columns: rows and pages refer to each other, extents count their pages correctly, files are whole.
 
 Pages are read through the cache, a few pinned at a time; this does not count as use. Each is judged at one instant
-together with the rows of its pieces. A clean page must be the same on disk as in memory. A row that no page refers to
-is checked by itself, since a transaction may have changed it meanwhile. Nothing is changed.
+together with the rows of its pieces. A clean page must be the same on disk as in memory. A row whose part was found on
+no page is checked by itself, since a transaction may have moved it meanwhile. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class FragmentCheck:
         self._unreadable: set[int] = set()
 
     def run(self) -> None:
-        """Verify the disk columns of the fragment. Raises: MemoryExhausted if changed pages fill a rehearsal's page
-        buffer; StoreFailed.
+        """Verify the disk columns of the fragment. Raises: MemoryExhausted if changed pages fill the page buffer of a
+        restart that only rehearses; StoreFailed.
         """
         self._space()
         for line in extents_of(self._store.space, self._fragment):

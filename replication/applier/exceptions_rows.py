@@ -1,6 +1,6 @@
 """Rows of an exceptions table for a batch of conflicts, as columns, without Python code for each row.
 
-The changes of a batch have one table and one kind, and the same columns in their images, as in a row event.
+All changes of a batch are of one table and one kind, and their images have the same columns, as in a row event.
 """
 
 from __future__ import annotations

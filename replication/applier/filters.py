@@ -1,7 +1,7 @@
 """Which changes of a source's binlog a channel takes: by database and table; schema changes by server too.
 
-The applier skips rows by server, because it knows what their conflict functions need. Rows of `mysql.ndb_apply_status`
-always pass: they update positions and show what other sites have applied.
+Rows are skipped by server in the applier instead, which knows whether a conflict function needs them. Rows of
+`mysql.ndb_apply_status` always pass: they update positions and show what other sites have applied.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ of `ndb_binlog_index` committed. Local checkpoints are published after the binlo
 crash between these steps, the next opening continues: the end of the binlog says which epoch is its last, the log has
 the epochs after it, and rows of the index are rebuilt from the files.
 
-Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from its beginning on; reading of the
-log continues after the last epoch in its files. (I2) A store that is opened without its binlog, or goes back to an
-earlier epoch, leaves the mark `stopped` before anything commits. The mark means that the binlog lacks changes: an
+Invariants: (I1) From its beginning the binlog has every epoch that is to be logged, once and in order; reading of the
+log continues after the last epoch in the binlog files. (I2) A store that is opened without its binlog, or goes back to
+an earlier epoch, leaves the mark `stopped` before anything commits. The mark means that the binlog lacks changes: an
 incident says so, and an epoch transaction without rows says after which epoch the binlog is whole again. Both are
 durable before the mark is removed. (I3) The file with the last epoch is never purged. (I4) At a node of a group the
 binlog has nothing that the group has not completed, and the incident and the epoch of (I2) are written with the first
@@ -83,7 +83,7 @@ class AttachedBinlog:
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is the epoch of the newest local
         checkpoint, `newest_epoch` the last epoch in which the store changed, `is_new` whether the store was just
-        created. The log and the epochs are those of a store that is about to open. At a node of a group, `completed`
+        created. The log and the epochs must be recovered, and the store not open yet. At a node of a group, `completed`
         returns the newest epoch that all its members have, and `seam_epoch` is the epoch through which rows were copied
         without groups of the log, 0 if none were.
 
@@ -100,7 +100,7 @@ class AttachedBinlog:
         self.pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
-        self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
+        self._wanted = 0  # newest epoch passed to `reach`; its local checkpoint waits, or was abandoned
         self._completed = completed
         self._has_gap = False  # to be reported with the next epoch
         self._has_left_group = False
@@ -141,7 +141,7 @@ class AttachedBinlog:
         """Make the folder; return whether the store may have changed without a binlog. Durable on return: the mark."""
         files = self._files
         if is_copied:
-            leave_mark(files)  # an opening after the local checkpoint of the copy sees no seam
+            leave_mark(files)  # `seam_epoch` is 0 at openings after the local checkpoint of the copy
         if not files.exists(FOLDER):
             if is_new and not is_copied:
                 return False
@@ -229,7 +229,7 @@ class AttachedBinlog:
             self._files.sync_directory(FOLDER)
 
     def check_servable(self) -> None:
-        """Check that the binlog may be served. Raises: PeerError while it does not yet report a gap at its end."""
+        """Check that the binlog may be served. Raises: PeerError while a gap at its end is not yet reported in it."""
         if self._has_gap:
             raise PeerError(
                 "the binlog of this node begins again with the next epoch; try again, or use another node's"
@@ -263,7 +263,7 @@ class AttachedBinlog:
         return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
 
     def set_option(self, name: str, value: object) -> None:
-        """Set an option of the binlog to another value, which takes effect as the table of options says.
+        """Set an option of the binlog to another value, which takes effect when the table of options says.
 
         Raises: SchemaInvalid, Rejected for an option that takes effect at the next opening or is not of the binlog.
         """
@@ -287,7 +287,7 @@ class AttachedBinlog:
                 capture(self._store, self.rules, [status])
 
     def check_logged(self, definition: TableDefinition) -> None:
-        """Check that a table is logged, so that `set_up` may change how. Raises: Rejected."""
+        """Check that a table is logged, so that `set_up` may change the way it is logged. Raises: Rejected."""
         with self.turn:
             if self.rules.rule_of(definition).rule is None:
                 # The log has no before-images of its changes so far.
@@ -353,7 +353,7 @@ class AttachedBinlog:
         return epoch <= max(self._handled, self._idle)
 
     def _holds_log(self) -> bool:
-        """Whether the log must not be cut because the binlog lacks epochs that are in it."""
+        """Whether the log must not be truncated because the binlog lacks epochs that are in it."""
         return not self.has_through(self._wanted)
 
     def _follow(self) -> None:
@@ -372,7 +372,7 @@ class AttachedBinlog:
                 self.close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self.write_epoch(changes)
-            # Before `_handled`: `Reach` relies on it that `newest_epoch` covers every handled epoch.
+            # Before `_handled`: `Reach` relies on `newest_epoch` to cover every handled epoch.
             self.newest_epoch = self.newest_epoch if written is None else written.epoch
             self._written = self._handled = changes.epoch
             if written is not None:

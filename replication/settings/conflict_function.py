@@ -4,7 +4,7 @@ The grammar is `NAME ( argument )` with blanks anywhere between tokens. Names ar
 prefixes, in the order of `FUNCTIONS`. Error texts are the server's.
 
 `NDB$EPOCH(n)` compares row epochs of which NDB stores the high word and n low bits: `low = min(low, 2**n - 1)`, and the
-largest value reads as all ones. Rows here store the whole epoch. Reading it in this way gives the results of NDB.
+largest value reads as all ones. Rows here store the whole epoch. Reading it as NDB would gives the results of NDB.
 Saturation errs towards "newer", and so towards a conflict.
 """
 
@@ -68,7 +68,7 @@ class FunctionDefinition:
     counts its row conflicts. `is_epoch`: it compares epochs, and realigns the source by refreshing rejected rows.
     `is_transactional`: it rejects whole transactions. `has_roles`: it depends on the conflict role of the site.
     `is_delete_delete_conflict`: if it is transactional, deleting a missing row rejects the transaction.
-    `wants_exceptions_table`: set-up remarks that no usable exceptions table exists. `decides_inserts`: a write of a row
+    `wants_exceptions_table`: set-up warns if no usable exceptions table exists. `decides_inserts`: an insert of a row
     that exists is compared, not refused. `ignores_old_value`: a delete does not depend on the column's value before it.
     """
 

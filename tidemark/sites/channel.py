@@ -38,7 +38,7 @@ class Applied(NamedTuple):
     """The outcome of a transaction of the source.
 
     `outcome` is "applied", "passed over" (it was applied before) or "filtered". `epoch` is the source's, 0 for a schema
-    change, whose SQL is `statement`. `rows` counts the rows the applier met.
+    change, whose SQL is `statement`. `rows` counts the rows of the transaction that the applier processed.
 
     Examples:
         >>> with tm.Channel(db, replica) as channel:
@@ -121,8 +121,8 @@ class Channel:
             ignore_server_ids: Servers whose changes are skipped.
             replicate_do: Patterns like shop.% of tables that are applied.
             replicate_ignore: Patterns of tables that are not applied.
-            failed_source: Server id of the previous source, if only its epochs say where to continue.
-            heartbeat_ms: How often each side sends a sign of life.
+            failed_source: Server id of the previous source, if the position must be derived from its epochs.
+            heartbeat_ms: Interval at which each side sends a heartbeat.
             other_sources: More sources, in order of preference after the first, reached with the same secret and tls.
             failover_after_ms: Move to the next source when the heartbeat row has not changed here for this time.
             heartbeat_from: The server whose heartbeat row (`tm.serve`) is watched; all sources must pass on its
@@ -349,8 +349,8 @@ class Channel:
         """Check once whether to move to another source, as a thread does after `start`; return whether the channel
         moved.
 
-        Threads that ran run again after the move. While another call changes the channel, or without other sources,
-        nothing is checked.
+        Threads that were running are started again after the move. While another call changes the channel, or without
+        other sources, nothing is checked.
 
         Examples:
             >>> channel.check_failover()  # it has one source
@@ -549,10 +549,10 @@ class Channel:
         """Discard the relay log. Changes that were received and not applied are fetched again.
 
         Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel uses are deleted
-        too, and the whole binlog of the source is applied again. They stay if repeated changes would be taken for new
-        ones: if an epoch function (NDB$EPOCH and its variants) is set here or at the source, if epochs of this site
-        have come back, or if the source has not answered since the channel was created. The max replicated epoch is
-        then the one in the rows. Exceptions tables stay.
+        too, and the whole binlog of the source is applied again. They stay where changes applied a second time would be
+        taken for new ones: where an epoch function (NDB$EPOCH and its variants) is set here or at the source, where the
+        source has sent back epochs of this site, or where it has not answered since the channel was created. The max
+        replicated epoch is then the one in the rows. Exceptions tables stay.
 
         Durable on return: the removal of the relay log and of those rows.
 
@@ -583,16 +583,16 @@ class Channel:
         """Continue with another source, or with another address of the same one.
 
         Changes that were received and not applied are discarded. The new source's own row of `mysql.ndb_apply_status`,
-        passed on by an intermediate site, says where to continue. Without such a row, `failed_source` names the server
-        whose epochs both have. It is unknown which epochs of this site another server has, so the max replicated
-        epoch begins anew.
+        passed on by an intermediate site, says where to continue. Without such a row, `failed_source` names a server
+        whose epochs both this site and the new source have applied. The max replicated epoch is reset, because it is
+        unknown which epochs of this site the new source has applied.
 
         Args:
             source: An open store, or an address; as for the constructor.
             secret: Of a served source, 16 bytes or more.
             tls: A client's context, for a source that is served with TLS.
             ignore_server_ids: Servers whose changes are skipped; None leaves them as they are.
-            failed_source: Server id of the previous source, if only its epochs say where to continue; 0: none.
+            failed_source: Server id of the previous source, if the position must be derived from its epochs; 0: none.
 
         Durable on return: the removal of the relay log.
 
