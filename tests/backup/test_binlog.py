@@ -121,6 +121,9 @@ def test_time_takes_the_last_epoch_begun_by_then() -> None:
 def test_large_epochs_pass_through_small_logs() -> None:
     """A spooled transaction, and more rows of disk columns than fit the UNDO log; the restore makes local checkpoints
     on its way.
+
+    Story of the test: a log of 4 MiB was full in the middle of an epoch about once in 60 runs on a busy machine. The
+    restore then makes local checkpoints there, which close the epoch, and the rest of its rows has a later number.
     """
     db, place = new_site(data_memory="48 MiB", redo_log="32 MiB", undo_log="32 MiB"), MemoryFiles()
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(60)), tm.Column("d", tm.Binary(80), storage="disk")]
@@ -138,10 +141,10 @@ def test_large_epochs_pass_through_small_logs() -> None:
         db.sync()
     want = content(db)
     files = MemoryFiles()
-    small = {"data_memory": "48 MiB", "redo_log": "2 MiB", "undo_log": "4 MiB"}
+    small = {"data_memory": "48 MiB", "redo_log": "2 MiB", "undo_log": "8 MiB"}
     report = run(files, place, db, **small)
     assert report["later_epochs"] == 13 and report["later_rows"] == 20_000 + 12 * 7_200
-    assert db.status()["disk"]["undo"]["bytes_made"] > 2 * (4 << 20)
+    assert db.status()["disk"]["undo"]["bytes_made"] > 8 << 20
     assert content_of(MemoryFiles.from_snapshot(files.snapshot()), **small) == want
     db.close()
 
