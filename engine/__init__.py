@@ -5,5 +5,5 @@ it: `base`, `files`, `jit`, `sealed`, `memory`, `schema`, `rows`, `log`, `progra
 `access`, `store`.
 
 In every room `*_kernels.py` is compiled by numba and touches bytes in bulk, and `*_layout.py` says where the bytes are:
-dtypes of structures on disk, numbers of words in the arena.
+dtypes of structures on disk, word positions in structures of the arena.
 """

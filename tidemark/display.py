@@ -37,6 +37,6 @@ def html_table(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) 
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    # A value may have a gigabyte.
+    # A value may be a gigabyte long.
     text = repr(value[:CHARACTERS_SHOWN]) if isinstance(value, bytes) else str(value)[: CHARACTERS_SHOWN + 1]
     return text if len(text) <= CHARACTERS_SHOWN else text[: CHARACTERS_SHOWN - 1] + "…"

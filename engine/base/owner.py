@@ -1,8 +1,8 @@
 """A weak reference to the owner: how a part of a store calls the object that owns it.
 
 A store is a few hundred objects and one arena of up to many gigabytes. If its objects form a cycle, the arena outlives
-the last reference to the store until the cyclic garbage collector runs, and that counts objects, not bytes. So owners
-hold their parts, and a part calls its owner through `call_owner`, which holds no reference.
+the last reference to the store until the cyclic garbage collector runs, which counts objects, not bytes. So owners hold
+their parts, and a part calls its owner through `call_owner`, which holds no reference.
 
 Two cases are left to the collector: a store dropped with open transactions, and one that failed, because the traceback
 of its first failure holds the frames it went through.

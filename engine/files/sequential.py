@@ -11,7 +11,7 @@ SYNC_BYTES = 16 << 20
 
 
 class SequentialFile:
-    """One such file. The first write creates it: if there is none, there is no file."""
+    """One such file. The first write creates it; without a write there is no file."""
 
     def __init__(self, files: Files, name: str, sync_bytes: int = SYNC_BYTES) -> None:
         """sync_bytes: bytes between syncs; one long sync at the end would hold up all other syncs."""

@@ -20,14 +20,14 @@ class CommitPartner(Protocol):
     """
 
     def send(self, group: Group) -> None:
-        """Send the next group, which is sealed and not written yet; its `files`, which it names, are sealed and synced.
-        Copy its words: the header is sealed again when the group is written. A group sent again with the same sequence
-        counts once.
+        """Send the next group, which is sealed but not written yet; the `files` that it names are sealed and synced.
+        Copy the words of the group: its header is sealed again when it is written. A group sent again with the same
+        sequence counts once.
         """
         ...
 
     def wait(self, sequence: int) -> None:
-        """Return when every live member has the group. This node has synced it, and then publishes it as durable."""
+        """Return when every live member has the group. The caller has synced it, and then publishes it as durable."""
         ...
 
     def share(self, sequence: int) -> None:

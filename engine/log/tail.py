@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
 
 
-# The holder that stands for a restart. It is not the log itself, which owns these needs (engine/base/owner.py).
+# The holder that stands for a restart. The log cannot be that holder: it owns these needs, and the two would form a
+# cycle (engine/base/owner.py).
 RESTART = "restart"
 
 
@@ -26,7 +27,7 @@ class Need:
     since_us: int  # wall clock when it reached this LSN
 
     def to_dict(self, head_lsn: int) -> dict[str, Any]:
-        """Return it as plain values, with the bytes of log that it keeps."""
+        """Return the need as plain values, with the bytes of log that it keeps."""
         return {**asdict(self), "bytes": max(0, head_lsn - self.lsn)}
 
 

@@ -12,11 +12,11 @@ from tidemark.engine.schema.partitions_layout import HH_PARTITION
 
 
 def hash_images(header: Words, key_words: int, images: Words, offsets: Words, count: int) -> tuple[Words, int]:
-    """Return `fragment << TAG_BITS | tag` of each image's key, and how many images have one: fewer than `count` if no
-    partition takes the next one.
+    """Return `fragment << TAG_BITS | tag` of each image's key, and how many images were hashed: fewer than `count`
+    if no partition takes the key of the next one.
 
-    header: a private hash header. key_words: of a key of fixed size, else 0. offsets: one for each image, or empty
-    if all have the header's size. Shapes: hashes (count,).
+    header: a private hash header. key_words: words of a key of fixed size, else 0. offsets: one for each image, or
+    empty if all images have the size in the header. Shapes: hashes (count,).
     """
     if offsets.size and offsets.size < count:
         raise InvariantBroken(f"{count} images were to be hashed, with offsets of {offsets.size}; report this")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def set_capture(table: Table, capture: int) -> None:
-    """Set which before-images the operations on a table log, a CAPTURE_ value; nothing is done if it was dropped."""
+    """Set which before-images the operations on a table log, a CAPTURE_ value. Does nothing for a dropped table."""
     if capture not in (CAPTURE_NONE, CAPTURE_CHANGED, CAPTURE_WHOLE):
         raise InvariantBroken(f"{table.name} cannot capture images in the way {capture}; report this")
     kernels.set_capture(table.mem, table.handle, capture)

@@ -2,7 +2,7 @@
 
 Backups: `writer` writes one of an open store, `rows_file` and `manifest` are its files, `storage` opens places,
 `retention` and `verify` look after them. The log: `archive` copies it, while the store is open, into `segments`. A
-restore: `plan`, then `restore`, which has the tasks of `planner` (`split`, `fragment`) carried out by threads,
-`workers` or other machines. `native` restores tables with disk columns; `later_changes` and `whole` apply
-another log.
+restore: `plan`, then `restore`, which runs the tasks of `planner` (`split`, `fragment`) in threads, in `workers` or on
+other machines. `native` restores tables with disk columns; `later_changes` and `whole` apply changes of another log
+than the archive.
 """

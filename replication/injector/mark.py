@@ -20,11 +20,11 @@ STOPPED = "binlog/stopped"
 
 
 def leave_mark(files: Files) -> None:
-    """Leave the mark if the store has a binlog: later changes and losses are not in the binlog. Durable on return."""
+    """Leave the mark if the store has a binlog: it says that the binlog lacks later changes. Durable on return."""
     if files.exists(FOLDER):
         if not files.exists(STOPPED):
             files.close(files.create(STOPPED))
-        # Also for an older mark, because its creator may have been killed before its sync: later commits depend on it.
+        # An older mark is synced too: later commits depend on it, and its creator may have been killed before the sync.
         files.sync_directory(FOLDER)
 
 

@@ -41,8 +41,8 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(any_value: int, own_id: int, log_replica_updates: bool = False) -> Meaning:
-    """Return the meaning of an any-value at the site `own_id`. An unknown reserved code is not logged, as in the
-    server.
+    """Return the meaning of an any-value at the site `own_id`. An unknown reserved code is not logged, as in
+    MySQL's server.
     """
     if any_value & RESERVED:
         name, flag = _CODES.get(any_value, ("unknown", 0))

@@ -10,8 +10,8 @@ ER_CONFLICT_FN_PARSE = 1626
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault or remark. rule: its kind, in fixed words. text: the message, in the server's words if the server has
-    such a message. column: the column in question. errno: the server's error number, if there is one.
+    """One fault or remark. rule: its kind, in fixed words. text: the message, in the words of MySQL's server if it has
+    such a message. column: the column in question. errno: the error number of MySQL's server, if there is one.
     """
 
     rule: str

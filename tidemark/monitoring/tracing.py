@@ -11,8 +11,8 @@ from tidemark.engine.base.watch import Tracer
 def opentelemetry_tracer(provider: Any = None) -> Tracer:
     """Return a value for the option `tracer` that makes a span of each operation.
 
-    A span is a child of the current span of the thread that executed the operation. Attributes begin with `tidemark.`;
-    the status of an operation that failed is ERROR.
+    A span is a child of the current span of the thread that executed the operation. Names of attributes begin with
+    `tidemark.`; the status of an operation that failed is ERROR.
 
     Args:
         provider: An OpenTelemetry `TracerProvider`; None: the global one.

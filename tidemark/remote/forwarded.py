@@ -1,4 +1,4 @@
-"""A call of a class of this process as a call that another process executes."""
+"""Methods whose calls are sent to another process, which executes them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ R = TypeVar("R")
 
 
 def forwarded(method: Callable[Concatenate[Any, P], R], *without: str) -> Callable[Concatenate[Any, P], R]:
-    """Return a method with the docstring and the signature of `method`, both without some arguments: a function cannot
-    be sent. It returns `self._forward(name, arguments, named)`.
+    """Return a method that calls `self._forward(name, arguments, named)` and returns its result.
+
+    It has the docstring and the signature of `method`, except for the arguments named in `without`: they take
+    functions, which cannot be sent.
     """
     name = method.__name__
     signature = inspect.signature(method)
@@ -27,7 +29,7 @@ def forwarded(method: Callable[Concatenate[Any, P], R], *without: str) -> Callab
         try:
             result: R = self._forward(name, list(arguments), named)
         except Rejected:
-            # Only now: to compare each call with the signature would take a part of its time.
+            # Compared with the signature only after a rejection: a comparison would slow every call.
             signature.bind(self, *arguments, **named)  # Raises: TypeError
             raise
         return result
