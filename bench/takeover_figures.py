@@ -90,7 +90,7 @@ def table_of(settings: Mapping[str, Any]) -> str:
         )
     lost = sum(each["lost"] for found in settings["takeovers"].values() for each in found["kills"])
     unknown = sum(each["unknown"] for found in settings["takeovers"].values() for each in found["kills"])
-    out += ["", f"Of all transactions under way {lost} were lost, and raised so; {unknown} ended as unknown.", ""]
+    out += ["", f"Of the transactions under way, {lost} were lost, with an error, and {unknown} ended as unknown.", ""]
     return "\n".join([*out, *_commits(settings)])
 
 

@@ -40,7 +40,7 @@ _open: weakref.WeakSet[ReadOnlyDatabase] = weakref.WeakSet()
 
 def _refuse_in_child() -> None:
     for db in list(_open):
-        db._failure.latch(ForkedHandle("the store was attached to before a fork; open it again in the child"))
+        db._failure.latch(ForkedHandle("the store was opened before a fork; open it again in the child"))
     _open.clear()
 
 
@@ -49,8 +49,8 @@ os.register_at_fork(after_in_child=_refuse_in_child)
 
 def _read_only(what: str) -> ReadOnly:
     return ReadOnly(
-        f"{what}: the store was opened with read_only=True; open it without read_only where no other process has it"
-        " open"
+        f"{what}: the store was opened with read_only=True; open it without read_only, which needs that no"
+        " other process has it open"
     )
 
 

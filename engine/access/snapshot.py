@@ -172,7 +172,7 @@ class Snapshot:
             )
         raise SnapshotTooOld(
             f"the snapshot of epoch {self.epoch} was dropped: the rows changed since do not fit into snapshot_memory;"
-            " open another one, or the store with a larger snapshot_memory",
+            " open another snapshot, or open the store with a larger snapshot_memory",
             epoch=self.epoch,
         )
 

@@ -30,7 +30,7 @@ def memory_error(error: MemoryError, what: str = "nothing was changed") -> Memor
 def _unknown(_subject: Any, error: MemoryError) -> Error:
     return OutcomeUnknown(
         f"the process had no memory left for the rest of the call ({error!r}); the change was made completely or not"
-        " at all; look, and call again if it was not made"
+        " at all; check which, and repeat the call if it was not made"
     )
 
 

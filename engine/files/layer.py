@@ -80,7 +80,7 @@ def answer(operation: str, name: str, cause: OSError) -> Error:
     code = cause.errno
     said = f"{operation} of {name or 'the store directory'}: {describe(cause)}"
     if code in FULL:
-        return StorageFull(f"{said}; free space or raise the limit, then run it again", file=name)
+        return StorageFull(f"{said}; free space or raise the limit, then try again", file=name)
     if code in NO_DESCRIPTOR:
         return TooManyFiles(f"{said}; close files or raise the limit of open files", file=name)
     if code == errno.ENOENT:

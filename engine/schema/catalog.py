@@ -74,7 +74,7 @@ class Catalog:
                 raise CatalogDamaged(f"a value of the catalog cannot be used: {error}") from error
         if len(found) != int(header["tables"]) or digest != int(header["tables_digest"]):
             raise CatalogDamaged(
-                "the catalog lacks a table its seal counts; open the store for writing, which rebuilds it"
+                "the catalog lacks a table that its seal counts; open the store for writing, which rebuilds it"
             )
         return int(header["lsn"]), found
 

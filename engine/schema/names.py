@@ -32,7 +32,7 @@ def alternatives(name: object, known: Iterable[str]) -> str:
     meant = f"did you mean {close[0]}? " if close else ""
     listed = ", ".join(names[:LISTED_MAX]) or "none"
     more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    return f"{meant}there {'is' if len(names) == 1 else 'are'} {listed}{more}"
+    return f"{meant}known: {listed}{more}"
 
 
 def no_such_column(table: str, name: object, known: Iterable[str], row: int | None = None) -> NoSuchColumn:

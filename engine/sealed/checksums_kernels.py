@@ -218,7 +218,7 @@ def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
     """
     lanes = np.empty(STRIPE_WORDS, dtype=np.int64)
     if xxh3_lanes(words, start, count, lanes) != 0:
-        raise ValueError("xxh3_words needs at least 31 words inside the array")
+        raise ValueError("xxh3_signed needs at least 31 words inside the array")
     return xxh3_merge(lanes, count)
 
 

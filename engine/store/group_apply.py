@@ -124,7 +124,7 @@ class GroupApplier:
         self.store = store
         self._identity = store.spools.identity[0]
         self.rows_applied = 0
-        text = "this node is a member of its group and takes no transactions; ask the primary"
+        text = "this node is not the primary of its group and takes no transactions; call the primary"
         store.refusal = lambda: NotPrimary(text)
         if store.locks.by_slot:
             store.refusal = None

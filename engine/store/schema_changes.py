@@ -78,7 +78,9 @@ def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
             column=column.name,
         )
     if column.is_disk:
-        raise Unsupported(f"{where}: an added column is in memory; leave storage='disk' out, or make a new table")
+        raise Unsupported(
+            f"{where}: a column added to a table is in memory; leave storage='disk' out, or create a new table"
+        )
     if column.missing is ABSENT:
         raise SchemaInvalid(f"{where} needs a default or nullable=True, for the rows that are there")
     added = replace(fresh(column), added=definition.version + 1, before=column.missing)

@@ -233,8 +233,8 @@ class LockTable:
         """
         evidence = self._evidence(row, holders)
         return Deadlock(
-            f"transactions wait for each other: this one for {row.text}, which transaction {evidence['holder']:#x}"
-            " holds; it was rolled back, run it again",
+            f"deadlock: this transaction waits for {row.text}, which transaction {evidence['holder']:#x} holds; this"
+            " transaction was rolled back, run it again",
             **evidence,
         )
 
@@ -260,8 +260,9 @@ class LockTable:
             self.timeouts += 1
             evidence = self._evidence(row, waiter.holders)
             raise LockTimeout(
-                f"{row.text} was not granted within {self._timeout_ms:,} ms: transaction {evidence['holder']:#x} has"
-                f" held locks for {evidence['held_ms']:,} ms; this one was rolled back, run it again",
+                f"the lock on {row.text} was not granted within {self._timeout_ms:,} ms: transaction"
+                f" {evidence['holder']:#x} has held locks for {evidence['held_ms']:,} ms;"
+                " this one was rolled back, run it again",
                 **evidence,
             )
 

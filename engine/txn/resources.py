@@ -215,19 +215,20 @@ class Resources(ABC):
     def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
         if self.awaited == "archive":
             return RedoOverloaded(
-                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the archive lacks;"
-                " status()['archive'] says why: free space for its place or make it reachable, then run the"
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that are not in the archive"
+                " yet; status()['archive'] says why: free space for its place or make it reachable, then run the"
                 " transaction again, or make the store with a larger redo_log"
             )
         if self.follower_holds_log():
             return BinlogOverloaded(
-                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks;"
-                " free space for its folder, then run the transaction again, or make the store with a larger redo_log"
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that are not in the binlog"
+                " yet; free space in its folder, then run the transaction again, or make the store with a larger"
+                " redo_log"
             )
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
-            " call checkpoint() twice and run it again, in smaller transactions if it is full again, or make the store"
-            " with a larger redo_log" + ("" if self.may_spool else f", or open it {_TO_A_FILE}")
+            " call checkpoint() twice, then run the transaction again; if the log fills up again, split the transaction"
+            " or make the store with a larger redo_log" + ("" if self.may_spool else f", or open it {_TO_A_FILE}")
         )
 
     # --- slices of a logged commit ---------------------------------------------------------------

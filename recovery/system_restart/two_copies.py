@@ -29,7 +29,9 @@ def read_sealed(files: Files, name: str, kind: int, size_bytes: int) -> Words | 
 def check_of_one_store(stores: Iterable[bytes], names: Names) -> None:
     """Check that the intact copies are of one store. Raises: ForeignFile."""
     if len(set(stores)) > 1:
-        raise ForeignFile(f"{names[0]} and {names[1]} belong to two stores; put the right one back", file=names[1])
+        raise ForeignFile(
+            f"{names[0]} and {names[1]} belong to different stores; put back the copy of this store", file=names[1]
+        )
 
 
 class TwoCopies:

@@ -21,7 +21,7 @@ class Position(NamedTuple):
     def damaged(self, what: str) -> BinlogDamaged:
         """Return the error for a damaged event; `what` is the predicate of its message."""
         return BinlogDamaged(
-            f"{self.text}: the event {what}; the file is damaged, take it from another site or a backup",
+            f"{self.text}: the event {what}; the file is damaged; copy it from another site or a backup",
             file=self.file,
             position=self.position,
         )

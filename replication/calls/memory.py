@@ -46,7 +46,7 @@ class Share:
         if not self._memory.change(_counted(held) - _counted(self.held_bytes)):
             self.release()
             raise CallMemoryExhausted(
-                f"a call needs {held} bytes of memory, and with those of other clients that is more than"
+                f"a call needs {held} bytes of memory, which with the calls of other clients exceeds"
                 f" {self._memory.most_bytes >> 20} MiB; its transaction was rolled back, run it again later",
                 bytes=held,
             )

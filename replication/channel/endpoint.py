@@ -380,7 +380,7 @@ class Endpoint:
         return [row_of(row) for row in replication_rows(self.store)]
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
-        """Refuse channels that the conflict functions here do not allow; see `rules.py`. Raises: SchemaInvalid."""
+        """Refuse channels that the conflict functions here do not allow. Raises: SchemaInvalid."""
         if peer is not None and any(compares_epochs(row.conflict_fn) for row in peer[0]):
             self.has_epoch_peer = True
         rows = self.replication_rows()

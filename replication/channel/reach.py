@@ -208,10 +208,9 @@ class Reach:
         if not lacking:
             text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
             return PeerTimeout(text, epoch=epoch, servers=[], applied=known)
-        names = ", ".join(map(str, lacking))
         found = "; ".join(
             f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
             for each in lacking
         )
-        text = f"epoch {epoch} is not applied at server {names} after {timeout_ms} ms: {found}"
+        text = f"epoch {epoch} was not applied within {timeout_ms} ms: {found}"
         return PeerTimeout(text, epoch=epoch, servers=lacking, applied=known)

@@ -254,8 +254,8 @@ class SourceBinlog:
 
     def _gap(self, what: str) -> EpochGap:
         return EpochGap(
-            f"server {self._server_id} does not have {what}; its binlog is not the one the replica followed, copy the"
-            " replica anew from a backup",
+            f"server {self._server_id} does not have {what}; its binlog is not the one that the replica followed;"
+            " copy the replica anew from a backup",
             server_id=self._server_id,
         )
 

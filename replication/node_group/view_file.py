@@ -91,9 +91,9 @@ def _record_of(words: Any) -> tuple[int, Record]:
 
 def _damaged(what: str) -> ViewDamaged:
     return ViewDamaged(
-        f"neither {NAMES[0]} nor {NAMES[1]} {what}, so the votes of this node are not known; move both files to"
-        " another place and start the node again, which then joins anew, or start the arbitrator with the number of a"
-        " living node (--living)",
+        f"neither {NAMES[0]} nor {NAMES[1]} {what}, so the votes of this node are unknown; move both files to"
+        " another place and start the node again, which then joins like a new one; start an arbitrator with the number"
+        " of a living node (--living)",
         file=NAMES[0],
     )
 

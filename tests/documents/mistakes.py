@@ -515,7 +515,7 @@ def peer_unauthenticated(_path: Path) -> object:
 
 
 def peer_unproved(_path: Path) -> object:
-    content = {"error": "PeerUnauthenticated", "message": "the secret is another one"}
+    content = {"error": "PeerUnauthenticated", "message": "the secrets differ"}
     raise handshake._unproved(handshake._pack(content))
 
 

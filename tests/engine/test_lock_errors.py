@@ -52,8 +52,8 @@ def test_timeout_names_row_and_holder_and_how_long_it_has_held_locks(timed: Time
         error = timed.refused(lambda: timed.table.update((2, "y"), {"mail": "q@q"}))
     assert (error.table, error.key, error.holder, error.held_ms) == ("test.person", (2, "y"), txn.txid, 3_200)
     assert str(error) == (
-        f"the row with key (2, 'y') of test.person was not granted within 0 ms: transaction {txn.txid:#x} has held"
-        " locks for 3,200 ms; this one was rolled back, run it again"
+        f"the lock on the row with key (2, 'y') of test.person was not granted within 0 ms: transaction"
+        f" {txn.txid:#x} has held locks for 3,200 ms; this one was rolled back, run it again"
     )
 
 
@@ -91,7 +91,7 @@ def test_row_that_is_not_committed_is_named_by_the_key_of_the_call_or_as_new(tim
         assert timed.refused(lambda: timed.table.insert((9, "z", "other"))).key == (9, "z")
         assert timed.refused(lambda: timed.table.delete((9, "z"))).key == (9, "z")
         error = timed.refused(lambda: timed.table.insert_many([(9, "z", "other")]))
-        assert error.key is None and str(error).startswith("a new row of test.person was not granted")
+        assert error.key is None and str(error).startswith("the lock on a new row of test.person was not granted")
         txn.rollback()
 
 
@@ -139,8 +139,8 @@ def test_victim_of_a_deadlock_reads_the_same_whichever_thread_finds_it(last: str
     error = caught.value
     assert (error.table, error.key, error.holder) == (NAME, 1, old.txn.txid) and error.held_ms >= 0
     assert str(error) == (
-        f"transactions wait for each other: this one for the row with key 1 of {NAME}, which transaction"
-        f" {old.txn.txid:#x} holds; it was rolled back, run it again"
+        f"deadlock: this transaction waits for the row with key 1 of {NAME}, which transaction"
+        f" {old.txn.txid:#x} holds; this transaction was rolled back, run it again"
     )
     old.commit()
     stage.close()

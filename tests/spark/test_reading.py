@@ -194,7 +194,7 @@ def test_tasks_travel_as_they_are(db: tm.Database, tmp_path: Path) -> None:
 
 REFUSED: list[tuple[dict[str, Any], type[tm.Error], str]] = [
     ({"tabel": "numbers"}, tm.SchemaInvalid, "there is no option 'tabel'"),
-    ({"table": "nothing"}, tm.NoSuchTable, "there are main.disk, main.numbers"),
+    ({"table": "nothing"}, tm.NoSuchTable, "known: main.disk, main.numbers"),
     ({}, tm.SchemaInvalid, "say which table"),
     ({"table": "numbers", "columns": "id,m"}, tm.NoSuchColumn, "it has id, n, k"),
     ({"table": "numbers", "columns": "id,id"}, tm.SchemaInvalid, "twice"),

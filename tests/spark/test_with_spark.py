@@ -103,7 +103,7 @@ def test_damage_reaches_the_driver_as_its_own_error(spark: Any, db: tm.Database,
     with pytest.raises(tm.BackupDamaged, match=r"^1/\S+\.rows fails its checksum at 0; use another copy$"):
         with tidemark.spark.typed_errors():
             frame.count()
-    with pytest.raises(tm.NoSuchTable, match="there are main.numbers"):
+    with pytest.raises(tm.NoSuchTable, match="known: main.numbers"):
         tidemark.spark.read(spark, tmp_path / "place", "nothing")
 
 

@@ -101,7 +101,7 @@ class Partial(TypedDict):
         (dataclasses.make_dataclass("T", [("id", int)]), "T has no field for v of main.t; add it"),
         (
             dataclasses.make_dataclass("T", [("id", int), ("w", int)]),
-            r"T\.w: main\.t has no such column; there are id, v",
+            r"T\.w: main\.t has no such column; known: id, v",
         ),
         (dataclasses.make_dataclass("T", [("id", int | None)]), r"T\.id: main\.t\.id is never NULL: leave out \| None"),
         (

@@ -40,7 +40,7 @@ COMMANDS = {
     "status": ("store_commands", "Print every counter."),
     "tables": ("store_commands", "List the tables and their rows."),
     "top": ("top_command", "Watch an open store: commits, log, page cache, lag."),
-    "warmup": ("other_commands", "Compile all kernels now, by all cores."),
+    "warmup": ("other_commands", "Compile all kernels now, on all cores."),
 }
 
 

@@ -205,8 +205,8 @@ def node(
     clients, and whether the channel is here, or the error it ended with. `tidemark status DIRECTORY` asks the running
     node.
 
-    Log lines go to standard error. The first one says that the node gets its compiled code: it does not listen before,
-    and on a machine that has none this takes minutes.
+    Log lines go to standard error. The first one says that the node gets its compiled code. The node listens only after
+    that. On a machine that has no compiled code yet this takes minutes.
     """
     options, own = options_of(given)
     channel = _channel(own, of_channel, tls_cert, tls_key)

@@ -216,7 +216,7 @@ METRICS = (
     Metric(
         "tidemark_channel_waiting_epochs",
         "gauge",
-        "Transactions received and not applied",
+        "Epochs received and not applied",
         _each("replication.channels", "lag.epochs"),
         "channel",
     ),

@@ -103,7 +103,8 @@ class RemoteTransaction:
         except PeerError as error:
             self._lose()
             raise PrimaryLost(
-                f"the link to the transaction's process broke ({error.message}); run it again", txid=self.txid
+                f"the link to the process that executes the transaction broke ({error.message}); run it again",
+                txid=self.txid,
             ) from error
         except Error:
             raise
@@ -166,14 +167,14 @@ class RemoteTransaction:
             answer = links.until(outcome)
         except (PeerError, StoreClosed) as unanswered:
             raise CommitUnanswered(
-                f"the commit was on its way when the link broke ({error}), and no node could tell its outcome; ask"
-                f" outcome({txid})",
+                f"the link broke during the commit of transaction {txid} ({error}), and no node could tell its outcome;"
+                f" ask outcome({txid})",
                 txid=txid,
             ) from unanswered
         if answer == "unknown":
             raise CommitUnanswered(
-                f"the commit was on its way when the link broke ({error}), and the log of the present primary begins"
-                f" after transaction {txid}; check whether its rows are there",
+                f"the link broke during the commit of transaction {txid} ({error}), and the log of the current primary"
+                " begins after it; read its rows to see whether it committed",
                 txid=txid,
             )
         if answer != "committed":
