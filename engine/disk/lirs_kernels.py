@@ -26,7 +26,7 @@ STEPS_MAX = 512
 # --- lists ----------------------------------------------------------------------------------------
 @helper
 def append_to(mem, first, entry):
-    """Append an entry to the queue or the ghosts; `first` is the address of the list's head, its tail is next to it."""
+    """Append an entry to the queue or the ghosts; the list's head is at `first`, its tail in the next word."""
     last = mem[first + 1]
     mem[entry + C.CE_BEFORE] = last
     mem[entry + C.CE_AFTER] = 0
