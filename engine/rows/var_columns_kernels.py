@@ -1,7 +1,8 @@
 """Kernels of the variable parts of rows: canonical keys with variable pieces, and var parts; private memory only.
 
 `row_offsets` are word positions of images, `ends` are count + 1 offsets as in Arrow. Every kernel checks lengths before
-it uses them and returns a negative status if they are invalid; then the caller drops the output.
+it uses them and returns a negative status if they are invalid; then the caller drops the output. A kernel that copies
+what another has measured relies on the checks of that one.
 """
 
 # mypy: ignore-errors
@@ -58,8 +59,8 @@ def append_key_words(keys, cursor, source, units, count):
     nogil=True,
 )
 def append_key_bytes(keys, keys_bytes, cursor, source, offsets, count):
-    """Append a variable key piece to every row's key, whose words are zero; returns count or -1. `keys_bytes` is the
-    same memory as `keys`.
+    """Append a variable key piece to every row's key; returns count or -1. The caller has zeroed `keys`; `keys_bytes`
+    is the same memory.
     """
     if count > cursor.size or count >= offsets.size:
         return -1
