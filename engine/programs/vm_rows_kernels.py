@@ -113,7 +113,7 @@ def blend(work, register, is_wide, k, begin, end):
 
 @helper
 def fill_register(work, register, low, high, is_wide, begin, end):
-    """Set the same value for all rows; high words are kept for wide values only."""
+    """Set the same value for all rows; high words are written for wide values only."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_HIGH + register * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -125,7 +125,7 @@ def fill_register(work, register, low, high, is_wide, begin, end):
 
 @helper
 def clear_nulls(work, register, begin, end):
-    """Fill the null plane of a register that has no NULL, so that it can be read."""
+    """Zero the null plane of a register that has no NULL; until then its content is undefined."""
     if work[P.W_NULLS_SEEN + register] == 0:
         first = np.uint64(P.W_NULL + register * P.VECTOR_ROWS + begin)
         for i in range(end - begin):

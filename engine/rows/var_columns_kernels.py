@@ -95,7 +95,7 @@ def walk_key_words(target, cursor, keys, units, count):
     "int64(int64[::1], Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64)", nogil=True
 )
 def measure_key_bytes(ends, cursor, keys, count):
-    """Write the offsets (count + 1) of the next key piece, a variable one, of every row; returns their sum or -1."""
+    """Write the offsets (count + 1) of every row's next key piece, a variable one; returns the bytes of all, or -1."""
     if count > cursor.size or count >= ends.size:
         return -1
     end = 0
@@ -354,7 +354,7 @@ def collect_fixed(target, images, row_offsets, fixed_words, count):
     nogil=True,
 )
 def measure_keys(offsets, images, row_offsets, fixed_words, count):
-    """Write the word offsets (count + 1) of the keys in var parts; returns their sum, or -1 - row if damaged."""
+    """Write the word offsets (count + 1) of the keys in var parts; returns the words of all, or -1 - row if damaged."""
     if count >= offsets.size or count > row_offsets.size:
         return -1
     end = 0
