@@ -271,9 +271,9 @@ def walk_for_victim(mem, start, link, skip_cold):
 def make_frame_free(mem, cache, is_any):
     """Evict a page unless a frame is free; returns 1, CLAIM_DIRTY or CLAIM_PINNED.
 
-    Cold pages go first, in the order of the queue. If they are dirty, the caller must clean them, unless pages cannot
-    be written (`is_any`). Hot pages go, from the stack's bottom, only if no cold one can: in a tiny cache every cold
-    page may be pinned.
+    Cold pages go first, in the order of the queue. A clean hot page, from the stack's bottom, goes only if all cold
+    ones are pinned, as they may be in a tiny cache, or if they are dirty and cannot be written now (`is_any`). On
+    CLAIM_DIRTY the caller must have pages written.
     """
     if mem[cache + C.C_FREE_FRAMES] > 0:
         return 1
