@@ -215,14 +215,15 @@ def reference(mem, cache, entry):
 @helper
 def touch_page(mem, cache, page):
     """Reference a page that is read; returns its frame's address, 0 unless it is loaded. A pin already counted as a
-    reference.
+    reference. While the bottom of the stack is cold (L3), the page keeps its place.
     """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return 0
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_HITS] += 1
-        reference(mem, cache, entry)
+        if prune(mem, cache) == 1:
+            reference(mem, cache, entry)
     return mem[entry + C.CE_FRAME]
 
 
