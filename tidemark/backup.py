@@ -74,7 +74,9 @@ def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> di
 
 
 def until_of(value: int | datetime | None) -> Until:
-    """Return an epoch, a time (without a zone: local time), or None for the latest state. Raises: Rejected."""
+    """Return the end of a restore. value: an epoch, a time (without a zone: local time), or None for the latest state.
+    Raises: Rejected.
+    """
     if isinstance(value, datetime):
         return Until(wall_us=int((value.astimezone(UTC) - _EPOCH_OF_TIME).total_seconds() * 1_000_000))
     return Until() if value is None else Until(epoch=check_number(value))

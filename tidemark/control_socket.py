@@ -172,8 +172,8 @@ def _line(document: dict[str, Any]) -> bytes:
 
 
 def _peer_of(connection: socket.socket) -> tuple[int, int]:
-    """Return (pid, user) of the process at the other end: of a server when it began to listen, of a client when it
-    connected.
+    """Return (pid, user) of the process at the other end. They were recorded when a server began to listen, or when a
+    client connected.
     """
     size = _CREDENTIALS.size
     pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
@@ -192,7 +192,9 @@ def _check_server(connection: socket.socket, files: PosixFiles) -> None:
 
 
 def _read_line(connection: socket.socket, bytes_max: int) -> bytes:
-    """Return one line without its end; empty at the end of the stream. Raises: OSError for a line that is too long."""
+    """Return one line with its line feed; nothing if the stream ends first. Raises: OSError for a line that is too
+    long.
+    """
     line = bytearray()
     while not line.endswith(b"\n"):
         piece = connection.recv(min(65_536, bytes_max + 1 - len(line)))

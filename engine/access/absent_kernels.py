@@ -24,7 +24,7 @@ from tidemark.engine.txn.changes_kernels import add_operation, busy, image_words
 
 @helper
 def lock_absent_key(mem, txn, fragment, tag, images, at):
-    """Store an image that has only a key in a new slot locked by this transaction. Return OK, or a status code with
+    """Store an image that has only a key, in a new slot that this transaction locks. Return OK, or a status code with
     nothing done.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]

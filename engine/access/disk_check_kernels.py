@@ -161,10 +161,10 @@ def rows_not_marked(mem, fragment, limit, marks, rowids, state):
 def check_disk_row(mem, fragment, rowid, chunks, state):
     """Verify a row's disk part from the row's side: its piece, then every chunk.
 
-    state: [reference at the start, next link, stamp, chunks done (references in `chunks`), page needed, chunks
-    expected]; zeros at the start. Return OK, with state[0] 0 if there is no such row; ST_PAGE: load page state[4] and
-    call again; ST_MORE: the row was changed meanwhile, or is locked: start again; ST_SPACE: `chunks` needs state[5]
-    words; a fault (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
+    state: [reference at the first call, next link, stamp, chunks done (references in `chunks`), page needed, chunks
+    expected], all zero before that call. Return OK, with state[0] 0 if there is no such row; ST_PAGE: load page
+    state[4] and call again; ST_MORE: the row was changed meanwhile, or is locked: start again; ST_SPACE: `chunks` needs
+    state[5] words; a fault (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

@@ -12,7 +12,7 @@ DISK_LOST = 7  # the piece of a row is missing
 DISK_CHAIN = 8  # a chunk is missing
 
 # Places in the state of `check_disk_page`.
-CD_SLOT = 0  # slot at which to continue; 0: the page itself first
+CD_SLOT = 0  # 1 + the slot at which to continue; 0: the page's header first
 CD_PIECES = 1  # first pieces seen
 CD_CHUNKS = 2  # words used in `chunks`: reference and ROWID of each chunk
 CD_CHAINS = 3  # words used in `chains`: ROWIDs of chained parts

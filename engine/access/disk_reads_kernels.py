@@ -1,4 +1,4 @@
-"""Reading rows with their disk parts: memory parts and disk part in one call, or the page that is missing.
+"""Reading rows with their disk parts: one call copies a whole row, or names the page that must be loaded first.
 
 An entry is that of `reads_kernels.py` with the disk part after the image. Of a chained part only the first words are
 copied; ENTRY_INCOMPLETE is set in the entry's word 2, and the space for the rest begins with link and stamp for
@@ -27,7 +27,7 @@ from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
 
 ENTRY_INCOMPLETE = 1 << 60
-PAGE_OF_OWN = 0  # in place of a page: no page must be read
+PAGE_OF_OWN = 0  # in place of a page: the reader needs none
 
 
 @helper
@@ -108,7 +108,9 @@ def find_row(mem, table, keys, key_offsets, stride, i):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, pages):
-    """Write the page a reader needs for keys [start, stop) to pages[i], 0 if none or if no row has the key."""
+    """Write to pages[i], for each key i of [start, stop), the page that its reader needs, 0 if it needs none or
+    there is no row. Return stop, or ST_DROPPED.
+    """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -125,7 +127,9 @@ def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, 
 
 @helper
 def count_read(done, i, offsets, state):
-    """Note row i, of `done` words or the status of its read; OK unless the batch must stop."""
+    """Record the read of row i of a batch. done: the words copied, or a status. Return OK, or the status if the batch
+    must stop.
+    """
     offsets[i] = -1
     if done > 0:
         offsets[i] = state[1] + A.ENTRY_WORDS
@@ -139,10 +143,11 @@ def count_read(done, i, offsets, state):
     "int64[::1], int64[::1])"
 )
 def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start, stop, out, offsets, state):
-    """Read the rows of keys order[start:stop] into out; offsets[key] is the start of the image, -1 if there is no row.
+    """Read the rows of keys i of order[start:stop] into out; offsets[i] becomes the start of the image, -1 if there is
+    no row.
 
-    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or the reason why it
-    stopped at state[2].
+    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, ST_DROPPED, or the status
+    of `read_whole` at order[state[2]], where the call stopped.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -228,7 +233,8 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
     """Fill out[at:stop] from the chain of chunks at state [link, stamp, next place, page], as far as they are in
     memory.
 
-    Return OK when full, ST_PAGE with the page in state[3], ST_MISSING if the row was changed meanwhile: read it again.
+    state[2] is 0 before the first call. Return OK when full, ST_PAGE with the page in state[3], ST_MISSING if the row
+    was changed meanwhile: read it again.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

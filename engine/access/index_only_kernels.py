@@ -29,9 +29,9 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
     """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them. Rows are read
     only to skip those a transaction has changed.
 
-    txn, until, wanted: as for `index_rows`. places and keys: room for 1 and W words per entry examined; heads gets
-    ROWID and place word of each entry copied, state[0] their number. Return OK at the end, ST_MORE, or ST_DROPPED if
-    the index was dropped.
+    txn, until, wanted: as for `index_rows`. places and keys: room for 1 and W words per entry examined. heads gets
+    ROWID and `packed_place` of each entry copied, state[0] their number. Return OK at the end, ST_MORE, or ST_DROPPED
+    if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:

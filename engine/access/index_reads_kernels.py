@@ -66,10 +66,10 @@ def index_rows(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, wit
     """Copy the rows of the next entries between cursor and bound, examining at most `limit` of them.
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
-    skipped. wanted: by fragment number, not 0 if its rows are requested; empty: all are. with_disk: disk parts too.
-    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. Return OK at the end,
-    ST_MORE (the cursor says where to continue), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in
-    state[3], ST_DROPPED if the index was dropped.
+    skipped. wanted[number]: not 0 if rows of this fragment are requested; empty: all rows are. with_disk: copy disk
+    parts too. state: [rows found, words used, -, page, incomplete entries]; offsets gets the image offset of each row.
+    Return OK at the end, ST_MORE (the cursor says where to continue), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED
+    with the page in state[3], ST_DROPPED if the index was dropped.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:

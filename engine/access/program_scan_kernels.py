@@ -1,7 +1,7 @@
 """Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
 Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call is
-short. Rows this transaction has changed are in its buffer: each is copied after the rows found and judged alone.
+short. Rows this transaction has changed are in its buffer: each is copied to the output first, and judged there alone.
 """
 
 # mypy: ignore-errors
@@ -163,8 +163,9 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
     """Run a program over visible rows from state[PS_POSITION] on, examining at most `limit` slots, and copy the entries
     of accepted rows into out unless is_copied is 0.
 
-    state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after a last row, or
-    at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE; ST_SPOOLED; or ST_SPACE - words needed.
+    state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after the row at which
+    the program ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE;
+    ST_SPOOLED; ST_SPACE - words needed, or ST_SPACE if offsets is full; ST_INVARIANT for RUN_BROKEN.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:

@@ -11,6 +11,6 @@ PS_POSITION = 2  # next ROWID
 PS_STATUS = 3  # RUN_OK, RUN_LAST or RUN_ERROR
 PS_CODE = 4  # of an error
 PS_LOOKED = 5  # slots examined in this call
-PS_END = 6  # 1: the fragment has no more
+PS_END = 6  # 1: the fragment has no more pages
 PS_OWN = 7  # 1: the transaction has changed the next row
 PS_STATE_WORDS = 8

@@ -1,4 +1,4 @@
-"""Kernels of get and scan, which copy row images from shared memory into private buffers.
+"""Kernels of get and scan, which copy row images from the arena into private buffers.
 
 An entry is ROWID, epoch, author with table and fragment, then the row image, as in local-checkpoint files.
 """

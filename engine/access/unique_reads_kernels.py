@@ -82,7 +82,8 @@ def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, wa
 def place_of_key(mem, txn, buf, index, keys, start, words, waits):
     """Return the place of the row with a key, as the reader sees it, or NO_PLACE.
 
-    waits: BUSY_PLACE, with evidence, if no row has it and another transaction holds a row that may get it.
+    waits: whether to return BUSY_PLACE, with evidence, if no row has the key and another transaction holds a row with
+    the key's tag, which may get the key.
     """
     hash = mem[index + X.I_UNIQUE]
     if words == 0 or mem[hash + A.F_INDEX_COUNT] == 0:
@@ -172,8 +173,8 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
     """Copy the canonical primary keys of the rows with keys [state[2], stop) to out; with `locks` the rows are locked.
 
     offsets: n + 1 positions in out; a key without a row has no words there. state: [rows found, words used, next key].
-    Return OK; or for key X_ROW (state says where to continue) ST_BUSY with evidence, ST_MEMORY, ST_SPACE - words
-    needed; or ST_DROPPED if the index was dropped.
+    Return OK; ST_BUSY with evidence, ST_MEMORY or ST_SPACE - words needed if the call stopped at key state[2] (with
+    `locks` also in X_ROW); or ST_DROPPED if the index was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:

@@ -67,8 +67,8 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, state):
-    """Copy the versions of a table that a snapshot shows, without disk parts, appended from position state[2] on and
-    before `until`, examining at most `limit`. places gets the place of each.
+    """Copy the versions of a table that are visible in a snapshot, without disk parts, from position state[2] of the
+    ring on and before `until`, examining at most `limit`. places gets the place of each.
 
     state: [versions found, words used, next position]. Return OK when all were examined, ST_MORE, ST_SPACE - words
     needed (or ST_SPACE if places is full), or ST_TOO_OLD.

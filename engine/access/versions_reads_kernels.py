@@ -123,7 +123,7 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 @helper
 def page_at(mem, epoch, fragment, rowid):
-    """Return the page with the disk part of a row at the end of `epoch`: PAGE_OF_OWN if no page must be read, -1 if
+    """Return the page with the disk part of a row at the end of `epoch`: PAGE_OF_OWN if the reader needs none, -1 if
     there was no row.
     """
     row = row_address(mem, fragment, rowid)

@@ -411,8 +411,8 @@ class PageCache:
                 self.write_behind.added(batch, int(count))
                 finish_copies(self._mem, self.address, copied, count - start, 1)
             except BaseException:
-                # All rows, not `count`: a signal may have come after the kernel ended and before `count` was set. A
-                # page whose copy was already finished is not changed again.
+                # All entries that the kernel may have written, not the first `count`: a signal may have come after the
+                # kernel ended and before `count` was set. A page whose copy was already finished is not changed again.
                 finish_copies(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise

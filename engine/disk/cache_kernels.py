@@ -1,7 +1,7 @@
 """The page cache in the arena: the map from pages to frames, and the lookups that row kernels use.
 
 Owns the region after a cache descriptor: heads of hash chains, entries, frames. Replacement is in `lirs_kernels.py`,
-the calls for Python are in `frames_kernels.py`. All of it runs under the GIL, so every call sees and leaves it
+the calls for Python are in `frames_kernels.py`. All calls run under the GIL, so each finds and leaves the cache
 consistent.
 
 Invariants: (C1) an entry has a frame, or is a ghost: known, on the LIRS stack, without a frame; (C2) a page that is

@@ -132,7 +132,7 @@ POSITION_FREE = -2
 POSITION_DROPPED = -3  # of a dropped table that a kept local checkpoint may bring back
 EXTENT_PAGES_MIN = 4
 EXTENT_PAGES_MAX = BLOCK_WORDS - 1 - EX_PAGES
-# A page word >= 0: free words of a clean page without reservations. Below 0: - address of its open page.
+# Page word: 0 or more, the free words of a page that is not open; negative, minus the address of the open page's cell.
 
 # --- open page (a cell): dirty, or with words reserved by transactions -----------------------------
 OP_PAGE = 0  # page number
@@ -147,7 +147,7 @@ OP_DIRTY_LIST = 4
 
 # --- plan of a chained disk part (a cell) -----------------------------------------------------------
 PL_PAGE = 0  # page for its first piece
-PL_CHUNK = 1  # page of its first chunk; OP_CHAIN leads to the others
+PL_CHUNK = 1  # page of its first chunk; OP_CHAIN of that open page is the page of the next chunk
 PL_CHUNKS = 2
 PL_STAMP = 3
 
@@ -157,7 +157,7 @@ U_OTHER = 1
 U_USED = 2  # words used in the active buffer
 U_SIZE = 3  # words of each buffer
 U_LSN = 4  # LSN of the next record
-U_FREE = 5  # words of the ring that may still be reserved
+U_FREE = 5  # free words of the ring, halved, reserved ones included
 U_RESERVED = 6  # words reserved by open transactions
 U_RECORDS = 7  # records written to the buffers since opening
 U_WORDS = 8  # their words

@@ -3,7 +3,7 @@ double-write file.
 
 A *piece* is the content of one slot of a page: a word with the ROWID of its row (back reference) and flags, then words
 of the row's disk part. A disk part that fits a page is one piece. A longer one (Text, Blob) is chained: its first piece
-holds the words left over from whole pages, and leads to chunks of one whole page each.
+holds the words that fill no page, and links to chunks of one whole page each.
 
 Disk part: word 0 is its total words (bits 0-31) and version (56-62); then the fixed-size disk columns, laid out like a
 fixed image; then, if the table has disk columns of variable size, a var part (`engine/schema/row_layout.py`).
@@ -78,8 +78,8 @@ UNDO_GROUP = np.dtype(
         ("sequence", "<u8"),  # 1, 2, 3 ... without a gap
         ("position", "<u8"),  # byte position of the group in the endless log of groups
         ("lap", "<u8"),
-        ("first_lsn", "<u8"),  # records with LSNs from here ...
-        ("next_lsn", "<u8"),  # ... to below here are in it or were filtered
+        ("first_lsn", "<u8"),  # records with LSNs from this one on ...
+        ("next_lsn", "<u8"),  # ... and below this one are in it or were filtered
         ("records_words", "<u8"),  # words of records after this header; the rest is padding
         ("records", "<u8"),
         ("filtered", "<u8"),  # number of filtered records

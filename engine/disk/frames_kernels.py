@@ -224,7 +224,7 @@ def fill_frame(mem, cache, page, words, start, is_pinned):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_page(mem, cache, page):
-    """Free the frame and the entry of a page that was claimed with CLAIM_LOAD and cannot be loaded."""
+    """Free frame and entry of a page claimed with CLAIM_LOAD that cannot be loaded; ST_MISSING if it is not loading."""
     entry = find_entry(mem, cache, page)
     if entry == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) == 0:
         return A.ST_MISSING
@@ -258,8 +258,8 @@ def unpin_pages(mem, cache, pages, start, end):
 
 @kernel("int64(int64[::1], int64, int64)")
 def forget_page(mem, cache, page):
-    """Drop a page of a removed file, dirty or not: OK, ST_MISSING, or ST_INVARIANT while it is pinned, loaded or
-    copied out.
+    """Drop a page of a removed file, dirty or not: OK, ST_MISSING if it has no frame, or ST_INVARIANT while it is
+    pinned, being loaded or being copied out.
     """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:

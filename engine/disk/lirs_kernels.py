@@ -26,7 +26,7 @@ STEPS_MAX = 512
 # --- lists ----------------------------------------------------------------------------------------
 @helper
 def append_to(mem, first, entry):
-    """Append an entry to the queue or the ghosts; `first` is the address of the list's head, its tail is next to it."""
+    """Append an entry to the queue or the ghosts; the list's head is at `first`, its tail in the next word."""
     last = mem[first + 1]
     mem[entry + C.CE_BEFORE] = last
     mem[entry + C.CE_AFTER] = 0
@@ -215,14 +215,15 @@ def reference(mem, cache, entry):
 @helper
 def touch_page(mem, cache, page):
     """Reference a page that is read; returns its frame's address, 0 unless it is loaded. A pin already counted as a
-    reference.
+    reference. While the bottom of the stack is cold (L3), the page keeps its place.
     """
     entry = find_entry(mem, cache, page)
     if entry == 0 or mem[entry + C.CE_FRAME] == 0 or (mem[entry + C.CE_FLAGS] & C.CE_LOADING) != 0:
         return 0
     if mem[entry + C.CE_PINS] == 0:
         mem[cache + C.C_HITS] += 1
-        reference(mem, cache, entry)
+        if prune(mem, cache) == 1:
+            reference(mem, cache, entry)
     return mem[entry + C.CE_FRAME]
 
 
@@ -271,9 +272,9 @@ def walk_for_victim(mem, start, link, skip_cold):
 def make_frame_free(mem, cache, is_any):
     """Evict a page unless a frame is free; returns 1, CLAIM_DIRTY or CLAIM_PINNED.
 
-    Cold pages go first, in the order of the queue. If they are dirty, the caller must clean them, unless pages cannot
-    be written (`is_any`). Hot pages go, from the stack's bottom, only if no cold one can: in a tiny cache every cold
-    page may be pinned.
+    Cold pages go first, in the order of the queue. A clean hot page, from the stack's bottom, goes only if all cold
+    ones are pinned, as they may be in a tiny cache, or if they are dirty and cannot be written now (`is_any`). On
+    CLAIM_DIRTY the caller must have pages written.
     """
     if mem[cache + C.C_FREE_FRAMES] > 0:
         return 1

@@ -174,7 +174,7 @@ def check_extent(mem, fragment, tablespace, extent, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def check_space(mem, fragment, state, budget):
-    """Recount what reservation counts, up to `budget` extents a call; OK, ST_MORE, ST_DROPPED or a SPACE_* finding.
+    """Recount what reservations rely on, up to `budget` extents a call; OK, ST_MORE, ST_DROPPED or a SPACE_* finding.
 
     state: [next extent, 0 to begin; page of the finding; extents seen; open pages seen].
     """

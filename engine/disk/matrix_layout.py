@@ -13,7 +13,7 @@ MX_EXTENTS = MX_CURRENT + 2
 MX_DIRTY = MX_CURRENT + 3  # open pages that are dirty
 MX_RESERVED = MX_CURRENT + 4  # open pages that are only reserved
 MX_RESERVED_WORDS = MX_CURRENT + 5
-MX_FILL = MX_CURRENT + 6  # pages by fill: 10 tenths
+MX_FILL = MX_CURRENT + 6  # 10 counts of pages, by tenths of their fill
 FILL_STEPS = 10
 MATRIX_WORDS = MX_FILL + FILL_STEPS
 

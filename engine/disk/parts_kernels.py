@@ -61,7 +61,10 @@ def first_piece_words(mem, space, words):
 # --- planning -------------------------------------------------------------------------------------
 @helper
 def plan_part(mem, fragment, words, near):
-    """Reserve pages for a disk part; returns (OK, plan), or (status, 0) with nothing reserved."""
+    """Reserve pages for a disk part; returns (OK, plan), or (status, 0) with nothing reserved.
+
+    plan: of one piece, its page << SLOT_BITS | SLOT_NONE; of a chained part, minus the address of its PL_ cell.
+    """
     space = mem[fragment + A.F_TABLESPACE]
     chunks = chunks_of(mem, space, words)
     page = space_reserve(mem, fragment, first_piece_words(mem, space, words), near)
@@ -105,7 +108,8 @@ def unplan_part(mem, fragment, words, plan):
 
 @helper
 def reserve_undo_of(mem, txn, space, words, page, has_image):
-    """Reserve the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO.
+    """Reserve room for the UNDO records of a disk part: of writing it, or with `has_image` of freeing it.
+    Return OK, or ST_UNDO, perhaps with some of them reserved.
 
     page: of its first piece, 0 if unknown.
     """
@@ -269,7 +273,7 @@ def drop_first_piece(mem, txn, fragment, reference, epoch):
 
 @helper
 def drop_chunks(mem, txn, fragment, epoch):
-    """Free the chunks to which X_LINK leads; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
+    """Free the chain of chunks that starts at X_LINK; OK, ST_PAGE, ST_UNDO or ST_INVARIANT."""
     space = mem[fragment + A.F_TABLESPACE]
     while mem[txn + A.X_LINK] != 0:
         page = mem[txn + A.X_LINK] >> C.SLOT_BITS

@@ -20,7 +20,7 @@ from tidemark.engine.memory import arena_layout as A
 
 RECORD_SHARE_WORDS = 96  # six records of a slice, or more, pay for the header and padding of a group
 GROUP_SHARE_WORDS = 576  # header and padding of one group: 24 + 511 at most
-MARK_ROOM_WORDS = 64  # of a buffer, reserved for records for which no flush can make room
+MARK_ROOM_WORDS = 64  # words of a buffer that only mark records may use: they are appended without a flush before
 RECORD_WORDS_MAX = (1 << 31) - 1
 # Words of `state` after the filter.
 FILTER_KEPT_WORDS = 0

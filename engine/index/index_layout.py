@@ -36,7 +36,7 @@ I_NULLABLE = 15  # bit i: key column i may be NULL
 I_SIDE = 16  # four scratch parts of I_SIDE_STRIDE words
 I_SIDE_STRIDE = 17
 I_SIDE_IS_PAGE = 18  # 1: a page, 0: a block
-I_CREDIT = 19  # entries added to leaves under half full, at most one leaf's capacity; pays for lopsided splits
+I_CREDIT = 19  # entries added to leaves less than half full, at most C = a leaf's capacity; an append split spends C/2
 I_POOL = 20
 I_PIECES = 21  # pieces of a primary key stored in the var part; 0 otherwise
 I_VERSION = 22  # counts changes of the tree: tells a check in slices whether the tree changed between them
@@ -107,7 +107,7 @@ CK_EVIDENCE = 3
 CK_LEVELS = 8  # nodes seen on each level, without leaves
 CK_WORDS = CK_LEVELS + HEIGHT_MAX
 FAULT_ORDER = 1
-FAULT_ROW = 2  # an entry leads to no LIVE row
+FAULT_ROW = 2  # the place of an entry has no LIVE row
 FAULT_KEY = 3  # the words of an entry differ from its row's
 FAULT_NODE = 4  # level, count or fill of a node
 FAULT_LINK = 5
@@ -129,7 +129,7 @@ TAKES_NEVER = 1 << 62
 
 # --- state of a check in slices, besides CK_FAULT and CK_EVIDENCE ----------------------------------
 CU_DIRECTORY = 8  # position in the directory
-CU_PART = 9  # block of the segment there; after the blocks, its overflow list
+CU_PART = 9  # number of the next block of the segment there; past its last block, the overflow list is next
 CU_ENTRIES = 10
 CU_WORDS = 16
 

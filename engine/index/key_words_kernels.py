@@ -27,7 +27,7 @@ INFINITY64 = 0x7FF << 52
 INFINITY32 = 0xFF << 23
 ONES = 0x0101010101010101
 HIGHS = 0x8080808080808080 - (1 << 64)
-NO_VAR_PART = -1  # in place of an address: every column is absent. 0 is the address of a var part without fixed words
+NO_VAR_PART = -1  # in place of an address: every column is absent. 0 is valid: an image may have no fixed words
 
 
 @helper
@@ -306,8 +306,8 @@ def encode_here(mem, tree, place, number, limit):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
 def encode_places(mem, tree, places, count, limit, out, lengths):
-    """Encode the key words of rows by place into `out`, `limit` + 2 words apart; write their numbers to `lengths`.
-    Return `count`, or ST_DROPPED.
+    """Encode the key words of the rows at `places` into `out`, `limit` + 2 words apart; write to lengths[i] how many
+    row i has. Return `count`, or ST_DROPPED.
     """
     tree = descriptor_of(mem, tree)
     if tree == 0:

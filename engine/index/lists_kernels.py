@@ -1,6 +1,6 @@
 """The list of a table's indexes: one block that every fragment descriptor points to, changed in one call.
 
-The table keeps the block for good, so a transaction on a partition that was dropped since finds the current list.
+The table keeps the block for good, so a transaction that used a partition before its drop still finds the current list.
 """
 
 # mypy: ignore-errors
@@ -54,9 +54,9 @@ def announce_index(mem, table, tree):
 
 @kernel("int64(int64[::1], int64, int64)")
 def withdraw_index(mem, table, tree):
-    """Remove an index from a table's list and invalidate its handle; only the next handle is valid then. No commit
-    maintains the index any more, and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was
-    withdrawn before.
+    """Remove an index from a table's list and make every existing handle of the index stale. The caller frees the
+    memory with the new handle (`next_handle`). No commit maintains the index any more, and no scan reads it. OK;
+    ST_MISSING if it was not in the list; ST_DROPPED if it was withdrawn before.
     """
     table = descriptor_of(mem, table)
     tree = descriptor_of(mem, tree)

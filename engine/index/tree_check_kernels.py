@@ -93,7 +93,7 @@ def check_node(mem, tree, node, level, is_exempt, state):
 
 @helper
 def check_path(mem, tree, leaf, state):
-    """Check the leaf of the path, and that every node above leads to it."""
+    """Check the leaf of the path, and that each node above it points to the node below; count the upper nodes."""
     is_new = True  # a node above is counted with its first leaf
     below = leaf
     if check_node(mem, tree, leaf, 0, leaf == mem[tree + X.I_LAST_LEAF], state) != A.OK:

@@ -3,11 +3,12 @@
 Why the reserve is enough, whatever is added and removed meanwhile: give a node of c entries and capacity C the weight
 max(0, 2c/C - 1). An entry inserted into a node raises the sum of weights by at most 2/C. Splitting a node in halves
 lowers the sum by one and adds one node. Balancing two nodes does not raise it. Joining two (to at most 3C/4) raises it
-by at most a half and removes one node. So nodes plus weights grow by at most 2/C for each entry. A lopsided split
-(appended keys continue in an empty leaf) adds a node and lowers nothing; it is paid with C/2 entries that were inserted
-into leaves less than half full, where they raised no weight: the tree's credit, at most C. A node weighs at most one,
-hence k entries turn L leaves into at most L + L + 2 + 2k/C. Splits, which are the entries of the level above, are
-bounded in the same way with the weight max(0, 4c/C - 3), in which joined nodes weigh nothing.
+by at most a half and removes one node. So nodes plus weights grow by at most 2/C for each entry. A lopsided or append
+split (the full last leaf keeps its entries, and the next key starts a new leaf) adds a node and lowers nothing. It is
+paid for by C/2 entries inserted earlier into leaves less than half full, where they raised no weight: the tree's
+credit, at most C. A node weighs at most one, hence k entries turn L leaves into at most L + L + 2 + 2k/C. Splits, which
+are the entries of the level above, are bounded in the same way with the weight max(0, 4c/C - 3), in which joined nodes
+weigh nothing.
 """
 
 # mypy: ignore-errors

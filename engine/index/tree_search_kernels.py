@@ -1,8 +1,8 @@
 """Finding places in an ordered index.
 
 A target is at least W key words and a place: the place of an entry, or one below or above all places, which makes the
-target a bound. Entries of equal words are ordered by the whole key, which only the row has unless the index is exact,
-then by place.
+target a bound. Entries of equal words are ordered by the whole key, then by place. Unless the index is exact, only the
+row has the whole key.
 """
 
 # mypy: ignore-errors
@@ -19,7 +19,7 @@ from tidemark.engine.jit.words_kernels import word_at
 @helper
 def compare_rest(mem, tree, held, keys, at, words, place):
     """Compare the entry with place `held`, whose W words equal the target's, with the target: -1, 0 or 1."""
-    if word_at(mem, tree + X.I_IS_EXACT) == 0 and words > word_at(mem, tree + X.I_WORDS):  # else the row has no more
+    if word_at(mem, tree + X.I_IS_EXACT) == 0 and words > word_at(mem, tree + X.I_WORDS):  # else the places decide
         length = encode_here(mem, tree, held, X.SIDE_OTHER, words)
         other = side_part(mem, tree, X.SIDE_OTHER)
         for i in range(word_at(mem, tree + X.I_WORDS), min(words, length)):
@@ -45,7 +45,7 @@ def compare_entry(mem, tree, leaf, number, keys, at, words, place):
 
 @helper
 def find_in_leaf(mem, tree, leaf, keys, at, words, place):
-    """Return the number of entries before the target << 1, | 1 if the next entry is the target."""
+    """Return twice the number of entries before the target, plus 1 if the next entry is the target."""
     capacity = word_at(mem, tree + X.I_LEAF_CAPACITY)
     base = leaf + X.NODE_HEADER_WORDS
     low = 0

@@ -36,8 +36,8 @@ def takes_entries(mem, txn, index):
 
 @helper
 def claim(mem, txn, buf, index, fragment, images, at, place):
-    """Take the entry that an image of the row at a place needs. Returns (OK, its tag, or NO_TAG if none was added), or
-    (ST_UNIQUE, ST_BUSY or ST_MEMORY, NO_TAG) with nothing changed.
+    """Take the entry that an image of the row at a place needs. Return (OK, tag), with NO_TAG if no entry was added; or
+    (status, NO_TAG) with no entry taken. Status: ST_UNIQUE, ST_BUSY or ST_MEMORY.
     """
     words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
     if words == 0:

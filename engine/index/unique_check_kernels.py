@@ -119,9 +119,10 @@ def check_among(mem, index, at, length, state):
 
 @kernel("int64(int64[::1], int64, int64[::1])")
 def check_unique_entries(mem, index, state):
-    """Check the entries of the next block: each leads to a row with its tag. OK at the end, ST_MORE, ST_INVARIANT.
+    """Check the entries of the next block: the row of each, unless held exclusively, is LIVE and has the entry's tag.
 
-    state: CU_ words; entries that move between slices may be seen twice or not at all.
+    state: CU_ words; entries that move between slices may be seen twice or not at all. OK at the end, ST_MORE, or
+    ST_INVARIANT.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -131,7 +132,7 @@ def check_unique_entries(mem, index, state):
         return A.OK
     at = state[X.CU_DIRECTORY]
     segment = mem[mem[hash + A.F_DIRECTORY + (at >> 9)] + (at & 511)]
-    is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # a segment is in the directory at every position with these bits
+    is_first = at < 1 << mem[segment + A.SEG_DEPTH]  # the first of the positions that share this segment
     part = state[X.CU_PART]
     if is_first and part < mem[segment + A.SEG_BLOCKS]:
         state[X.CU_PART] = part + 1

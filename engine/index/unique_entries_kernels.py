@@ -77,9 +77,9 @@ def remove_entry(mem, index, tag, place):
 
 @helper
 def find_conflict(mem, txn, buf, index, place, words):
-    """Check a row for conflict with the key in SIDE_TARGET, whose tag some image of the row has: OK, ST_UNIQUE if the
-    row has that key, or ST_BUSY if another transaction has locked it (X_FRAGMENT, X_ROWID and X_LOCK of `txn` name the
-    lock).
+    """Check whether a row conflicts with the key in SIDE_TARGET; some image of the row has the tag of this key. OK,
+    ST_UNIQUE if the row has the key, or ST_BUSY if another transaction holds the row exclusively (X_FRAGMENT, X_ROWID
+    and X_LOCK of `txn` name the lock).
     """
     fragment = fragment_of_place(mem, place)
     if mem[fragment + A.F_DROPPED]:

@@ -1,4 +1,4 @@
-"""Keys of a unique index: key words and tags of images, wherever they are (docs/internals/access.md, 6).
+"""Keys of a unique index: key words and tags of row images, in the arena or in a buffer (docs/internals/access.md, 6).
 
 The encoder and the key words are those of ordered indexes; a key with a NULL has no key words here.
 """
@@ -109,13 +109,13 @@ def tag_in(mem, index, number, words):
 
 @helper
 def slot_tag(mem, index, place):
-    """Return the tag of the image in the slot at a place, NO_TAG if it has no entry."""
+    """Return the tag of the image in the slot at a place, NO_TAG if its key has a NULL."""
     return tag_in(mem, index, X.SIDE_OTHER, slot_key_words(mem, index, place, X.SIDE_OTHER))
 
 
 @helper
 def parted_tag(mem, index, fixed, at, reference):
-    """Return the tag of the fixed image fixed[at:] with the var part at `reference`, NO_TAG if it has no entry."""
+    """Return the tag of the fixed image fixed[at:] with the var part at `reference`, NO_TAG if its key has a NULL."""
     return tag_in(mem, index, X.SIDE_OTHER, parted_key_words(mem, index, fixed, at, reference, X.SIDE_OTHER))
 
 
@@ -130,8 +130,9 @@ def are_words(mem, at, keys, start, words):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def encode_lookups(descriptor, images, offsets, fixed_words, count, stride, out, lengths):
-    """Encode the key words of images at word offsets into out, `stride` words each, two of them slack. lengths[i] gets
-    the number of key words, 0 for a key with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
+    """Encode the key words of each image images[offsets[i]:] to out[i * stride:]; the last two of these `stride` words
+    are slack. lengths[i] gets the number of key words, 0 for a key with a NULL. descriptor: a private copy
+    (`KeyShape.descriptor`).
     """
     limit = stride - 2
     for i in range(count):

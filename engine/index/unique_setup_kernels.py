@@ -129,7 +129,7 @@ def walk_unique(mem, index, fragment, state, out):
 
 @helper
 def copy_evidence(mem, place, out):
-    """Copy the row at a place to out as an entry of a file, if there is room."""
+    """Write the entry of the row at a place (`write_entry`) to out, if there is room."""
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     if entry_words(mem, fragment, row, False) <= out.size:

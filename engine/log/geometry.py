@@ -49,7 +49,9 @@ class Geometry:
 
     @property
     def reach_step_bytes(self) -> int:
-        """Bytes by which the log's reach is declared ahead; a restart reads this much past the end of the log."""
+        """The bytes by which `reach_lsn` in the sysfile is moved past the end of the log (ADR 0007). A restart searches
+        at most this many bytes past the end for further groups.
+        """
         share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
 

@@ -1,7 +1,7 @@
 """Records of the log, as kernels read them (docs/adr/0023-one-reader-of-log-records.md).
 
-No helper trusts a length. Words 1 to 3 of a record may be read after `record_at` has returned its size. A record that
-is invalid inside an intact group is damage, never the end of the log.
+No helper trusts a length. Words 1 to 3 of a record may be read after `record_at` has returned a size of four words or
+more. A record that is invalid inside an intact group is damage, never the end of the log.
 """
 
 # mypy: ignore-errors
@@ -58,7 +58,7 @@ def place_of(identity):
 
 @helper
 def table_of(mem, tables, number):
-    """Return the table of a number; 0: dropped, or to be skipped; -1: no table ever had the number."""
+    """Return the table with a number; 0: dropped, or to be skipped; -1: no table ever had the number."""
     return descriptor_of(mem, tables[number]) if number < tables.size else -1
 
 
@@ -76,7 +76,7 @@ def fragment_of(mem, tables, identity):
 
 @helper
 def rows_of(words, at, kind):
-    """Return (first ROWID, rows) of an operation; rows -1: an INSERT of none, too many, or past its page."""
+    """Return (first ROWID, rows) of an operation; rows -1: an INSERT with no rows, too many, or rows past its page."""
     first = words[at + 2] & L.ROWID_MASK
     if kind != L.KIND_INSERT:
         return first, 1

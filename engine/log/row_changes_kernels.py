@@ -281,9 +281,9 @@ def settle_kind(rows, at):
 
 @helper
 def place_image(words, rows, at, shape, extra, used, base):
-    """Place the image whose parts rows[at:] name, copying parts that are not consecutive to `extra`.
+    """Find the image whose parts rows[at:] name; if they are not consecutive, assemble it in `extra`.
 
-    Return (its first word, PART_NONE or a status below PART_EMPTY; words of `extra` used).
+    Return (start of the image, PART_NONE, or a status below PART_EMPTY; words of `extra` used).
     """
     fixed = rows[at]
     var = rows[at + 1]

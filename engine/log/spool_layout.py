@@ -1,4 +1,4 @@
-"""Spool files: the records of one transaction larger than memory, in sealed blocks, each ending between two records.
+"""Spool files: the records of one transaction larger than memory, in sealed blocks. No record spans two blocks.
 
 A block is this header, records as in the REDO log (`engine/log/redo_layout.py`), and zeros up to 4 KiB. The file is
 named after the transaction and becomes valid by a KIND_FILES record in the log.

@@ -17,8 +17,8 @@ CELL_WORDS = 8
 
 # --- store header: page 0 -----------------------------------------------------------------------
 S_COPY_RESERVED = 8  # words reserved by transactions for copies into a running local checkpoint
-S_COPY_LIMIT = 9  # words that may be reserved
-S_REDO_FREE = 10  # words of REDO log that may still be reserved
+S_COPY_LIMIT = 9  # limit of these words; a transaction may exceed it while no other has reserved any
+S_REDO_FREE = 10  # free words of REDO log, reserved ones included
 S_REDO_RESERVED = 11  # words of REDO log reserved by open transactions
 S_TOUCHED = 12  # sum of the words that were prefetched, kept so that the reads are not optimised away
 S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
@@ -84,7 +84,7 @@ T_HAS_DISK = 9
 T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
 T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
 T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
-T_FORMAT = 20  # schema version of the newest added column and of accepted images; 0: none was added
+T_FORMAT = 20  # schema version that added the newest column, 0: none was added; images of a call must be of this one
 T_VAR_SINCE = 21  # as F_VAR_SINCE
 T_CAPTURE = 22  # as F_CAPTURE
 

@@ -61,14 +61,14 @@ def free_descriptor(mem, descriptor):
 
 @helper
 def renew_handle(mem, descriptor):
-    """Make all handles of a descriptor stale, except the next one, which only the caller can know."""
+    """Make every existing handle of a descriptor stale; `next_handle` gives the new one."""
     mem[descriptor + A.D_GENERATION] += 1
 
 
 @kernel("int64(int64[::1], int64)")
 def withdraw(mem, handle):
-    """Make all handles of an unlisted index or fragment stale, except the next one, with which the caller frees the
-    memory. Return OK, or ST_DROPPED if it was withdrawn before.
+    """Make every existing handle of an unlisted index or fragment stale. The caller frees the memory with the new
+    handle (`next_handle`). Return OK, or ST_DROPPED if it was withdrawn before.
     """
     descriptor = descriptor_of(mem, handle)
     if descriptor == 0:

@@ -34,7 +34,7 @@ _FLOAT_LIMIT = 9223372036854775808.0
 
 @helper
 def _word_result(opcode, x, y):
-    """Return the result on two integers of an instruction that cannot fail."""
+    """Return the result of an instruction that cannot fail, on two integers."""
     if opcode == P.OP_SUB:
         return subtract_words(x, y)
     if opcode == P.OP_MUL:

@@ -67,7 +67,7 @@ def fail_marked(work, k, begin, end):
 
 @helper
 def refuse_nulls(work, register, k, begin, end):
-    """End the due rows that have NULL in a register with an error."""
+    """End with an error the due rows that have NULL in a register."""
     if work[P.W_NULLS_SEEN + register] != 0:
         for i in range(begin, end):
             work[P.W_COMPARED + i] = P.PE_NULL if work[P.W_NULL + register * P.VECTOR_ROWS + i] != 0 else 0
@@ -113,7 +113,7 @@ def blend(work, register, is_wide, k, begin, end):
 
 @helper
 def fill_register(work, register, low, high, is_wide, begin, end):
-    """Set the same value for all rows; high words are kept for wide values only."""
+    """Set the same value for all rows; high words are written for wide values only."""
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS + begin)
     second = np.uint64(P.W_HIGH + register * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -125,7 +125,7 @@ def fill_register(work, register, low, high, is_wide, begin, end):
 
 @helper
 def clear_nulls(work, register, begin, end):
-    """Fill the null plane of a register that has no NULL, so that it can be read."""
+    """Zero the null plane of a register that has no NULL; until then its content is undefined."""
     if work[P.W_NULLS_SEEN + register] == 0:
         first = np.uint64(P.W_NULL + register * P.VECTOR_ROWS + begin)
         for i in range(end - begin):
@@ -163,8 +163,8 @@ def compare_registers(work, one, other, kind, begin, end):
 def order_nulls(work, is_sql, null_order, begin, end):
     """Set the comparison of rows with NULL in a scratch register; 2 means that the branch is not taken.
 
-    null_order: by the historic rule, the comparison if only the left value is NULL; 0: with a NULL on either side, the
-    branch is not taken.
+    null_order: without `is_sql`, the comparison if only the left value is NULL; 0 means that the branch is not taken if
+    either value is NULL.
     """
     if (work[P.W_NULLS_SEEN + P.SCRATCH] | work[P.W_NULLS_SEEN + P.SCRATCH_OTHER]) == 0:
         return
@@ -352,7 +352,7 @@ def _add_up_wide(work, opcode, register, at, k, begin, end):
 
 @helper
 def add_up(work, opcode, register, accumulator, kind, k, begin, end):
-    """Add a register of the due rows to an accumulator, without NULLs."""
+    """Aggregate a register of the due rows into an accumulator, without NULLs."""
     at = P.W_ACCUMULATORS + accumulator * P.ACCUMULATOR_WORDS
     clear_nulls(work, register, begin, end)
     if opcode == P.OP_COUNT:

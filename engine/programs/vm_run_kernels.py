@@ -154,7 +154,7 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _compare_masks(work, condition, begin, end):
-    """Compare with a mask: 0 if the register has all of its bits (or none, by condition), else 1."""
+    """Compare with a mask: 0 if the register has all bits of the mask (or none, by condition), else 1."""
     for i in range(begin, end):
         value = work[P.W_LOW + P.SCRATCH * P.VECTOR_ROWS + i]
         mask = work[P.W_LOW + P.SCRATCH_OTHER * P.VECTOR_ROWS + i]
@@ -463,7 +463,7 @@ def run_rows(data, rows, count, program, work):
 def run_program(data, rows, count, program, work):
     """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
 
-    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK, RUN_LAST or RUN_ERROR (rows after that one
-    have VERDICT_NONE), or RUN_BROKEN. After an error accumulators are undefined.
+    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
+    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
     """
     return run_rows(data, rows, count, program, work)

@@ -65,7 +65,7 @@ def chunk_is_sound(mem, fragment, reference):
 
 @helper
 def ends_are_sound(mem, at, chunk_words, total):
-    """Whether the end offsets of a var part rise and stay inside it. They must be in its first chunk."""
+    """Whether the end offsets of a var part never decrease and stay inside it. They must be in its first chunk."""
     count = (mem[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
     first = 1 + ((mem[at] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     bytes_from = first + ((count + 1) >> 1)

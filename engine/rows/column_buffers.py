@@ -1,4 +1,4 @@
-"""Arrow buffers as flat NumPy arrays and back; bytes are copied only for alignment."""
+"""Arrow buffers as flat NumPy arrays and back; only unaligned buffers and 32-bit offsets are copied."""
 
 from __future__ import annotations
 

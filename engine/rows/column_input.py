@@ -1,7 +1,8 @@
 """Tabular input as record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
 
-Only shapes are validated here; the encoder validates values. Python rows are converted by column in chunks, so that no
-Python code runs per value. Row numbers in errors count from the start of the input.
+Shapes and Python values are validated here; the encoder validates Arrow values. Python rows are converted by column in
+chunks, so that in the common case no Python code runs per value. Row numbers in errors count from the start of the
+input.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ BATCH_ROWS = 65_536
 
 
 class Batch(NamedTuple):
-    """Some rows of an input: a record batch with any of the table's columns, the number of its first row, and the
-    columns that the input lacks, which have their default in all rows.
+    """Some rows of an input: a record batch with some or all of the table's columns, and the number of its first row.
+    `filled` has the columns of the batch that no row gave, so that all rows have the default there.
     """
 
     columns: pa.RecordBatch
@@ -52,7 +53,8 @@ def to_columns(
     """Return an iterator of batches of at most `batch_rows` rows, in order. Columns missing in Python rows given as
     mappings take their defaults; without `fill_in` batches omit them, and all rows must omit the same ones.
 
-    Raises: TypeMismatch if the data is not tabular; NoSuchColumn, NotNullViolation for Python rows.
+    Raises: TypeMismatch if the data is not tabular; for Python values also NoSuchColumn, NotNullViolation and
+    ValueOutOfRange.
     """
     import pyarrow as pa
 
@@ -239,7 +241,7 @@ def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition,
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        # zip(*chunk) creates an iterator per row; that many objects trigger garbage collection of the caller's rows.
+        # zip(*chunk) creates an iterator per row; that many objects make the garbage collector visit the caller's rows.
         flat = list(chain.from_iterable(chunk))
         return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]

@@ -2,7 +2,8 @@
 
 Offsets of fixed columns are in units of the array's element (8, 4, 2 or 1 bytes): a 20-byte column at an offset that is
 a multiple of four moves as five 4-byte units. Every kernel checks its bounds before the first write and returns -1 if
-they do not hold. Callers treat that as a broken invariant, or as damage if the lengths were read from an image.
+they do not hold; for the image, `copy_padded` relies on the check of `measure_padded`. Callers treat -1 as a broken
+invariant, or as damage if the lengths were read from an image.
 """
 
 # mypy: ignore-errors

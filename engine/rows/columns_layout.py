@@ -13,8 +13,9 @@ CW_BYTES = 2  # width of fixed-size types; else the maximum bytes
 CW_CLASS = 3
 CW_NULL_BYTE = 4  # byte in the fixed words of its part; -1 if there is no null bit
 CW_NULL_MASK = 5  # the null bit; for a column in a var part, 1 if it is nullable
-# Offset among the constants of an absent var column's default, -1 for NULL. For a piece of a key: offset of a list with
-# the words of each piece up to itself, -1 for a piece of variable size, which begins with a word of its length.
+# Offset among the constants of an absent var column's default, -1 for NULL. For a piece of a key: offset of the word
+# counts of the key's pieces up to and including this one; -1 stands for a piece of variable size, which begins with a
+# length word.
 CW_MISSING = 6
 CW_MISSING_BYTES = 7
 

@@ -17,7 +17,8 @@ def hash_images(header, key_words, images, offsets, count, hashes):
     """Fill hashes with fragment << 29 | tag for a batch of images; returns how many, fewer if no partition takes the
     next one.
 
-    header: the table's private hash header; with partition words, hashes has room for a key after `count` words.
+    header: the table's private hash header. If it has partition words, `hashes` must have room for a key after its
+    first `count` words.
     """
     fixed = header[H.HH_FIXED_WORDS]
     seed = header[H.HH_SEED]
@@ -43,7 +44,9 @@ def hash_images(header, key_words, images, offsets, count, hashes):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
 def sort_by_fragment(hashes, count, fragments, order, starts):
-    """Sort batch positions by fragment, with a stable counting sort; starts has fragments + 1 words."""
+    """Sort batch positions by fragment into `order`, with a stable counting sort. starts: fragments + 1 words; on
+    return, starts[i] is where the positions of fragment i end.
+    """
     for number in range(fragments + 1):
         starts[number] = 0
     for i in range(count):

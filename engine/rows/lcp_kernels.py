@@ -50,7 +50,7 @@ def start_lcp(mem, fragment, epoch):
 
 @kernel("int64(int64[::1], int64)")
 def abandon_lcp(mem, fragment):
-    """Abandon the checkpoint: the rest of the scan only clears bits."""
+    """Abandon the checkpoint: the rest of the scan only clears bits. OK or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -312,7 +312,9 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def finish_load(mem, fragment, epoch):
-    """After loading, set "emptied through" `epoch` for all pages: the epochs of their empty slots are lost (D1)."""
+    """After loading, mark all pages as emptied through `epoch`, since the epochs of their empty slots are lost (D1). OK
+    or ST_DROPPED.
+    """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED

@@ -1,6 +1,6 @@
 """Files of a local checkpoint: data files of sealed blocks, and the control file that makes them valid (D6).
 
-A block is this header and row entries: ROWID, epoch, author | table << 16 | fragment << 47, row image.
+A block is a header followed by row entries: ROWID, epoch, author | table << 16 | fragment << 47, row image.
 The control file is one sealed unit: header, then a JSON body.
 """
 

@@ -183,7 +183,8 @@ def index_insert(mem, fragment, tag, rowid):
 def index_append_unordered(mem, fragment, tag, rowid):
     """Add the entry of a key to the pile of its segment while a restart loads; `order_index` puts the piles in order.
 
-    OK or a status code. Keys cannot be looked up before that. Duplicate keys are detected when a pile is put in order.
+    OK or a status code. Keys cannot be looked up before `order_index`. Duplicate keys are detected when a pile is put
+    in order.
     """
     if mem[fragment + A.F_SEGMENTS] == 0 and begin_index(mem, fragment) != A.OK:
         return A.ST_MEMORY

@@ -1,7 +1,8 @@
 """Kernels of the variable parts of rows: canonical keys with variable pieces, and var parts; private memory only.
 
 `row_offsets` are word positions of images, `ends` are count + 1 offsets as in Arrow. Every kernel checks lengths before
-it uses them and returns a negative status if they are invalid; then the caller drops the output.
+it uses them and returns a negative status if they are invalid; then the caller drops the output. A kernel that copies
+what another has measured relies on the checks of that one.
 """
 
 # mypy: ignore-errors
@@ -58,8 +59,8 @@ def append_key_words(keys, cursor, source, units, count):
     nogil=True,
 )
 def append_key_bytes(keys, keys_bytes, cursor, source, offsets, count):
-    """Append a variable key piece to every row's key, whose words are zero; returns count or -1. `keys_bytes` is the
-    same memory as `keys`.
+    """Append a variable key piece to every row's key; returns count or -1. The caller has zeroed `keys`; `keys_bytes`
+    is the same memory.
     """
     if count > cursor.size or count >= offsets.size:
         return -1
@@ -94,7 +95,7 @@ def walk_key_words(target, cursor, keys, units, count):
     "int64(int64[::1], Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64)", nogil=True
 )
 def measure_key_bytes(ends, cursor, keys, count):
-    """Write the offsets (count + 1) of the next key piece, a variable one, of every row; returns their sum or -1."""
+    """Write the offsets (count + 1) of every row's next key piece, a variable one; returns the bytes of all, or -1."""
     if count > cursor.size or count >= ends.size:
         return -1
     end = 0
@@ -353,7 +354,7 @@ def collect_fixed(target, images, row_offsets, fixed_words, count):
     nogil=True,
 )
 def measure_keys(offsets, images, row_offsets, fixed_words, count):
-    """Write the word offsets (count + 1) of the keys in var parts; returns their sum, or -1 - row if damaged."""
+    """Write the word offsets (count + 1) of the keys in var parts; returns the words of all, or -1 - row if damaged."""
     if count >= offsets.size or count > row_offsets.size:
         return -1
     end = 0

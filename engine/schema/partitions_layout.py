@@ -27,8 +27,8 @@ SP_UNITS = 144  # address of each unit
 SP_UNITS_MAX = 368
 SP_WORDS = 512
 
-# Entry: fragment number, a bit for each column that is MAXVALUE, then the ordered words of each column, of variable
-# columns the size in bytes first.
+# Entry: fragment number, a bit for each column that is MAXVALUE, then the ordered words of each column. Those of a
+# variable column come after its size in bytes.
 EN_NUMBER = 0
 EN_ABOVE = 1
 EN_HEADER_WORDS = 2

@@ -44,7 +44,7 @@ SEAL_FIELDS: list[tuple[str, str]] = [
     ("words", "<u4"),  # 8-byte words of the whole unit, this header included
     ("store_low", "<u8"),  # store UUID
     ("store_high", "<u8"),
-    ("incarnation", "<u8"),  # raised at each writing open
+    ("incarnation", "<u8"),  # raised each time the store is opened for writing
 ]
 SEAL = np.dtype(SEAL_FIELDS)
 SEAL_WORDS = SEAL.itemsize // 8

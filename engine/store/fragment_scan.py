@@ -1,6 +1,7 @@
 """The scan of one fragment for a local checkpoint: its rows as of the end of an epoch, while commits continue.
 
-A row that the scan has not reached has its checkpoint bit set; a commit copies the row before it changes it (D6).
+On rows that the scan has not reached, the checkpoint bit is set exactly if the row has changed since that epoch. A
+commit that is about to change a row whose bit is clear copies the old row to the checkpoint and sets the bit (D6).
 Fragments of a running local checkpoint are pinned: none is dropped.
 """
 
@@ -50,7 +51,7 @@ class FragmentScan:
     def next(self, out: Words, state: Words) -> int:
         """Write entries of the next rows to `out` from word state[0] on, and count them in state[1].
 
-        Return 0 if more rows are left, `END` if none is, or the words of room that the next row needs.
+        Return 0 if more rows are left, `END` if none is; if the next row does not fit in `out`, the words it needs.
 
         Raises: InvariantBroken, with the store failed, if a row's checkpoint bit disagrees with its epoch.
         """

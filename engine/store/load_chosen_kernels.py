@@ -1,4 +1,4 @@
-"""Entries of several levels of a backup loaded into a fragment, and epochs given to rows that were replayed
+"""Kernels that load entries of several levels of a backup into a fragment, and set the epochs of replayed rows
 (docs/backup.md, 4). All content is checked.
 """
 

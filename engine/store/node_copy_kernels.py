@@ -84,8 +84,8 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
     """Write changes after epoch `since` in the slots of a fragment from ROWID state[N_POSITION] on to out, visiting
     about `limit` slots: committed rows and, with_empty, ranges of empty slots.
 
-    A range may cover empty slots that have not changed. OK past the last possible ROWID, ST_MORE, or ST_SPACE - words
-    needed if out is full.
+    A range may cover empty slots that have not changed. OK past the last possible ROWID, ST_MORE, ST_SPACE - words
+    needed if out is full, or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -125,8 +125,8 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
     """List the offsets of row images in words[:stop], and the ranges as first ROWID and the ROWID after the last.
-    has_disk: whether rows have disk parts. Counts are in state[N_ROWS] and state[N_RANGES]. OK, ST_SPACE, or
-    ST_INVARIANT at state[N_NEXT].
+    has_disk: whether rows have disk parts. Counts are in state[N_ROWS] and state[N_RANGES]. OK, below ST_SPACE if
+    images or ranges are full, or ST_INVARIANT at state[N_NEXT].
     """
     at = 0
     while at < stop:

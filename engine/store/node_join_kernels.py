@@ -55,7 +55,7 @@ def item_words(mem, fragment, words, at, stop):
 
 @helper
 def note_row(out, state, rowid):
-    """Note a row by its ROWID; OK, or ST_SPACE."""
+    """Note a row by its ROWID; OK, or ST_SPACE - 1 if out is full."""
     if state[M.N_USED] >= out.size:
         return A.ST_SPACE - 1
     out[state[M.N_USED]] = rowid
@@ -95,8 +95,8 @@ def find_conflicting_rows(mem, fragment, words, stop, out, state):
     with duplicates: rows in its ranges, rows with another key than the slice has for their slot, and rows in other
     slots with a key of the slice.
 
-    state[N_POSITION]: first ROWID of the slice. OK; ST_SPACE if out is too small; ST_INVARIANT for an invalid item at
-    state[N_NEXT]; ST_DUPLICATE for a key that a slot copied before has.
+    state[N_POSITION]: first ROWID of the slice. OK; below ST_SPACE if out is too small; ST_INVARIANT for an invalid
+    item at state[N_NEXT]; ST_DUPLICATE for a key that a slot copied before has; ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -141,7 +141,7 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
     """After conflicting rows are removed, write the records that apply the rows of the slice words[:stop]: UPDATE
     where the row exists, else INSERT. identity: word 1 of each. Counts are in state[N_USED] and state[N_ROWS].
 
-    OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
+    OK; ST_SPACE - words needed if out is too small; ST_INVARIANT at state[N_NEXT]; ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -172,8 +172,8 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)", nogil=True)
 def stamp_slice(mem, fragment, words, stop):
-    """Set the epochs of the rows of the applied slice words[:stop] to those of the live node. OK, ST_INVARIANT or
-    ST_MISSING.
+    """Set the epochs of the rows of the applied slice words[:stop] to those of the live node. OK, ST_INVARIANT,
+    ST_MISSING or ST_DROPPED.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -194,7 +194,7 @@ def stamp_slice(mem, fragment, words, stop):
 
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def set_uncopied(mem, fragment, position):
-    """Set the first ROWID still to be copied; ROWID_END: none. Return OK."""
+    """Set the first ROWID still to be copied; ROWID_END: none. Return OK or ST_DROPPED."""
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
@@ -229,8 +229,8 @@ def inserted_image_words(mem, fragment, words, at, image, stop):
 
 @helper
 def executed_rows(mem, fragment, words, at, kind):
-    """Return how many rows of the record at `at` to execute: rows in copied slots, which come first in the record; -1:
-    invalid.
+    """Return how many rows of the record at `at` must be executed: those in copied slots, which come first in the
+    record; -1 if it is invalid.
     """
     first, count = rows_of(words, at, kind)
     return min(count, max(0, uncopied_of(mem, fragment) - first))
@@ -265,7 +265,7 @@ def stale_of_record(mem, fragment, words, at, kind, size, out, state):
 
 @helper
 def note_stale(out, state, identity, rowid):
-    """Note a row by word 1 of a record, without its version, and its ROWID; OK, or ST_SPACE."""
+    """Note a row by its ROWID and by word 1 of a record, without the version; OK, or ST_SPACE - 2 if out is full."""
     at = state[M.N_USED]
     if at + 2 > out.size:
         return A.ST_SPACE - 2
@@ -281,7 +281,7 @@ def find_stale(mem, tables, words, start, stop, out, state):
     executed, as pairs of table and fragment (as in word 1 of a record) and ROWID, possibly with duplicates. For a row
     that the live node deletes, this is the row that this node has in the same slot, whatever its key.
 
-    tables: handles by number, 0 for tables to be skipped. OK; ST_SPACE if out is too small; ST_INVARIANT at
+    tables: handles by number, 0 for tables to be skipped. OK; below ST_SPACE if out is too small; ST_INVARIANT at
     state[N_NEXT].
     """
     at = start
@@ -308,7 +308,7 @@ def find_deleted(mem, tables, words, stop, out, state):
     """Find the existing rows in slots not copied yet that the live node has deleted, as pairs like `find_stale`.
     words[:stop]: pairs of table and fragment (as in word 1 of a record) and first ROWID with a count (as in word 2).
 
-    tables: as for `find_stale`. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
+    tables: as for `find_stale`. OK; below ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
     """
     for at in range(0, stop, M.DELETED_WORDS):
         state[M.N_NEXT] = at

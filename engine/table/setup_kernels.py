@@ -100,8 +100,8 @@ def fragment_handles(mem, table, out):
 
 @kernel("int64(int64[::1], int64)")
 def withdraw_table(mem, table):
-    """Make all handles of a table and its fragments stale. The caller frees the memory with the next handles. Return
-    OK, or ST_DROPPED if the table was withdrawn before.
+    """Make every existing handle of a table and its fragments stale. The caller frees the memory with the table's new
+    handle (`next_handle`). Return OK, or ST_DROPPED if the table was withdrawn before.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -249,7 +249,8 @@ def drop_fragment_rest(mem, fragment):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_partitions(mem, table, number, fragment, words, version):
     """Publish a new version of the table, which every later kernel call uses: `fragment` becomes the fragment `number`
-    (0: that one is dropped), and the partition words at `words` distribute rows. A second call changes nothing.
+    (0: that one is dropped), and the partition words at `words` distribute rows. A second call with the same arguments
+    changes nothing. Return OK or ST_DROPPED.
     """
     table = descriptor_of(mem, table)
     if table == 0:

@@ -31,7 +31,7 @@ _pack_rows = helper(L.pack_rows)
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_capture(mem, table, capture):
-    """Set which before-images a table's operations log, a CAPTURE_ value; return the previous one."""
+    """Set which before-images a table's operations log, a CAPTURE_ value; return the previous one, or ST_DROPPED."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -170,7 +170,7 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kind, flags):
     """Append a record of `kind`, which changes no row, for each image i of [start, stop) whose chosen[i] is not 0. OK,
-    or ST_SPACE; X_ROW is the next row. offsets: one more than images.
+    ST_SPACE or ST_DROPPED; X_ROW is the next row. offsets: one more than images.
 
     chosen[i] > 0: the record names fragment chosen[i] - 1 and is dropped with it. -1: it names `fragment`, which may
     be any of the table's.

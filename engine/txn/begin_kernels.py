@@ -40,8 +40,8 @@ def reserve_redo(mem, txn, words):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Initialize a transaction descriptor; its new transaction id, or ST_REDO, after which the descriptor must not be
-    used.
+    """Initialize a transaction descriptor; return the new transaction id, or ST_REDO, after which the descriptor must
+    not be used.
 
     tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
     """

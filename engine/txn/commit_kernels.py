@@ -350,8 +350,9 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
 
 @helper
 def cost_of(mem, operation, indexes, disk):
-    """Return the cost of an operation as a number of rows: 1, plus its rows unless they have disk parts (the pages held
-    bound their slice), plus ENTRY_ROWS for itself and for each index entry if its table has indexes.
+    """Return the cost of an operation as a number of rows: 1, plus its rows unless they have disk parts (the pages that
+    a commit may hold limit such a slice), plus, if its table has indexes, ENTRY_ROWS for itself and for each index
+    entry.
     """
     fragment = mem[operation + A.O_FRAGMENT]
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT

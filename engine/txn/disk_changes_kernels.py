@@ -51,7 +51,7 @@ def is_disk_kept(word):
 
 @helper
 def disk_operation(mem, row):
-    """Return the newest operation with a disk part of a row's lock holder; 0 if there is none."""
+    """Return the newest operation with a disk part among those of a row's lock holder; 0 if there is none."""
     operation = newest_operation(mem[row])
     while operation != 0:
         word = mem[operation + A.O_RECORD]

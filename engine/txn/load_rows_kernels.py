@@ -256,6 +256,8 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
     ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE if a segment of the index was rebuilt, which
     is enough work for one call (X_ROW is the next row); ST_DROPPED, ST_ALTERED or ST_PARTITION if the table or its
     partition was dropped or changed after the load.
+
+    If LP_PROBES is set, no row is placed: keys are only looked up, and LP_COUNT counts the duplicates.
     """
     table = descriptor_of(mem, table)
     if table == 0:

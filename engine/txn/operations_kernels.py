@@ -122,7 +122,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
 )
 def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
-    """Like `put_rows`, for a table with disk columns. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
+    """Like `put_rows`, for a table with disk columns. After ST_PAGE or ST_DAMAGED, X_PAGE is the page."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -143,7 +143,9 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
 
 @helper
 def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
-    """Update (fixed columns), delete, lock or find a row that has an index entry."""
+    """Update (fixed columns), delete, lock or find a row that has an index entry. MODE_FIND stores its place and lock
+    as `busy` does.
+    """
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
     is_shared = mode == A.MODE_FIND and head & A.LOCK_SHARED

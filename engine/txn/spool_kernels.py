@@ -17,7 +17,9 @@ _pack_kind = helper(L.pack_kind)
 
 @kernel("int64(int64[::1], int64, int64)")
 def begin_spool(mem, txn, redo_words):
-    """Begin to spool a transaction: keep at most `redo_words` of its log reservation; its records go to a file."""
+    """Begin to spool a transaction, whose records then go to a file. Keep at most `redo_words` of its log reservation;
+    return the words kept.
+    """
     mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
     mem[txn + A.X_COPY_WORDS] = 0
     left = min(mem[txn + A.X_REDO_WORDS], redo_words)

@@ -272,9 +272,9 @@ def must_copy(mem, fragment, rowid, row, keeps_disk):
 @helper
 def await_part(mem, txn, fragment, rowid, row):
     """Before a commit in slices changes or removes a disk part, check that the chunks that an open snapshot shows are
-    in memory: ST_PAGE if they are not, but may be after the commit requests the operation's pages again; else OK.
+    in memory. ST_PAGE if they are not and the commit should request the operation's pages again; else OK.
 
-    The commit reads these pages anyway, to free them. All must fit the pages that a commit may hold. The number of
+    The commit reads these pages anyway, to free them. ST_PAGE only if a commit may hold that many. The number of
     attempts is limited, since other threads may evict the pages again.
     """
     if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:

@@ -138,8 +138,8 @@ def records_of_entries(words, start, stop, shape, live, is_newest, out, state):
     """Write REDO INSERT records of the entries words[state[B_NEXT]:stop] whose bit is set in `live`, and clear the
     bits; for tables with disk columns. start: offset of this block's first entry.
 
-    shape: [fixed words, has var, table and fragment and version as in a record, table, fragment, slots]. state[B_USED]:
-    words of out in use. OK; ST_SPACE - words needed if out is full; ST_INVARIANT at state[B_NEXT].
+    shape: [fixed words, has var, word 1 of the records, table, fragment, slots]. state[B_USED]: words of out in use.
+    OK; ST_SPACE - words needed if out is full; ST_INVARIANT at state[B_NEXT].
     """
     at = max(start, state[I.B_NEXT])
     while at < stop:

@@ -257,8 +257,9 @@ def belongs(words, at, floor, shape):
     nogil=True,
 )
 def merge_level(words, start, stop, shape, live, folded, changes, out, used, state):
-    """Merge the entries words[max(start, state[R_NEXT]):stop] of a level whose bit is set in `live` with the folded
-    changes to out[used[0]:], counting entries in used[1]. A level begins with R_ROWID -1 and R_CHANGE 0.
+    """Merge the folded changes with the entries words[max(start, state[R_NEXT]):stop] of a level whose bit is set in
+    `live`. Write the resulting entries to out[used[0]:], counting them in used[1]. A level begins with R_ROWID -1 and
+    R_CHANGE 0.
 
     OK; at state[R_NEXT]: ST_SPACE - words needed if out is full, ST_INVARIANT for an invalid entry, ST_DUPLICATE if a
     change inserts a row that the backup has.

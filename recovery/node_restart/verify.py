@@ -1,4 +1,4 @@
-"""Whether two copies of a store are equal by slot: row, image, epoch, author (docs/internals/node-group.md, N6)."""
+"""Compares two copies of a store slot by slot: row or none, image, epoch, author (docs/internals/node-group.md, N6)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ALL = -1  # every row has changed after this epoch
 def different_slots(one: Store, other: Store, most: int = 100) -> list[str]:
     """Return the differences of two stores, a line for each table or row, at most `most`; empty if they are equal.
 
-    Both must be at the end of the same group, with no writer. Only memory is compared here; disk parts are compared by
-    value, as rows are read (`recovery/verification`).
+    Both must be at the end of the same group, with no writer. Only memory is compared here; `recovery/verification`
+    reads the rows with their disk parts and compares the values.
     """
     found: list[str] = []
     names = sorted({*one.tables, *other.tables})

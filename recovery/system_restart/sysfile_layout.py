@@ -1,4 +1,6 @@
-"""The sysfile: two copies, written in turn. It has a lower bound for the restart (D5) and the settings of creation."""
+"""The sysfile: two copies, written in turn. It has a lower bound for the end of the log (D5) and the settings with
+which the store was created.
+"""
 
 from __future__ import annotations
 

@@ -264,10 +264,10 @@ class Applier:
 
     # --- the site ----------------------------------------------------------------------------------
     def start(self) -> None:
-        """Read the settings of tables again at the start of a channel; epochs are verified from here on."""
+        """Read the settings of tables again at the start of a channel; the verification of epochs starts anew."""
         self.tables.reload()
         self._verifiers.clear()
-        self.mre.reset()  # rows may have been deleted, and only rows prove what the peer has applied
+        self.mre.reset()  # rows of ndb_apply_status may be gone, and only they prove what the peer has applied
         self._recover_mre()
 
     def status(self) -> dict[str, int]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class EpochState:
-    """`epoch` is the source's, `frozen` the max replicated epoch when the transaction began. `counts` are the running
-    numbers of exceptions tables, by table. `memory_bytes` is allowed for rows outside the store: half for the tracker,
-    a quarter each for refreshed rows and for held rows. `marked` has, in pieces, the ids of transactions that met a
-    conflict before there was a tracker.
+    """`epoch` is the source's, `frozen` the max replicated epoch when the transaction began. `counts` has, by name of a
+    replicated table, the last running number in its exceptions table. `memory_bytes` is allowed for rows outside the
+    store: half for the tracker, a quarter each for refreshed rows and for held rows. `marked` has, in pieces, the ids
+    of transactions that met a conflict before there was a tracker.
     """
 
     source_id: int

@@ -50,8 +50,8 @@ def _has_rows(offsets, start, stop):
 @kernel("int64(int64, int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
     """Add keys [start, stop) of a table, up to the first that is already in the set; return its row, `stop` if there is
-    none. `offsets` has a word more than keys, or is empty: then each key has `stride` words. Return KEY_SET_BROKEN at a
-    key that is outside of `words` or finds too little room.
+    none. `offsets` has one word more than there are keys, or is empty: then each key has `stride` words. Return
+    KEY_SET_BROKEN if a key is outside of `words` or there is too little room.
     """
     if not _has_rows(offsets, start, stop) or state[W.KS_KEYS] + (stop - start) >= slots.size:
         return W.KEY_SET_BROKEN
@@ -75,8 +75,8 @@ def add_keys(table, words, offsets, stride, start, stop, slots, data, state):
 
 @kernel("int64(int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def find_keys(table, words, offsets, stride, slots, data, state, out):
-    """Set out[i] to 1 if key i of a table is in the set, else to 0. Return how many are; KEY_SET_BROKEN if a key is
-    outside of `words`.
+    """Set out[i] to 1 if key i of a table is in the set, else to 0. Return how many are in the set;
+    KEY_SET_BROKEN if a key is outside of `words`.
     """
     if not _has_rows(offsets, 0, out.size):
         return W.KEY_SET_BROKEN

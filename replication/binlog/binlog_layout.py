@@ -136,7 +136,7 @@ TRANSACTION_PAYLOAD_EVENT = 40
 HEARTBEAT_V2_EVENT = 41
 MARIADB_GTID_EVENT = 162
 # Events of servers that change nothing, or belong to a statement that has its own event: the end of a server's log (3),
-# values of variables (5, 13, 14), notes for tools (28, 29, 160), sets of GTIDs (35, 163) and tagged ones (42), group
+# values of variables (5, 13, 14), notes for tools (28, 29, 160), sets of GTIDs (35, 163), GTIDs with a tag (42), group
 # replication (36, 37), the state of InnoDB (161), encryption of the server's file (164).
 IGNORED_EVENTS = frozenset((STOP_EVENT, 5, 13, 14, 28, 29, PREVIOUS_GTIDS_EVENT, 36, 37, 42, 160, 161, 163, 164))
 MARIADB_COMPRESSED = range(165, 172)
@@ -168,7 +168,8 @@ GTID_CLOCK = 2
 # Flags of MariaDB's GTID.
 MARIADB_STANDALONE = 1  # one statement, without an event that ends it
 MARIADB_XA = 0x40 | 0x80  # prepared, completed
-# After the fixed part of a GTID event: 7 bytes of µs since 1970; with this bit, 7 more for the first commit.
+# After the fixed part of a GTID event: 7 bytes of µs since 1970; if COMMIT_TIME_ORIGINAL is set in them, 7 more for the
+# first commit.
 COMMIT_TIME_BYTES = 7
 COMMIT_TIME_ORIGINAL = 1 << 55
 
@@ -255,7 +256,7 @@ COLUMN_TYPES = frozenset(
 NUMERIC_TYPES = frozenset(
     (TYPE_TINY, TYPE_SHORT, TYPE_INT24, TYPE_LONG, TYPE_LONGLONG, TYPE_NEWDECIMAL, TYPE_FLOAT, TYPE_DOUBLE)
 )
-# Types with an entry in its character sets. MySQL derives geometry from a blob, so it has one (binary).
+# Types with an entry in the character sets there. MySQL derives geometry from a blob, so it has one (binary).
 CHARACTER_TYPES = frozenset((TYPE_VARCHAR, TYPE_VAR_STRING, TYPE_STRING, TYPE_BLOB, TYPE_GEOMETRY))
 
 COLLATION_BINARY = 63

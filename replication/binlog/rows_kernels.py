@@ -286,7 +286,7 @@ def changed_columns(masks, words, before, after, plan, first, count):
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64, int64)", nogil=True)
 def find_runs(ends, masks, marks, mask_bytes, mark_words, count):
     """Find the ends of runs of rows with the same bitmap and the same marks (`mark_words` words a row). Return the
-    number of runs, at most ends.size; the next call continues after the last run.
+    number of runs, at most ends.size, or -1 if an array is too short; the next call continues after the last run.
     """
     if count * mask_bytes > masks.size or count * mark_words > marks.size:
         return -1

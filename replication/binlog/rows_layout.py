@@ -12,7 +12,7 @@ from tidemark.engine.programs.program_layout import INSTRUCTION_WORDS
 ROW_CODE_WORDS = INSTRUCTION_WORDS
 RW_CODE = 0
 RW_SIZE = 1  # bytes of the value; strings: bytes of the length prefix; decimals: the precision
-RW_SCALE = 2  # decimals: the scale; calendar: digits after the second; enums: number of members
+RW_SCALE = 2  # decimals: the scale; calendar: digits of the fraction of a second; enums: number of members
 RW_WIDTH = 3  # bytes of the value in the store, 0 for strings of variable size
 
 ROW_UNSIGNED = 0  # little-endian; floats too

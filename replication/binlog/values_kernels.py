@@ -3,7 +3,7 @@ only.
 
 A decimal of 128 bits is split into four limbs of 32 bits, lowest first, one word each, so that products with 10^9 and
 remainders stay inside int64. MySQL divides the digits on each side of the point, outwards from it, into groups of nine.
-A group takes four bytes, a shorter one fewer. The first bit is inverted; in negative numbers all bits are, in addition.
+A group takes four bytes, a shorter one fewer. The first bit is inverted; then, in a negative number, all bits are.
 """
 
 # mypy: ignore-errors
@@ -273,13 +273,13 @@ def put_datetime(out, at, value_us):
 
 @helper
 def fraction_bytes(digits):
-    """Return the size in bytes of up to six digits after the second."""
+    """Return the size in bytes of a fraction of a second with up to six digits."""
     return (digits + 1) >> 1
 
 
 @helper
 def _take_fraction(body, at, digits):
-    """Return the digits after the second as µs; a million or more is invalid."""
+    """Return the fraction of a second as µs; a million or more is invalid."""
     size = fraction_bytes(digits)
     value = take_big(body, at, size)
     for _ in range(3 - size):

@@ -99,7 +99,7 @@ def _group(first):
 
 @helper
 def _plain_size(first):
-    """Return the bytes after the first one of nil, a boolean or a number; -1 for the byte that begins no value."""
+    """Return how many bytes follow the first one of nil, a boolean or a number; -1 if that one begins no value."""
     if first == 0xC1:
         return -1
     if first == 0xCA:

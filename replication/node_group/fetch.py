@@ -1,8 +1,9 @@
-"""Fetch the files that a group of the log names before a node accepts the group (docs/internals/node-group.md).
+"""Before a node accepts a group of the log, fetch the files that the group names (docs/internals/node-group.md).
 
-A node that lacks a file requests it from the primary; other nodes continue meanwhile. The group becomes part of this
-node's log only after its files are synced here: if the primary died with the only copy, no node could apply the log to
-its end. A crash leaves a file that no group names; it is removed when the store is opened.
+A node that lacks a file requests it from the primary. Meanwhile the other nodes continue, but no commit of this group
+or a later one is acknowledged (N1). The group becomes part of this node's log only after its files are synced here: if
+the primary died with the only copy, no node could apply the log to its end. A crash leaves a file that no group names;
+it is removed when the store is opened.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]
 
 
 def write_file(files: Files, name: str, conversation: Conversation) -> None:
-    """Write the parts of a file as they arrive. Durable on return: the file and its name. An error removes the file.
+    """Write the parts of a file as they arrive. Durable on return: the file and its name. An error removes the file,
+    unless the store has failed.
 
     Raises: PeerError, StorageFull, StoreFailed.
     """
@@ -66,7 +68,7 @@ def write_file(files: Files, name: str, conversation: Conversation) -> None:
     except BaseException:
         files.close(file)
         if files.failure.first is None:
-            files.unlink(name)  # or a partial file, or one whose name is not durable, would be taken for complete
+            files.unlink(name)  # else a partial file, or one whose name is not durable, would be taken for complete
         raise
     files.close(file)
 

@@ -1,5 +1,6 @@
 """Schema changes from SQL text: the statements that MySQL and MariaDB write into a binlog, as far as they have a
-meaning here. Everything else raises `Unsupported`, and the applier stops (F95).
+meaning here. Those known to have no effect here become `NoEffect`. All others raise `Unsupported`, and the applier
+stops (F95).
 
 A statement of another Tidemark has the exact change in a comment, which takes precedence over the SQL (`emit.py`).
 """
@@ -28,7 +29,7 @@ from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
-# Options of ALTER TABLE, each with a value, that only affect how a server stores a table.
+# Options of ALTER TABLE, each with a value, that change no row and no column.
 _OPTIONS = (
     *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS"),
@@ -248,7 +249,7 @@ class _Parser(ColumnReader):
             column = self.changed_column()
             if column.name != before:
                 raise Unsupported(
-                    f"CHANGE renames {table}.{before} and changes its type; rename and modify in two statements"
+                    f"CHANGE renames {table}.{before} and may change its type; rename and modify in two statements"
                 )
             return s.ChangeColumn(table, column)
         if self.has("MODIFY"):
@@ -287,7 +288,7 @@ class _Parser(ColumnReader):
         if mark is not None:
             raise self.wrong()
         if self.is_computed:
-            raise Unsupported(f"what the server has computed for {table}.{column.name} of its rows is not known here")
+            raise Unsupported(f"the values that the server has computed for {table}.{column.name} are not known here")
         self.skip_position()
         return s.AddColumn(table, column)
 
@@ -342,7 +343,7 @@ def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
     """
     if not bound or isinstance(bound[0], Literal) != is_range:
         raise Unsupported(
-            "partitions of ranges have VALUES LESS THAN, those of lists VALUES IN, and at least one value"
+            "a range partition needs VALUES LESS THAN, a list partition VALUES IN, and either needs at least one value"
         )
     if is_range:
         padded = bound * len(kinds) if bound == [Literal(MAXVALUE_KIND, "")] else bound

@@ -63,7 +63,8 @@ def tokens(sql: str) -> Iterator[Token]:
     at = 0
     for found in _PATTERNS.finditer(sql):
         kind = found.lastgroup
-        # Stop at a comment without an end: otherwise each of many would be searched to the end of the statement.
+        # Stop at the first comment without an end: otherwise each later `/*` would also be searched for its end through
+        # the rest of the statement.
         if found.start() != at or kind == "unended":
             break
         # A server executes the contents of a version comment, so they are read here, too.

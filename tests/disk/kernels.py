@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemark.engine.disk.cache_kernels import cache_dirtied, cache_of, frame_of
 from tidemark.engine.disk.cache_layout import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
 from tidemark.engine.disk.disk_layout import DP_FREE
+from tidemark.engine.disk.lirs_kernels import touch_page
 from tidemark.engine.disk.page_kernels import (
     page_check,
     page_format,
@@ -110,3 +111,8 @@ def value_of(mem, cache, page):
         if mem[place + i] != mem[place]:
             return -3
     return mem[place]
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def touch(mem, cache, page):
+    return touch_page(mem, cache, page)

@@ -62,6 +62,10 @@ class Pair:
             self.loaded(page, False)
         return found
 
+    def touch(self, page: int) -> None:
+        """A read that needs no pin."""
+        assert (k.touch(self.mem, ADDRESS, page) != 0) == self.twin.touch(page)
+
     def drop(self, page: int) -> None:
         assert f.drop_page(self.mem, ADDRESS, page) == OK
         self.twin.drop(page)
@@ -94,12 +98,15 @@ class Pair:
         assert clean == (len(set(pages) - self.twin.dirty) if is_durable else 0)
         self.twin.written(pages, is_durable)
 
-    def chain(self, head: int, link: int) -> list[int]:
+    def entries(self, head: int, link: int) -> list[int]:
         found, entry = [], int(self.mem[ADDRESS + head])
         while entry:
-            found.append(int(self.mem[entry + c.CE_PAGE]))
+            found.append(entry)
             entry = int(self.mem[entry + link])
         return found
+
+    def chain(self, head: int, link: int) -> list[int]:
+        return [int(self.mem[entry + c.CE_PAGE]) for entry in self.entries(head, link)]
 
     def compare(self) -> None:
         twin, mem = self.twin, self.mem
@@ -147,7 +154,9 @@ def test_random_traces_equal_twin_step_by_step(seed: int, frames: int, policy: i
         choice = rng.random()
         page = random_page(rng, frames * 6)
         pinned = [each for each, pins in twin.pins.items() if pins and each not in twin.loading]
-        if choice < 0.45:
+        if choice < 0.1:
+            pair.touch(page)
+        elif choice < 0.45:
             pair.claim(page, rng.choice([0, 0, c.CLAIM_PIN, c.CLAIM_QUIET, c.CLAIM_PIN | c.CLAIM_QUIET, c.CLAIM_ANY]))
         elif choice < 0.6 and twin.loading:
             page = rng.choice(sorted(twin.loading))
@@ -181,6 +190,40 @@ def test_long_scan_leaves_the_hot_pages_in_memory_under_lirs_and_none_under_lru(
         resident[policy] = len({page & 0xFFFF for page in pair.twin.resident} & set(range(1, 31)))
         pair.compare()
     assert resident == {c.POLICY_LIRS: 30, c.POLICY_LRU: 0}
+
+
+def test_reads_in_memory_do_not_take_a_cold_bottom_for_a_hot_one() -> None:
+    """Story: pruning stops after 512 steps. A read of a page in memory went on with the cold entry at the bottom of the
+    stack as if it were hot: entries without a frame came into the queue, the first victim among them put word 0 of the
+    arena into the list of free frames, and the cache gave out frames past its end.
+    """
+    pair = Pair(1_000)
+    hot_max = int(pair.mem[ADDRESS + c.C_HOT_MAX])
+    for page in range(1, hot_max + 1):
+        pair.use(page)
+    for page in range(hot_max + 1, hot_max + 1_501):  # a scan: its pages stay on the stack as ghosts
+        pair.use(page)
+    pair.compare()
+    # The last read moves the last hot page up from the bottom, under 1,500 cold entries.
+    for page in range(1, hot_max + 1):
+        assert k.touch(pair.mem, ADDRESS, page)
+    bottom = int(pair.mem[ADDRESS + c.C_STACK_BOTTOM])
+    assert not pair.mem[bottom + c.CE_FLAGS] & c.CE_HOT
+    for page in range(hot_max + 1_500, hot_max + 1_400, -1):
+        assert k.touch(pair.mem, ADDRESS, page)
+    queue = pair.chain(c.C_QUEUE_FIRST, c.CE_AFTER)
+    assert all(k.frame(pair.mem, ADDRESS, page) for page in queue)
+    flags = [int(pair.mem[entry + c.CE_FLAGS]) for entry in pair.entries(c.C_STACK_BOTTOM, c.CE_UP)]
+    assert sum(each & c.CE_HOT != 0 for each in flags) == pair.mem[ADDRESS + c.C_HOT] == hot_max
+    out = np.zeros(1, dtype=np.int64)
+    for page in range(5_000, 7_000):
+        while f.claim_pages(pair.mem, ADDRESS, np.array([page]), 0, 1, 0, out) == 0:
+            assert out[0] == c.CLAIM_AGAIN
+        assert out[0] == c.CLAIM_LOAD
+        assert f.loaded_page(pair.mem, ADDRESS, page, np.zeros(WORDS, np.int64), 0, 0) == OK
+    assert pair.mem[ADDRESS + c.C_FRESH_FRAME] == pair.mem[ADDRESS + c.C_RESIDENT] == 1_000
+    assert pair.mem[0] == 0
+    assert (pair.mem[-8:] == 7).all()
 
 
 def test_filling_phase_ends_by_the_count_of_hot_pages_not_of_all_pages() -> None:

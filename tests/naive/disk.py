@@ -96,6 +96,15 @@ class Cache:
         self.prune()
         return "load"
 
+    def touch(self, page: int) -> bool:
+        """A read of a page in memory; returns whether it is loaded."""
+        if page not in self.resident - self.loading:
+            return False
+        if not self.pins.get(page):
+            self.hits += 1
+            self.reference(page)
+        return True
+
     def make_room(self, is_any: bool) -> str:
         if len(self.resident) < self.frames:
             return ""
