@@ -24,10 +24,10 @@ from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
-from tidemark.engine.rows.column_output import arrow_schema, to_numpy, to_pandas, to_polars, wanted_names
+from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
+from tidemark.engine.rows.row_format import FEW_ROWS
 from tidemark.engine.schema.names import as_names
-from tidemark.engine.schema.types import Timestamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,6 @@ AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
 _DIVISION = Context(prec=38)
 LOCKED_BATCH_ROWS = 1_000
-FEW_ROWS = 8  # up to this many rows are decoded one by one: a record batch has a fixed cost
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
@@ -484,10 +483,9 @@ class Scan:
         has_images = is_whole or (
             self._plain == wanted and self._condition is None and not self._answers_alone(self._read)
         )
-        # Arrow returns times with another object for the same time zone.
-        is_single = is_whole and any(column.type == Timestamp for column in self._table.definition.columns)
+        few = row_format.few_rows if is_whole else FEW_ROWS
         for batch in self._batches_found():
-            if has_images and (is_single or batch.count <= FEW_ROWS):
+            if has_images and batch.count <= few:
                 view = batch.entries.data.cast("B")
                 for offset in batch.offsets.tolist():
                     if is_whole:
@@ -495,7 +493,7 @@ class Scan:
                     else:
                         yield make(row_format.decode_columns(view, offset, wanted))
             else:
-                columns = [column.to_pylist() for column in self._decoded(batch).columns]
+                columns = [python_values(column) for column in self._decoded(batch).columns]
                 yield from map(make, zip(*columns, strict=True))
 
     def _locked(self) -> Iterator[Any]:
@@ -510,7 +508,7 @@ class Scan:
         left = self._limit
         for batch in self._found(key_names, None):
             keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
-            columns = [column.to_pylist() for column in keys.columns]
+            columns = [python_values(column) for column in keys.columns]
             for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):
                 if left == 0:
                     return

@@ -439,7 +439,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
         return read_disk_entry(table.disk, table, words, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
-    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    out = np.empty(OUT_WORDS, dtype=np.int64)
     while True:
         done = read_row(table.mem, table.handle, desc, buf, words, words.size, out)
         if done > 0:

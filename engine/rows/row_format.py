@@ -44,6 +44,11 @@ Words = NDArray[np.int64]
 _INT64 = np.dtype(np.int64)
 _WORD = struct.Struct("<q")
 
+# A batch of up to this many images is decoded faster row by row than as a record batch, which has a fixed cost; the
+# second holds for whole rows of tables whose rows one `struct` call decodes.
+FEW_ROWS = 16
+FEW_DIRECT_ROWS = 256
+
 
 def located(error: Rejected, table: str, column: str, row: int | None) -> Rejected:
     """Return the same error with table, column and row added."""
@@ -55,8 +60,9 @@ class RowFormat:
     """The row image of one table version: geometry, encoder, decoder.
 
     `fixed_words` is F, `key_words` is K (0 if the key is in the var part), `single_int_key` is True if the canonical
-    key is one word equal to the key's int. `Row` is the class of the table's rows. `has_disk` is True if images
-    have a disk part, after everything else; `disk_words` is its size in words if all rows have the same, else 0.
+    key is one word equal to the key's int. `Row` is the class of the table's rows. Up to `few_rows` whole rows are best
+    decoded one by one. `has_disk` is True if images have a disk part, after everything else; `disk_words` is its size
+    in words if all rows have the same, else 0.
     """
 
     def __init__(self, definition: TableDefinition) -> None:
@@ -85,7 +91,9 @@ class RowFormat:
         self._prepare_direct()
         self._prepare_key()
         self._prepare_missing()
-        self.decode_row: Callable[..., Any] = self._decode_direct() or self._decode_general
+        direct = self._decode_direct()
+        self.decode_row: Callable[..., Any] = direct or self._decode_general
+        self.few_rows = FEW_ROWS if direct is None else FEW_DIRECT_ROWS
 
     # --- preparation ----------------------------------------------------------------------------
     def _prepare_fixed(self) -> None:

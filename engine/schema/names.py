@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import lru_cache
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import InvalidName, NoSuchColumn, NoSuchTable, SchemaInvalid
@@ -12,6 +13,7 @@ DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL; the replication tables have MySQL's names
 EXCEPTIONS_SUFFIX = "$EX"
 LISTED_MAX = 20  # names in a message
+NAMES_KEPT_MAX = 1_024
 
 
 def as_names(names: object, what: str) -> list[str]:
@@ -73,6 +75,11 @@ def qualified_name(name: object) -> str:
     """Return `database.table`; a plain name is in `main`. Raises: InvalidName if either part is not allowed."""
     if not isinstance(name, str):
         raise InvalidName(f"table name must be a str, got {shown(name)}", name=name)
+    return _qualified(name)
+
+
+@lru_cache(maxsize=NAMES_KEPT_MAX)
+def _qualified(name: str) -> str:
     database, dot, table = name.partition(".")
     if not dot:
         database, table = DEFAULT_DATABASE, name

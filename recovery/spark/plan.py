@@ -126,7 +126,7 @@ def checked_options(options: Mapping[str, str], known: Sequence[str] = OPTIONS) 
     found = {}
     for name, value in options.items():
         if name.lower() not in names:
-            raise SchemaInvalid(f"there is no option {name!r}; there are {', '.join(known)}", option=name)
+            raise SchemaInvalid(f"there is no option {name!r}; known: {', '.join(known)}", option=name)
         found[names[name.lower()]] = value
     if not found.get("path"):
         raise SchemaInvalid("say where to read: .load(path), with a place of backups or the directory of a store")
@@ -243,13 +243,13 @@ def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefi
     shown = ", ".join(users[:NAMES_SHOWN]) + (f" and {len(users) - NAMES_SHOWN} more" if users[NAMES_SHOWN:] else "")
     if name is None:
         if len(users) != 1:
-            raise SchemaInvalid(f"say which table with .option('table', name); there are {shown or 'none'}")
+            raise SchemaInvalid(f"say which table with .option('table', name); known: {shown or 'none'}")
         name = users[0]
     qualified = qualified_name(name)
     for each in tables:
         if each.name == qualified:
             return each
-    raise NoSuchTable(f"there is no table {qualified} here; there are {shown or 'none'}", table=qualified)
+    raise NoSuchTable(f"there is no table {qualified} here; known: {shown or 'none'}", table=qualified)
 
 
 def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

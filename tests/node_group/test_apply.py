@@ -32,7 +32,7 @@ def test_rows_come_with_slots_epochs_and_ids_and_the_member_refuses_writers() ->
         txn.delete("test.account", 1)
         txn.insert("test.account", (1, "again", 4.0, "y"))
     pair.verify()
-    with pytest.raises(tm.NotPrimary, match="member"):
+    with pytest.raises(tm.NotPrimary, match="not the primary"):
         pair.member["test.account"].insert((99, "o", 1.0, None))
     with pytest.raises(tm.NotPrimary):
         pair.member.create_table("test.u", ACCOUNT, "id")

@@ -372,7 +372,7 @@ def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
                 raise tm.PeerError("the link broke; connect again")
 
             monkeypatch.setattr(txn.link, "ask", unanswered)
-            with pytest.raises(tm.CommitUnanswered, match="of the present primary begins after") as caught:
+            with pytest.raises(tm.CommitUnanswered, match="of the current primary begins after") as caught:
                 txn.commit()
             assert caught.value.txid == txn.txid
             assert db["t"].get(1) is None

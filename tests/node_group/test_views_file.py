@@ -78,7 +78,7 @@ def test_record_of_another_store_is_refused():
     other = MemoryFiles()
     ViewFile(other, bytes(16)).write(Record(bytes(16), 1, VIEW))
     content[NAMES[1]] = other.snapshot()[NAMES[1]]
-    with pytest.raises(ForeignFile, match="two stores"):
+    with pytest.raises(ForeignFile, match="different stores"):
         read_record(MemoryFiles.from_snapshot(content))
 
 

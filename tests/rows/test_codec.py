@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.rows.strategies import column_values, definitions, expected, expected_row, rows
 from tidemark.engine.base.errors import NoSuchColumn, PageDamaged, Rejected
 from tidemark.engine.rows.column_input import to_columns
-from tidemark.engine.rows.column_output import decode_rows, to_numpy
+from tidemark.engine.rows.column_output import decode_rows, python_values, to_numpy
 from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import encode_keys, encode_rows
 from tidemark.engine.rows.row_format import RowFormat
@@ -128,6 +128,10 @@ def test_batch_any_rows_equals_single_rows_byte_for_byte(data):
     assert [repr(row) for row in some.to_pylist()] == [repr(row) for row in batch.select(names).to_pylist()]
     assert some.schema.names == names
     assert len(to_numpy(batch, definition)) == len(many)
+    for array in (*batch.columns, *batch.slice(1).columns):
+        found, wanted = python_values(array), array.to_pylist()
+        assert [typed_value(value) for value in found] == [typed_value(value) for value in wanted]
+        assert all(value.tzinfo is datetime.UTC for value in found if getattr(value, "tzinfo", None) is not None)
 
 
 @given(st.data())
@@ -160,6 +164,11 @@ def test_changes_any_columns_equal_encoding_the_changed_row(data):
         patched = encode_columns_patch(row_format, batch, encoded.images, places_of(encoded))
         assert [image.tobytes() for image in image_list(patched)] == wanted
         assert encoded.images.tobytes() == before
+
+
+def typed_value(value):
+    """A value with its type; NaN equals itself, and 0.0 is not -0.0."""
+    return type(value), repr(value) if isinstance(value, float) else value
 
 
 def encoded_column(column, values):

@@ -240,7 +240,7 @@ def test_a_snapshot_that_is_too_old_hinders_no_writer_and_another_one_sees() -> 
     with db.snapshot() as snapshot:
         for number in range(1, 5):
             db[NAME].update_where({"n": number})
-        with pytest.raises(tm.SnapshotTooOld, match="open another one"):
+        with pytest.raises(tm.SnapshotTooOld, match="open another snapshot"):
             list(snapshot[NAME].scan())
     with db.snapshot() as snapshot:
         assert {row.n for row in snapshot[NAME].scan()} == {4}

@@ -326,7 +326,7 @@ def test_full_log_names_what_keeps_it(follower: str) -> None:
     with pytest.raises(tm.StorageFull):
         db.checkpoint()
     kind = tm.RedoOverloaded if follower == "archive" else tm.BinlogOverloaded
-    with pytest.raises(kind, match=f"full of epochs that the {follower} lacks"):
+    with pytest.raises(kind, match=f"full of epochs that are not in the {follower} yet"):
         while True:
             db[NAME].update(-1, {"balance": 2.0})
     del store.followers[follower]

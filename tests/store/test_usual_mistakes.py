@@ -118,7 +118,7 @@ MISTAKES: dict[str, Mistake] = {
     "an attribute of a row": (lambda t: t[1]["nmae"], tm.NoSuchColumn, "did you mean name?"),
     "a column of a condition": (lambda t: t.scan(where=col("stok") > 1), tm.NoSuchColumn, "did you mean stock?"),
     "an index that does not exist": (lambda t: t.scan(index="by_nmae"), tm.NoSuchIndex, "did you mean by_name?"),
-    "an index that is a list": (lambda t: t.scan(index=["by_name"]), tm.NoSuchIndex, "there is by_name"),
+    "an index that is a list": (lambda t: t.scan(index=["by_name"]), tm.NoSuchIndex, "known: by_name"),
     "a column that is changed but a key": (lambda t: t.update(1, {"id": 2}), tm.Rejected, "delete and insert the row"),
     "a key that is not there": (lambda t: t.update(9, {"stock": 1}), tm.RowNotFound, "has no row with key 9"),
     # --- conditions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error
-from tidemark.engine.rows.column_output import to_numpy, to_pandas, to_polars
+from tidemark.engine.rows.column_output import python_values, to_numpy, to_pandas, to_polars
 from tidemark.engine.rows.row import row_class
 from tidemark.remote.forwarded import forwarded
 from tidemark.scans import ByIndex, Scan
@@ -111,7 +111,7 @@ class RemoteScan:
     def __iter__(self) -> Iterator[Any]:
         make = row_class(tuple(self.schema().names))._make
         for batch in self.batches():
-            yield from map(make, zip(*[column.to_pylist() for column in batch.columns], strict=True))
+            yield from map(make, zip(*[python_values(column) for column in batch.columns], strict=True))
 
     def __next__(self) -> Any:
         if self._rows is None:

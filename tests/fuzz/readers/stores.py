@@ -313,7 +313,7 @@ READERS = (
         _read_catalog,
         (CatalogDamaged,),
         (_mutate_catalog,),
-        ("accepted", "does not match its seal", "not a table definition", "a table its seal counts"),
+        ("accepted", "does not match its seal", "not a table definition", "a table that its seal counts"),
         memory_bytes=4 << 30,  # the map of LMDB
         cost=10,
     ),
