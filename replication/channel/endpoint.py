@@ -10,9 +10,10 @@ different names and separate counters; status shows the sum.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
@@ -22,7 +23,7 @@ from tidemark.replication.applier.heartbeat import ages, beat
 from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
 from tidemark.replication.channel.first_copy import copy_of, wanted_of
 from tidemark.replication.channel.reach import Reach
-from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
 from tidemark.replication.injector.index_table import found_rows
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import schema_row, write_schema_row
@@ -58,34 +59,6 @@ class OpenStore(NamedTuple):
     values: Mapping[str, Any]
     binlog: AttachedBinlog | None
     status: ReplicationStatus
-
-
-class _IndexRows:
-    """`mysql.ndb_binlog_index` of a store, as a `source.IndexRows`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows of an epoch of this site."""
-        return map(_index_row, found_rows(self._store, "epoch", epoch))
-
-    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows with this epoch of another site, or a later one."""
-        rows = map(_index_row, found_rows(self._store, "orig_server_id", server_id))
-        return [row for row in rows if row.orig_epoch >= epoch]
-
-
-def _index_row(row: Mapping[str, Any]) -> IndexRow:
-    return IndexRow(
-        row["epoch"],
-        row["File"],
-        row["Position"],
-        row["next_file"],
-        row["next_position"],
-        row["orig_server_id"],
-        row["orig_epoch"],
-    )
 
 
 class _ReturningApplier(Applier):
@@ -298,7 +271,7 @@ class Endpoint:
             end,
             FOLDER,
             binlog.base,
-            _IndexRows(self.store) if binlog.has_index else None,
+            partial(found_rows, self.store) if binlog.has_index else None,
             lambda: self.store.epochs.newest_closed,
             lambda: self.store.epochs.is_following,
             keep,

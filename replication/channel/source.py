@@ -11,9 +11,9 @@ successor must still exist. A failed read is reported to the replica and does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -52,32 +52,6 @@ class BinlogEnd(NamedTuple):
     end: Place
 
 
-class IndexRow(NamedTuple):
-    """The columns of a row of `mysql.ndb_binlog_index` that say where to continue. `orig_server_id` is 0 for the site
-    itself.
-    """
-
-    epoch: int
-    file: str
-    position: int
-    next_file: str
-    next_position: int
-    orig_server_id: int = 0
-    orig_epoch: int = 0
-
-
-class IndexRows(Protocol):
-    """The rows of `mysql.ndb_binlog_index`."""
-
-    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows of an epoch of this site."""
-        ...
-
-    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows with this epoch of another site, or a later one."""
-        ...
-
-
 class SourceBinlog:
     """A reader of the binlog for one replica. One thread at a time may call it; `close` it after the last call."""
 
@@ -88,14 +62,15 @@ class SourceBinlog:
         end: Callable[[], BinlogEnd],
         folder: str = "binlog",
         base: str = "binlog",
-        index_rows: IndexRows | None = None,
+        index_rows: Callable[[str, int], Iterable[Mapping[str, Any]]] | None = None,
         closed_epoch: Callable[[], int] | None = None,
         may_lag: Callable[[], bool] = lambda: False,
         keep: Callable[[Place | None], None] = lambda place: None,
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: called before every read, in the session's thread. closed_epoch: returns the newest epoch that the store
+        """end: called before every read, in the session's thread. index_rows: returns the rows of
+        `mysql.ndb_binlog_index` with this value in this column. closed_epoch: returns the newest epoch that the store
         has closed, possibly newer than any in the binlog. may_lag: whether another node decides which epochs exist, so
         that a missing one may still arrive. keep: called with the position whose file must not be purged, None at the
         end.
@@ -219,21 +194,22 @@ class SourceBinlog:
         if self._index_rows is None:
             return None
         names = self._index().names
-        for row in self._index_rows.of_epoch(epoch):
-            if row.orig_server_id in (0, self._server_id) and row.next_file in names:
-                return Position(row.next_file, row.next_position)
+        for row in self._index_rows("epoch", epoch):
+            if row["orig_server_id"] in (0, self._server_id) and row["next_file"] in names:
+                return Position(row["next_file"], row["next_position"])
         return None
 
     def _after_origin(self, start: Start) -> Position:
         """Return the position of the first transaction with the origin's epoch or a later one. It is sent even though
         the replica has the epoch, because it may contain changes of this site, too.
         """
-        rows = () if self._index_rows is None else self._index_rows.of_origin(start.origin, start.epoch)
-        first = min(rows, key=lambda row: (row.epoch, row.orig_epoch), default=None)
+        rows = () if self._index_rows is None else self._index_rows("orig_server_id", start.origin)
+        later = (row for row in rows if row["orig_epoch"] >= start.epoch)
+        first = min(later, key=lambda row: (row["epoch"], row["orig_epoch"]), default=None)
         if first is not None:
-            if first.file not in self._index().names:
-                raise self._lost(first.file)
-            return Position(first.file, first.position)
+            if first["File"] not in self._index().names:
+                raise self._lost(first["File"])
+            return Position(first["File"], first["Position"])
         _, end = self._end()
         place = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
         what = f"what follows epoch {start.epoch} of server {start.origin}"

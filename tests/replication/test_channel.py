@@ -36,7 +36,7 @@ def test_every_epoch_is_applied_once_in_order():
     run(source, replica)
     assert replica.store.epochs == list(range(1, 20))
     last = source.rows[-1]
-    assert replica.store.status[1] == StatusRow(1, 19, last.file, last.position, last.next_position)
+    assert replica.store.status[1] == StatusRow(1, 19, last["File"], last["Position"], last["next_position"])
     assert replica.channel.lag() == {"epochs": 0, "seconds": 0.0}
 
 
@@ -285,7 +285,7 @@ def test_failed_source_of_the_new_one_reports_where_to_continue():
     source, replica = Source(), Replica(failed_source=3)
     source.write(*range(1, 8))
     for row in list(source.rows):
-        source.rows.append(row._replace(orig_server_id=3, orig_epoch=row.epoch * 10))
+        source.rows.append(row | {"orig_server_id": 3, "orig_epoch": row["epoch"] * 10})
     replica.store.status = {3: StatusRow(3, 40, "b.000001", 4, 900)}
     assert replica.channel.begin(SOURCE) == Start(epoch=40, origin=3)
     run(source, replica)

@@ -82,7 +82,7 @@ def test_what_came_is_read_transaction_by_transaction(size):
         (epoch, [row[0] for row in rows_of(epoch)]) for epoch in range(1, 15)
     ]
     assert [each.end for each in transactions] == [end for _, end in source.epochs]
-    assert [each.start for each in transactions] == [(row.file, row.position) for row in source.rows]
+    assert [each.start for each in transactions] == [(row["File"], row["Position"]) for row in source.rows]
     assert {each.source_id for each in transactions} == {1} and all(each.commit_us for each in transactions)
     assert len(relay.runs()) > len(source.writer.index.names), "files are left at a size, and with each of the source"
 
