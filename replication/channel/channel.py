@@ -308,13 +308,6 @@ class ReplicaChannel:
         self._passed(transaction, has_row)
         return transaction
 
-    def apply_all(self) -> int:
-        """Apply everything in the relay log; return how many transactions were handled."""
-        count = 0
-        while self.apply_next() is not None:
-            count += 1
-        return count
-
     def _next(self) -> RelayTransaction | None:
         relay = self.relay
         if self._reader is None or self._reader.generation != relay.generation:

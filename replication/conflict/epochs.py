@@ -84,11 +84,6 @@ def starting_epoch(rows: Iterable[tuple[int, int]], own_id: int, ignored: Collec
     return max((epoch for server_id, epoch in rows if server_id == own_id or server_id in ignored), default=0)
 
 
-def source_epoch(rows: Iterable[tuple[int, int]], source_id: int) -> int:
-    """Return the epoch last applied from a source; 0 for none."""
-    return max((epoch for server_id, epoch in rows if server_id == source_id), default=0)
-
-
 @dataclass
 class MaxReplicatedEpoch:
     """The state of one site: the status variable shows `value`, an epoch transaction compares with `frozen`."""
@@ -105,12 +100,10 @@ class MaxReplicatedEpoch:
         self.pending = 0
         return self.frozen
 
-    def see(self, server_id: int, epoch: int) -> bool:
-        """Note that a row of `ndb_apply_status` was written; return whether its epoch is one of this site."""
-        if server_id != self.own_id and server_id not in self.ignored:
-            return False
-        self.pending = max(self.pending, epoch)
-        return True
+    def see(self, server_id: int, epoch: int) -> None:
+        """Note that a row of `ndb_apply_status` was written; it counts if its epoch is one of this site."""
+        if server_id == self.own_id or server_id in self.ignored:
+            self.pending = max(self.pending, epoch)
 
     def commit(self) -> None:
         """Note that the epoch transaction has committed."""

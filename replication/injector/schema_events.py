@@ -39,7 +39,6 @@ class SchemaOperation(IntEnum):
     DROP_TABLE = 0
     CREATE_TABLE = 1
     ALTER_TABLE = 3
-    ACKNOWLEDGED = 7  # all participants have cleared their bit of `slock`
     RENAME_TABLE = 10
 
 
@@ -88,11 +87,6 @@ class SchemaRow:
     id: int
     version: int
     type: int
-
-    def acknowledged(self) -> SchemaRow:
-        """Return the row as a cluster shows it after every server has acknowledged the change."""
-        cleared = (bytes(SLOCK_BYTES), self.query, self.node_id, 0, 0, 0, int(SchemaOperation.ACKNOWLEDGED))
-        return SchemaRow(self.db, self.name, *cleared)
 
 
 # --- statements -----------------------------------------------------------------------------------
@@ -234,13 +228,12 @@ def schema_row(statement: SchemaStatement, epoch: int, node_id: int) -> SchemaRo
     )
 
 
-def write_schema_row(store: Store, row: SchemaRow) -> bool:
-    """Write the newest change of a table to `mysql.ndb_schema`, which no binlog contains. Returns False, without a row,
-    for names longer than its columns. Durable on return: as for a commit. Raises: as a commit.
+def write_schema_row(store: Store, row: SchemaRow) -> None:
+    """Write the newest change of a table to `mysql.ndb_schema`, which no binlog contains; not if a name is longer
+    than its columns. Durable on return: as for a commit. Raises: as a commit.
     """
     if max(len(row.db), len(row.name)) > NAME_BYTES:
-        return False
+        return
     table = store.table(NDB_SCHEMA)
     with one_transaction(store, NO_LOGGING, waits_for_disk=store.waits_for_disk) as txn:
         row_operations.write(txn, table, vars(row))
-    return True

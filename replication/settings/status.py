@@ -12,7 +12,7 @@ as in a MySQL server that does not replicate. Reading takes no lock, so values a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -154,10 +154,6 @@ class Counters:
     def drop(self) -> None:
         """Drop the staged counts: the epoch transaction was rolled back."""
         self.staged.clear()
-
-    def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
-        """Return the totals since `baseline`, an earlier copy of them."""
-        return {name: total - baseline.get(name, 0) for name, total in self.totals.items()}
 
 
 class ReplicationStatus:

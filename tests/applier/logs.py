@@ -148,6 +148,18 @@ def apply_all(applier: Applier, log: Log, start: Position | None = None) -> list
     return done
 
 
+def status_of(applier: Applier) -> dict[str, int]:
+    """Return the values of the applier's status variables, by their names in
+    `tidemark.replication.settings.status`.
+    """
+    return {
+        **applier.counters.totals,
+        "conflict_last_conflict_epoch": applier.last_conflict.last_conflict,
+        "conflict_last_stable_epoch": applier.last_conflict.last_stable,
+        "replica_max_replicated_epoch": applier.mre.value,
+    }
+
+
 def rows_in(db: tm.Database, name: str = NAME) -> dict[Any, Row]:
     return {row[0]: tuple(row) for row in db[name].scan()}
 

@@ -165,12 +165,20 @@ class Replica:
         self.channel = self.new_channel()
 
 
+def apply_all(channel: ReplicaChannel) -> int:
+    """Apply everything in the relay log; return how many transactions were handled."""
+    count = 0
+    while channel.apply_next() is not None:
+        count += 1
+    return count
+
+
 def run(source: Source, replica: Replica) -> None:
     """Receive and apply everything there is."""
     receiver = replica.receiver(source)
     while receiver.receive_next():
         pass
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     receiver.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
+from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, apply_all, run
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -49,7 +49,7 @@ def test_receiver_and_applier_run_apart():
     assert replica.store.log == [] and replica.channel.lag()["epochs"] == 5
     assert replica.channel.apply_next().epoch == 1
     assert replica.channel.lag()["epochs"] == 4
-    assert replica.channel.apply_all() == 4
+    assert apply_all(replica.channel) == 4
     assert replica.channel.apply_next() is None and not receiver.receive_next()
 
 
@@ -64,7 +64,7 @@ def test_lag_is_that_of_what_was_applied_last():
         pass
     replica.channel.heard(Heartbeat(2, commit_us + 3_500_000, Position(*source.writer.end)))
     assert replica.channel.lag() == {"epochs": 1, "seconds": 3.5}
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     assert replica.channel.lag() == {"epochs": 0, "seconds": 0.0}
 
 
@@ -253,7 +253,7 @@ def test_channels_of_one_store_have_relay_logs_of_their_own():
     while receiver.receive_next():
         pass
     replica.channel.reset()
-    assert other.apply_all() == 2
+    assert apply_all(other) == 2
 
 
 class Store2:
@@ -354,7 +354,7 @@ def test_damaged_relay_log_names_its_place_and_its_reset_repairs_it():
     disk[f"relay/{name}"] = bytes(data)
     replica.restart(MemoryFiles.from_snapshot(disk))
     with pytest.raises(BinlogDamaged) as raised:
-        replica.channel.apply_all()
+        apply_all(replica.channel)
     assert raised.value.evidence["file"] == name and raised.value.evidence["position"] > 100
     replica.channel.discard_relay()
     run(source, replica)
@@ -380,7 +380,7 @@ def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_reported_lost(
     source.writer.index.purge_to(source.writer.index.names[-1])
     with pytest.raises(PositionLost):
         run(source, replica)
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     assert replica.store.epochs == list(range(1, 11)), "what was whole before the damage"
 
 
@@ -416,7 +416,7 @@ def test_relay_files_of_filtered_statements_go_when_a_row_names_their_end(applie
     assert replica.channel.progress.filtered == 12 and len(replica.channel.relay.runs()) == 1
     replica.restart(replica.files)
     if applies_first:
-        assert replica.channel.apply_all() <= 12
+        assert apply_all(replica.channel) <= 12
     source.write(2)
     run(source, replica)
     assert replica.store.epochs == [1, 2] and replica.store.statements == []
@@ -454,4 +454,4 @@ def test_relay_log_that_begins_anew_begins_after_what_is_durable():
     replica.store.lose_power()
     assert replica.store.status[1].epoch == 2
     replica.restart(replica.files)
-    assert replica.channel.apply_all() == 1 and replica.store.epochs == [1, 2, 3]
+    assert apply_all(replica.channel) == 1 and replica.store.epochs == [1, 2, 3]

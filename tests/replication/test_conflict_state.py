@@ -16,7 +16,6 @@ from tidemark.replication.conflict.epochs import (
     Pass,
     Passes,
     Verdict,
-    source_epoch,
     starting_epoch,
 )
 from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
@@ -63,7 +62,7 @@ def test_max_replicated_epoch_is_frozen_while_a_transaction_runs_and_never_falls
         pending = 0
         for _ in range(r.randint(0, 3)):
             server_id, epoch = r.choice([1, 2, 3, 4]), r.randint(0, 10_000)
-            assert mre.see(server_id, epoch) == (server_id in (1, 4))
+            mre.see(server_id, epoch)
             pending = max(pending, epoch if server_id in (1, 4) else 0)
             assert mre.frozen == mre.value == model
         if r.random() < 0.7:
@@ -79,7 +78,6 @@ def test_max_replicated_epoch_is_frozen_while_a_transaction_runs_and_never_falls
 def test_starting_epochs_come_from_the_rows_of_apply_status() -> None:
     rows = [(2, 111), (3, 222), (4, 444)]
     assert [starting_epoch(rows, 2), starting_epoch(rows, 2, [3]), starting_epoch([], 2)] == [111, 222, 0]
-    assert [source_epoch(rows, 4), source_epoch(rows, 9)] == [444, 0]
 
 
 def test_last_conflict_is_stable_when_its_epoch_has_come_back() -> None:
@@ -168,6 +166,6 @@ def test_counts_are_merged_at_commit_and_gone_with_a_rollback() -> None:
     counters.add("conflict_fn_max")
     counters.drop()
     counters.commit()
-    assert counters.totals["conflict_fn_max"] == 2 and not any(counters.seen(before).values())
+    assert counters.totals["conflict_fn_max"] == 2 and counters.totals == before
     with pytest.raises(KeyError):
         counters.add("conflict_last_stable_epoch")
