@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
     from tidemark.replication.applier.one_pass import OnePass
-    from tidemark.replication.binlog.position import Position as Place
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.channel.relay_reader import RelayTransaction
     from tidemark.replication.injector.attached import AttachedBinlog
     from tidemark.replication.settings.status import Counters, ReplicationStatus
@@ -259,7 +259,7 @@ class Endpoint:
             epoch = binlog.handled_epoch  # first, so that the end includes this epoch
             return BinlogEnd(epoch, binlog.durable_end())
 
-        def keep(place: Place | None) -> None:
+        def keep(place: Position | None) -> None:
             if place is None:
                 binlog.unpin(holder)
             else:

@@ -30,11 +30,11 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.index import BinlogIndex, read_index
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import find_epoch
 from tidemark.replication.binlog.scan import check_end, read_format
 from tidemark.replication.binlog.stream import EventStream
-from tidemark.replication.wire.messages import Position, Settings, Start
+from tidemark.replication.wire.messages import Settings, Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ class BinlogEnd(NamedTuple):
     """The end up to which a binlog may be read: its newest epoch, and its synced end."""
 
     epoch: int
-    end: Place
+    end: Position
 
 
 class SourceBinlog:
@@ -65,7 +65,7 @@ class SourceBinlog:
         index_rows: Callable[[str, int], Iterable[Mapping[str, Any]]] | None = None,
         closed_epoch: Callable[[], int] | None = None,
         may_lag: Callable[[], bool] = lambda: False,
-        keep: Callable[[Place | None], None] = lambda place: None,
+        keep: Callable[[Position | None], None] = lambda place: None,
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class SourceBinlog:
         """Return the newest epoch that may leave the site, and its end."""
         with self._peer_errors():
             epoch, end = self._end()
-        return epoch, Position(*end)
+        return epoch, end
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
@@ -185,8 +185,7 @@ class SourceBinlog:
             raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
         found = self._by_rows(epoch)
         if found is None and epoch:
-            place = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
-            found = None if place is None else Position(*place)
+            found = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
         return self._oldest(f"what follows epoch {epoch}") if found is None else found
 
     def _by_rows(self, epoch: int) -> Position | None:
@@ -211,9 +210,8 @@ class SourceBinlog:
                 raise self._lost(first["File"])
             return Position(first["File"], first["Position"])
         _, end = self._end()
-        place = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
-        what = f"what follows epoch {start.epoch} of server {start.origin}"
-        return self._oldest(what) if place is None else Position(*place)
+        found = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
+        return self._oldest(f"what follows epoch {start.epoch} of server {start.origin}") if found is None else found
 
     def _oldest(self, what: str) -> Position:
         """Return the beginning of the binlog, if nothing of it was purged. Raises: PositionLost."""
@@ -269,7 +267,7 @@ class SourceBinlog:
         if self._open is not None and self._open[0] == name:
             return self._open[1]
         self._close_file()
-        self._keep(Place(name, b.FIRST_POSITION))
+        self._keep(Position(name, b.FIRST_POSITION))
         index = self._index()
         if name not in index.names:
             raise self._lost(name)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
@@ -26,7 +27,7 @@ from tidemark.replication.wire.frame_layout import (
 )
 from tidemark.replication.wire.frames import Frame, FrameWriter
 from tidemark.replication.wire.handshake import error_payload, refusal_of
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5

@@ -12,14 +12,14 @@ from tidemark.engine.base.errors import Error
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.apply_status import StatusRow
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_reader import RelayTransaction
 from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
 from tidemark.replication.wire.handshake import Site
-from tidemark.replication.wire.messages import Events, Position
+from tidemark.replication.wire.messages import Events
 
 SOURCE = Site(1, "ab" * 16, 3)
 REPLICA = Site(2, "cd" * 16, 5)
@@ -32,7 +32,7 @@ class Source:
         self.files = files or MemoryFiles()
         self.options = {"file_bytes": file_bytes, "sync_binlog": sync_binlog}
         self.writer = writer_on(self.files, **self.options)
-        self.epochs: list[tuple[int, Place]] = []
+        self.epochs: list[tuple[int, Position]] = []
         self.rows: list[dict[str, Any]] = []
         self.keeps_rows = keeps_rows
         self.clock = ManualClock()

@@ -17,11 +17,12 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.apply_status import StatusRow
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_log import RelayLog
 from tidemark.replication.wire.handshake import Site
-from tidemark.replication.wire.messages import Events, Heartbeat, Position, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Start
 
 SEED = 9_210_533
 

@@ -24,11 +24,12 @@ from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader
 from tidemark.replication.binlog.scan import read_format, walk
 from tidemark.replication.channel.relay_log import RelayLog, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader
-from tidemark.replication.wire.messages import Events, Position
+from tidemark.replication.wire.messages import Events
 
 SEED = 4_471_902
 

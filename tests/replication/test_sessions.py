@@ -10,6 +10,7 @@ import pytest
 
 from tests.replication.doubles import MemoryBinlog, MemoryRelay
 from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
@@ -21,7 +22,7 @@ from tidemark.replication.wire.frame_layout import (
     FRAME_WELCOME,
 )
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Start
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Start
 from tidemark.replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
 
 
