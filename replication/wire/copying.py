@@ -28,7 +28,7 @@ from tidemark.replication.wire.codec import (
 from tidemark.replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
 from tidemark.replication.wire.frames import Frame, FrameWriter
 from tidemark.replication.wire.handshake import refusal_of
-from tidemark.replication.wire.sessions import COPY_SILENT_SECONDS, Step, farewell
+from tidemark.replication.wire.sessions import COPY_SILENT_SECONDS, Step
 
 PIECE_BYTES = 4 << 20
 ITEM_BYTES_MAX = 1 << 30
@@ -144,7 +144,3 @@ class CopySession:
         if now - self._heard_at > COPY_SILENT_SECONDS:
             raise PeerTimeout(f"the source has sent nothing for {COPY_SILENT_SECONDS:.0f} s; begin the copy anew")
         return Step([])
-
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)

@@ -226,10 +226,6 @@ class SourceSession:
             self._sent_at = now
         return Step(frames)
 
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)
-
 
 class ReplicaSession:
     """The replica's side of its session with a source."""
@@ -333,11 +329,7 @@ class ReplicaSession:
         news = Acknowledge(self._taken_bytes, self._epoch, applied, forwarded_epochs)
         return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)
 
-
-def farewell(writer: FrameWriter, error: PeerError | None) -> bytes:
+def farewell(writer: FrameWriter, error: PeerError | None = None) -> bytes:
     """Return the last frame of a session: a plain goodbye, or the error that ends it."""
     return writer.frame(FRAME_BYE, b"") if error is None else writer.frame(FRAME_ERROR, error_payload(error))

@@ -40,7 +40,7 @@ from tidemark.replication.wire.handshake import CalledHandshake, Site
 from tidemark.replication.wire.link import LinkOptions, Listener
 from tidemark.replication.wire.messages import Acknowledge, Heartbeat, Start
 from tidemark.replication.wire.pieces import Pieces
-from tidemark.replication.wire.sessions import ReplicaSession, SourceSession
+from tidemark.replication.wire.sessions import ReplicaSession, SourceSession, farewell
 
 CLOCK = SystemClock()
 STUCK = Site(3, "ef" * 16, 1)
@@ -214,7 +214,7 @@ def recorded() -> list[bytes]:
     session = ReplicaSession(MemoryRelay(), meeting.replica_writer, Start(), 100.0)
     begun_with = session.begin()
     acknowledged = meeting.replica_writer.frame(FRAME_ACKNOWLEDGE, Acknowledge(0, 0).pack())
-    return [said[0], said[2], begun_with, acknowledged, session.farewell()]
+    return [said[0], said[2], begun_with, acknowledged, farewell(meeting.replica_writer)]
 
 
 def served(said: list[bytes], nonce: bytes) -> tuple[CountedBinlog, bool, PeerError | None]:
