@@ -20,7 +20,7 @@ from tidemark.replication.conflict.epochs import (
 )
 from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
 from tidemark.replication.settings.conflict_function import FUNCTIONS, Role, change_role
-from tidemark.replication.settings.status import COUNTERS, VARIABLES, Counters, find, shown_name
+from tidemark.replication.settings.status import BY_NAME, COUNTERS, VARIABLES, Counters, shown_name
 
 
 def test_first_epoch_may_be_old_and_those_after_it_are_taken_again() -> None:
@@ -143,15 +143,10 @@ def test_any_values_decide_which_change_is_logged_and_with_which_flag() -> None:
     assert not meaning_of(REFRESH, 7).is_replicated and meaning_of(REFRESH, 7).server_id == 7
 
 
-def test_variables_are_found_by_every_name_and_shown_by_the_servers() -> None:
-    for name in ("Ndb_conflict_fn_max", "conflict_fn_max", "NDB_CONFLICT_FN_MAX"):
-        assert find(name) is not None and find(name).name == "conflict_fn_max"  # type: ignore[union-attr]
-    for name in ("Ndb_conflict_trans_row_reject_count", "trans_row_reject_count"):
-        assert find(name).name == "trans_row_reject_count"  # type: ignore[union-attr]
-    for name in ("Ndb_epoch_delete_delete_count", "Ndb_conflict_epoch_delete_delete_count"):
-        assert find(name).name == "epoch_delete_delete_count"  # type: ignore[union-attr]
-    assert find("Ndb_slave_max_replicated_epoch") == find("Ndb_replica_max_replicated_epoch")
-    assert find("nothing") is None
+def test_variables_have_their_names_and_are_shown_by_the_servers() -> None:
+    assert BY_NAME["conflict_fn_max"].name == "conflict_fn_max"
+    for name in ("trans_row_reject_count", "epoch_delete_delete_count"):
+        assert BY_NAME[name] is BY_NAME["conflict_" + name] and BY_NAME[name].name == name
     shown = [shown_name(variable) for variable in VARIABLES]
     assert len(set(shown)) == len(shown) and "Ndb_conflict_reflected_op_discard_count" in shown
     assert {function.counter for function in FUNCTIONS} <= set(COUNTERS)
