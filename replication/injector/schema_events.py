@@ -10,10 +10,9 @@ that writes the statement again writes the row again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import InvariantBroken
@@ -28,6 +27,7 @@ from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.emit import emit, name
 
 if TYPE_CHECKING:
+    from tidemark.engine.log.row_changes import SchemaChange
     from tidemark.engine.store.store import Store
 
 SLOCK_BYTES: Final = 32
@@ -40,17 +40,6 @@ class SchemaOperation(IntEnum):
     CREATE_TABLE = 1
     ALTER_TABLE = 3
     RENAME_TABLE = 10
-
-
-class LoggedChange(Protocol):
-    """A schema record of the log, as the follower yields it."""
-
-    @property
-    def change(self) -> Mapping[str, Any]: ...
-    @property
-    def before(self) -> TableDefinition | None: ...
-    @property
-    def after(self) -> TableDefinition | None: ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class SchemaRow:
 
 
 # --- statements -----------------------------------------------------------------------------------
-def statement_of(logged: LoggedChange) -> SchemaStatement | None:
+def statement_of(logged: SchemaChange) -> SchemaStatement | None:
     """Return the SQL statement that repeats a change at another site, None if the change is not sent.
 
     Raises: InvariantBroken for a record without a known statement.
@@ -129,7 +118,7 @@ class Statement(NamedTuple):
     text: str
 
 
-def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
+def statements_of(logged: SchemaChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
     """Return the statements that the binlog has for a change, in order; none if the change is not sent, or came from
     another site and replica updates are not logged. Raises: as `statement_of`.
     """

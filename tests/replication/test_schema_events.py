@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tidemark.engine.base.errors import (
     TableExists,
     Unsupported,
 )
+from tidemark.engine.log.row_changes import SchemaChange
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -49,20 +51,14 @@ DEFAULTS = [
 DEFAULTS += [(tm.Float64, float("nan")), (tm.VarChar(60), "/* tidemark */ '*/ \\"), (tm.Text, "*/ /* tidemark x */")]
 
 
-@dataclass
-class Logged:
-    """A schema record as the log follower yields it."""
-
-    change: dict[str, Any]
-    before: TableDefinition | None
-    after: TableDefinition | None
+Logged = partial(SchemaChange, txid=0)
 
 
 class Recorder:
     """Records every schema change of a store, in the order of its log."""
 
     def __init__(self, db: tm.Database) -> None:
-        self.changes: list[Logged] = []
+        self.changes: list[SchemaChange] = []
         self._known: dict[int, TableDefinition] = {}
         store = db.parts.store
         logged = store.log_schema
@@ -74,7 +70,7 @@ class Recorder:
 
         store.log_schema = log_schema  # type: ignore[method-assign]
 
-    def _followed(self, change: dict[str, Any]) -> Logged:
+    def _followed(self, change: dict[str, Any]) -> SchemaChange:
         if "drop" in change:
             return Logged(change, self._known.pop(change["drop"]), None)
         if not {"create", "alter"} & set(change):
