@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from tidemark.replication.applier.apply_status import Positions, committed_in
+from tidemark.replication.applier.filters import Filter
 from tidemark.replication.applier.heartbeat import ages, beat
 from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
-from tidemark.replication.channel.first_copy import copy_of, wanted_of
+from tidemark.replication.channel.first_copy import copy_of
 from tidemark.replication.channel.reach import Reach
 from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
 from tidemark.replication.injector.index_table import found_rows
@@ -283,7 +284,7 @@ class Endpoint:
         """Yield the pieces of a first copy. From its start to its end, the binlog is not purged."""
         do, ignore = unpack_request(request)
         try:
-            wanted = wanted_of(do, ignore)
+            wanted = Filter.of((), do, ignore)
         except SchemaInvalid as error:
             raise PeerRefused(error.message) from error
         with self.kept_binlog():

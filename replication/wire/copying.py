@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
+from contextlib import closing
 
 from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout
 from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
@@ -57,19 +58,12 @@ def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
     """Yield the payloads of a copy, piece by piece; close `items` at the end."""
-    for item in _closing(items):
-        kind, data = _packed(item)
-        for begin in range(0, max(1, len(data)), PIECE_BYTES):
-            end = begin + PIECE_BYTES
-            yield _HEAD.pack(kind, end >= len(data)) + data[begin:end]
-
-
-def _closing(items: Generator[Copied]) -> Generator[Copied]:
-    """Yield the same items; close the generator at the end, and with it the snapshot that it reads."""
-    try:
-        yield from items
-    finally:
-        items.close()
+    with closing(items):  # and with them the snapshot that they read
+        for item in items:
+            kind, data = _packed(item)
+            for begin in range(0, max(1, len(data)), PIECE_BYTES):
+                end = begin + PIECE_BYTES
+                yield _HEAD.pack(kind, end >= len(data)) + data[begin:end]
 
 
 def _packed(item: Copied) -> tuple[int, bytes]:
