@@ -190,9 +190,9 @@ def end_use(files: Files, file: File) -> None:
         files.fdatasync(file)
 
 
-def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
-    """Whether the event that ends at `end` (None: the end of the file) is a ROTATE or a STOP."""
-    end = files.size(file) if end is None else end
+def has_end(files: Files, file: File, name: str) -> bool:
+    """Whether the last event of a file is a ROTATE or a STOP."""
+    end = files.size(file)
     for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
         begin = end - size
         if begin < b.FIRST_POSITION:
