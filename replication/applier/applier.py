@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.transactions import EpochTransaction
-    from tidemark.replication.binlog.position import Position
     from tidemark.replication.settings.setup import SiteSettings
 
     Items = Iterator[ChangeBatch | StatusRows]

@@ -36,7 +36,6 @@ from tidemark.replication.settings.system_tables import (
 )
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
 
 
