@@ -67,15 +67,14 @@ class _ReturningApplier(Applier):
     site have come back.
     """
 
-    note_applied_here: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
-    note_returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
+    reach: Reach
 
     def _committed(self, run: OnePass, own_epoch: int) -> None:
         super()._committed(run, own_epoch)
-        self.note_applied_here(run.epoch.source_id, run.epoch.epoch, own_epoch)
+        self.reach.note_applied_here(run.epoch.source_id, run.epoch.epoch, own_epoch)
         for server_id, epoch, logger_id in run.statuses:
             if server_id == self.mre.own_id:
-                self.note_returned(logger_id, epoch)
+                self.reach.note_returned(logger_id, epoch)
 
 
 class StoreApplier:
@@ -85,8 +84,7 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
-        self.applier.note_applied_here = endpoint.reach.note_applied_here
-        self.applier.note_returned = endpoint.reach.note_returned
+        self.applier.reach = endpoint.reach
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # in the last applied transaction
         self.epoch = 0  # the source's epoch of that transaction
