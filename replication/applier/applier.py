@@ -38,7 +38,6 @@ from tidemark.replication.conflict.epochs import (
     MaxReplicatedEpoch,
     Pass,
     Passes,
-    Verdict,
     starting_epoch,
 )
 from tidemark.replication.settings.status import (
@@ -189,7 +188,7 @@ class Applier:
 
     def _begin(self, verifier: EpochVerifier, epoch: int, source_id: int) -> None:
         try:
-            if verifier.begin(epoch) is Verdict.WARN:
+            if not verifier.begin(epoch):
                 _log.warning("epoch %d of server %d does not follow what was applied", epoch, source_id)
         except PeerError as error:
             error.evidence["stop"] = Stop.OUT_OF_ORDER

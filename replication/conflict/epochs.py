@@ -21,13 +21,6 @@ from enum import Enum
 from tidemark.engine.base.errors import PeerError
 
 
-class Verdict(Enum):
-    """What to do with an epoch."""
-
-    OK = "ok"
-    WARN = "continue, and say so"
-
-
 @dataclass
 class EpochVerifier:
     """Verifies the epochs of one source: each comes once, in order, but the first after a start may be one that was
@@ -39,26 +32,28 @@ class EpochVerifier:
     _is_first: bool = True
     _is_committed: bool = True
 
-    def begin(self, epoch: int) -> Verdict:
-        """Begin an epoch transaction. Raises: PeerError, which stops the applier."""
-        verdict = self._verdict(epoch)
+    def begin(self, epoch: int) -> bool:
+        """Begin an epoch transaction; return whether it follows what was applied. Raises: PeerError, which stops the
+        applier.
+        """
+        follows = self._follows(epoch)
         self.highest = epoch  # it may fall: after a start that is too early, applied epochs come again
         self._is_first = False
         self._is_committed = False
-        return verdict
+        return follows
 
-    def _verdict(self, epoch: int) -> Verdict:
+    def _follows(self, epoch: int) -> bool:
         if self._is_first:
-            return Verdict.WARN if epoch < self.highest else Verdict.OK
+            return epoch >= self.highest
         if self._is_committed:
             if epoch > self.highest:
-                return Verdict.OK
+                return True
             what = "was applied already" if epoch == self.highest else "is older than one applied before"
         elif epoch == self.highest:
-            return Verdict.OK
+            return True
         elif epoch > self.highest:
             if self.allow_skip:
-                return Verdict.WARN
+                return False
             what = "came although the one before it was not committed"
         else:
             what = "is older than the one that was not committed"

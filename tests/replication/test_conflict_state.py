@@ -15,7 +15,6 @@ from tidemark.replication.conflict.epochs import (
     MaxReplicatedEpoch,
     Pass,
     Passes,
-    Verdict,
     starting_epoch,
 )
 from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, meaning_of
@@ -25,29 +24,29 @@ from tidemark.replication.settings.status import BY_NAME, COUNTERS, VARIABLES, C
 
 def test_first_epoch_may_be_old_and_those_after_it_are_taken_again() -> None:
     verifier = EpochVerifier(50)
-    assert verifier.begin(40) is Verdict.WARN
+    assert not verifier.begin(40)
     verifier.commit()
     for epoch in (41, 50, 51):
-        assert verifier.begin(epoch) is Verdict.OK
+        assert verifier.begin(epoch)
         verifier.commit()
     with pytest.raises(PeerError, match="applied already"):
         verifier.begin(51)
     with pytest.raises(PeerError, match="older"):
         verifier.begin(50)
-    assert verifier.begin(52) is Verdict.OK, "a refusal changes nothing"
+    assert verifier.begin(52), "a refusal changes nothing"
 
 
 def test_epoch_that_was_not_committed_must_come_again() -> None:
     verifier = EpochVerifier()
     verifier.begin(60)
     verifier.roll_back()
-    assert verifier.begin(60) is Verdict.OK
+    assert verifier.begin(60)
     for wrong in (59, 61):
         with pytest.raises(PeerError):
             verifier.begin(wrong)
     skipping = EpochVerifier(allow_skip=True)
     skipping.begin(60)
-    assert skipping.begin(61) is Verdict.WARN
+    assert not skipping.begin(61)
     with pytest.raises(PeerError):
         skipping.begin(60)
 
