@@ -349,7 +349,6 @@ class ReplicaChannel:
         )
 
     def _count(self, relay: RelayLog, start: Position | None) -> int:
-        """Return the number of transactions in the relay log from a position on."""
         reader = RelayReader(self._files, relay, start)
         count = 0
         try:

@@ -191,8 +191,6 @@ class ChangeFiles:
 
 
 class _Pieces:
-    """Pieces of consecutive transactions."""
-
     def __init__(self, files: ChangeFiles, piece_bytes: int) -> None:
         self._files = files
         self._piece_bytes = piece_bytes
