@@ -14,9 +14,9 @@ __all__ = ["DefaultSource"]
 
 def _open_changes() -> Opener:
     # Imported here: Spark imports this module in every session, only to learn that the source exists.
-    from tidemark.replication.injector.change_files import open_change_files
+    from tidemark.replication.injector.change_files import ChangeFiles
 
-    return open_change_files
+    return ChangeFiles
 
 
 class DefaultSource(TidemarkSource):

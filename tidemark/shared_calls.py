@@ -227,9 +227,10 @@ class StoreReads(ABC):
             []
         """
         self.check_usable()
-        from tidemark.replication.settings.check import definitions_of, replication_rows
+        from tidemark.replication.settings.match import row_of
+        from tidemark.replication.settings.system_tables import replication_rows
 
-        return replication_rows(definitions_of(self._store), lambda name: self[name].scan())
+        return [row_of(row) for row in replication_rows(self._store)]
 
     def check_replication(
         self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
@@ -257,5 +258,4 @@ class StoreReads(ABC):
         self.check_usable()
         from tidemark.replication.settings.check import check_replication
 
-        given = {**self._values, **options}
-        return check_replication(self._store, lambda name: self[name].scan(), given, channels, peer)
+        return check_replication(self._store, {**self._values, **options}, channels, peer)

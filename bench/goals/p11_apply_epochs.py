@@ -28,13 +28,15 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier.applier import Applier
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, rule_of
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.settings.binlog_type import binlog_type
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
 
+RULE = rule_of(binlog_type(7)[0])
 TABLE = "d.t"
 EPOCHS = 20
 SOURCE, OWN = 2, 1
@@ -78,7 +80,7 @@ def write_rows(context: Context, source: tm.Database) -> LogFolder:
     writer.begin([plans])
     for batch in scan(table, None):
         rows = RowImages(batch.entries, None, batch.offsets[: batch.count].copy())
-        writer.append(RowBatch(plans, image_rule(7, BinlogOptions()), e.WRITE, rows))
+        writer.append(RowBatch(plans, RULE, e.WRITE, rows))
     writer.commit()
     writer.close()
     return log
@@ -96,7 +98,7 @@ def write_log(context: Context, source: tm.Database, epochs: int, rows: int) -> 
         before, after = _images(source, keys, epoch)
         words = np.concatenate([before[0], after[0]])
         images = RowImages(words, before[1], after[1] + before[0].size)
-        writer.append(RowBatch(plans, image_rule(7, BinlogOptions()), e.UPDATE, images))
+        writer.append(RowBatch(plans, RULE, e.UPDATE, images))
         ends.append(writer.commit().end)
     writer.sync()
     return log, ends
@@ -106,7 +108,7 @@ def _status(plans: TablePlans, epoch: int) -> RowBatch:
     image = plans.row_format.encode_row((SOURCE, epoch, "", 0, 0))
     words = np.concatenate([np.zeros(3, np.int64), image])
     rows = RowImages(words, None, np.array([3], np.int64))
-    return RowBatch(plans, image_rule(7, BinlogOptions()), e.WRITE, rows, as_called=True)
+    return RowBatch(plans, RULE, e.WRITE, rows, as_called=True)
 
 
 def _images(source: tm.Database, keys: np.ndarray, epoch: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:

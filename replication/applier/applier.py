@@ -38,7 +38,6 @@ from tidemark.replication.conflict.epochs import (
     MaxReplicatedEpoch,
     Pass,
     Passes,
-    Verdict,
     starting_epoch,
 )
 from tidemark.replication.settings.status import (
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.transactions import EpochTransaction
-    from tidemark.replication.binlog.position import Position
     from tidemark.replication.settings.setup import SiteSettings
 
     Items = Iterator[ChangeBatch | StatusRows]
@@ -128,7 +126,6 @@ class Applier:
         self.mre = MaxReplicatedEpoch(site.server_id, self.options.ignored)
         self.last_conflict = LastConflict()
         self.passes = Passes()
-        self.position: Position | None = None  # the position after the last transaction applied
         self.exceptions_counts: dict[str, int] = {}
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
@@ -175,8 +172,7 @@ class Applier:
         self._begin(verifier, epoch, source_id)
         if epoch <= applied:
             verifier.commit()
-            self.position = transaction.finish()
-            return Applied(source_id, epoch, 0, 0, self.position, True)
+            return Applied(source_id, epoch, 0, 0, transaction.finish(), True)
         state_before = self.passes.state
         try:
             run, own_epoch = self._epoch_transaction(transaction, epoch, chain([first], items))
@@ -188,12 +184,11 @@ class Applier:
             raise
         verifier.commit()
         self._committed(run, own_epoch)
-        self.position = transaction.finish()
-        return Applied(source_id, epoch, own_epoch, run.rows, self.position, False)
+        return Applied(source_id, epoch, own_epoch, run.rows, transaction.finish(), False)
 
     def _begin(self, verifier: EpochVerifier, epoch: int, source_id: int) -> None:
         try:
-            if verifier.begin(epoch) is Verdict.WARN:
+            if not verifier.begin(epoch):
                 _log.warning("epoch %d of server %d does not follow what was applied", epoch, source_id)
         except PeerError as error:
             error.evidence["stop"] = Stop.OUT_OF_ORDER
@@ -269,14 +264,3 @@ class Applier:
         self._verifiers.clear()
         self.mre.reset()  # rows of ndb_apply_status may be gone, and only they prove what the peer has applied
         self._recover_mre()
-
-    def status(self) -> dict[str, int]:
-        """Return the values of the applier's status variables, by their names in
-        `tidemark.replication.settings.status`.
-        """
-        return {
-            **self.counters.totals,
-            "conflict_last_conflict_epoch": self.last_conflict.last_conflict,
-            "conflict_last_stable_epoch": self.last_conflict.last_stable,
-            "replica_max_replicated_epoch": self.mre.value,
-        }

@@ -15,9 +15,9 @@ from tidemark.engine.access.batch_operations import delete_many
 from tidemark.engine.access.row_operations import read_entry, write
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.replication.applier.marks import tag_position
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.any_value import NO_LOGGING
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, made_table, one_transaction, rows_of
-from tidemark.replication.wire.messages import Position
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store

@@ -20,23 +20,15 @@ class Stop(Enum):
     OTHER = "OTHER"
 
 
-def _evidence(origin: Position | None, stop: Stop) -> dict[str, object]:
-    at: dict[str, object] = {} if origin is None else {"file": origin.file, "position": origin.position}
-    return {**at, "stop": stop}
-
-
-def _text(origin: Position | None, what: str) -> str:
-    return what if origin is None else f"{origin.text}: {what}"
-
-
-def corrupt_event(origin: Position | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
+def corrupt_event(origin: Position, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
     """Return the error for an event of the source that cannot be applied."""
-    return PeerError(f"{_text(origin, what)}; the applier stops, check the source", **_evidence(origin, stop))
+    text = f"{origin.text}: {what}; the applier stops, check the source"
+    return PeerError(text, file=origin.file, position=origin.position, stop=stop)
 
 
-def misconfigured(origin: Position | None, what: str) -> Rejected:
+def misconfigured(origin: Position, what: str) -> Rejected:
     """Return the error for an event that cannot be applied with the settings of this site."""
-    return Rejected(f"{_text(origin, what)}", **_evidence(origin, Stop.CONFIGURATION))
+    return Rejected(f"{origin.text}: {what}", file=origin.file, position=origin.position, stop=Stop.CONFIGURATION)
 
 
 def cannot_refresh(table: str, column: str) -> Unsupported:

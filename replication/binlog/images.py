@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemark.engine.base.errors import InvariantBroken, SchemaInvalid
+from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.rows.row_format import Words
 from tidemark.replication.binlog import rows_kernels as kernels
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
@@ -27,7 +27,7 @@ from tidemark.replication.binlog.row_plan import (
     damaged_image,
     positions_of,
 )
-from tidemark.replication.settings.binlog_type import BinlogType, binlog_type
+from tidemark.replication.settings.binlog_type import FULL, BinlogType, binlog_type
 
 # Rows whose changed columns one kernel call computes.
 _SLICE_ROWS = 4_096
@@ -45,11 +45,8 @@ class Present(Enum):
 
 @dataclass(frozen=True)
 class BinlogOptions:
-    """The options that define `binlog_type` 0, and those for every type."""
+    """The options of rows that are the same for every `binlog_type`."""
 
-    updated_only: bool = True
-    update_as_write: bool = True
-    update_minimal: bool = False
     empty_update: bool = False
     transaction_id: bool = False
     v1_row_events: bool = False
@@ -92,12 +89,8 @@ def rule_of(how: BinlogType) -> ImageRule:
     return ImageRule(how.is_logged, UPDATE, Present.KEY, Present.FULL if how.is_full else Present.CHANGED, delete)
 
 
-def image_rule(number: int, options: BinlogOptions) -> ImageRule:
-    """Return the images of a `binlog_type` (NULL is 0). Raises: SchemaInvalid if there is no such type."""
-    how, unknown = binlog_type(number, options.updated_only, options.update_as_write, options.update_minimal)
-    if unknown is not None:
-        raise SchemaInvalid(f"binlog_type must be 0 to 4 or 6 to 9, got {number}", binlog_type=number)
-    return rule_of(how)
+# What `ndb_apply_status` is logged by.
+FULL_RULE: Final = rule_of(binlog_type(FULL)[0])
 
 
 def read_rule(rule: ImageRule) -> ImageRule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidemark.engine.base.errors import BinlogDamaged
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
 
 
 class Position(NamedTuple):
@@ -12,6 +13,12 @@ class Position(NamedTuple):
 
     file: str
     position: int
+
+    def is_start_after(self, file: str) -> bool:
+        """Return whether this is the start of the file that follows `file`."""
+        base, _, number = file.rpartition(".")
+        next_base, _, next_number = self.file.rpartition(".")
+        return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
 
     @property
     def text(self) -> str:

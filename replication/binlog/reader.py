@@ -1,7 +1,7 @@
 """Read a binlog from a position or an epoch, file after file, complete or while it grows.
 
 A reader never reads past the given end. In a file that is being written this is the writer's `end`. Every event is
-verified. An event is read only if its file has all of it, and if it has at most `event_bytes_max` bytes. Memory is
+verified. An event is read only if its file has all of it, and if it has at most `EVENT_BYTES_MAX` bytes. Memory is
 bounded: one event or the bytes read ahead, the table maps of one statement, and a cache of parsed table maps.
 """
 
@@ -78,7 +78,6 @@ class BinlogReader:
         folder: str = "binlog",
         base: str = "binlog",
         start: Position | None = None,
-        event_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
         """`start` is between transactions; None means the beginning of the oldest file.
 
@@ -86,7 +85,6 @@ class BinlogReader:
         """
         self._files = files
         self._index = BinlogIndex(files, folder, base)
-        self._event_bytes_max = event_bytes_max
         if start is None:
             if not self._index.names:
                 raise Rejected(f"the binlog {base} has no files yet; write to it first", file=base)
@@ -163,9 +161,9 @@ class BinlogReader:
             shift = self._shift if at.position >= self._relayed else 0
             head = self._bytes(file, at.position, min(b.HEADER_BYTES, end - at.position), end)
             header = header_in(head, name, at.position, end, shift)
-            if header.event_bytes > self._event_bytes_max:
+            if header.event_bytes > EVENT_BYTES_MAX:
                 raise LimitExceeded(
-                    f"{origin.text}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
+                    f"{origin.text}: an event of {header.event_bytes} bytes is larger than {EVENT_BYTES_MAX}",
                     file=name,
                     position=at.position,
                 )

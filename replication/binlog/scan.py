@@ -80,10 +80,10 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
     return header, event, origin.position + header.event_bytes
 
 
-def read_relay_head(files: Files, file: File, name: str, after: int) -> tuple[int, tuple[str, int], int]:
+def read_relay_head(files: Files, file: File, name: str, after: int) -> tuple[int, Position, int]:
     """Read the ROTATE at position `after`, after the format description of a relay file. It says where the events that
-    follow come from: return (server id of the source, (file of the source, their position there), their position in the
-    relay file). Raises: BinlogDamaged.
+    follow come from: return (server id of the source, their position there, their position in the relay file). Raises:
+    BinlogDamaged.
     """
     origin = Position(name, after)
     header = header_at(files, file, name, after, files.size(file))
@@ -92,7 +92,7 @@ def read_relay_head(files: Files, file: File, name: str, after: int) -> tuple[in
         event = e.parse(files.pread(file, after, header.event_bytes), origin)[1]
     if not isinstance(event, e.Rotate) or not header.flags & b.FLAG_ARTIFICIAL:
         raise origin.damaged("does not say which file of the source it continues")
-    return header.server_id, (event.name, event.position), after + header.event_bytes
+    return header.server_id, Position(event.name, event.position), after + header.event_bytes
 
 
 def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
@@ -190,9 +190,9 @@ def end_use(files: Files, file: File) -> None:
         files.fdatasync(file)
 
 
-def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
-    """Whether the event that ends at `end` (None: the end of the file) is a ROTATE or a STOP."""
-    end = files.size(file) if end is None else end
+def has_end(files: Files, file: File, name: str) -> bool:
+    """Whether the last event of a file is a ROTATE or a STOP."""
+    end = files.size(file)
     for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
         begin = end - size
         if begin < b.FIRST_POSITION:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import counted
@@ -51,7 +53,7 @@ class TableMap:
         database, table = self.database.encode(), self.table.encode()
         codes = bytes(column.type.code for column in self.columns)
         metadata = b"".join(column.type.metadata for column in self.columns)
-        nullable = _bits_low_first([column.nullable for column in self.columns])
+        nullable = _bits([column.nullable for column in self.columns], "little")
         return [
             _TABLE.pack(self.table_id & 0xFFFFFFFF, self.table_id >> 32, self.flags),
             bytes((len(database),)) + database + b"\0",
@@ -67,7 +69,7 @@ class TableMap:
         types = [column.type for column in self.columns]
         numeric = [mysql for mysql in types if mysql.code in b.NUMERIC_TYPES]
         if numeric and all(mysql.is_unsigned is not None for mysql in numeric):
-            yield b.META_SIGNEDNESS, _bits_high_first([bool(mysql.is_unsigned) for mysql in numeric])
+            yield b.META_SIGNEDNESS, _bits([bool(mysql.is_unsigned) for mysql in numeric], "big")
         lists = [mysql for mysql in types if mysql.real_code in (b.TYPE_ENUM, b.TYPE_SET)]
         yield from _charsets(
             [mysql for mysql in types if mysql.real_code in b.CHARACTER_TYPES],
@@ -113,15 +115,8 @@ def _charsets(types: Sequence[MySqlType], default_tag: int, column_tag: int) -> 
     yield (default_tag, short) if len(short) <= len(long) else (column_tag, long)
 
 
-def _bits_low_first(flags: Sequence[bool]) -> bytes:
-    number = sum(flag << place for place, flag in enumerate(flags))
-    return number.to_bytes((len(flags) + 7) // 8, "little")
-
-
-def _bits_high_first(flags: Sequence[bool]) -> bytes:
-    return bytes(
-        sum(flag << (7 - place) for place, flag in enumerate(flags[at : at + 8])) for at in range(0, len(flags), 8)
-    )
+def _bits(flags: Sequence[bool], order: Literal["little", "big"]) -> bytes:
+    return np.packbits(np.array(flags, np.bool_), bitorder=order).tobytes()
 
 
 # --- reading ----------------------------------------------------------------------------------------

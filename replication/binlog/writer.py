@@ -63,9 +63,6 @@ class WriterOptions:
             sync_binlog=values["sync_binlog"],
             file_bytes=parse_size("max_binlog_size", values["max_binlog_size"]),
             images=BinlogOptions(
-                updated_only=values["log_updated_only"],
-                update_as_write=values["log_update_as_write"],
-                update_minimal=values["log_update_as_minimal"],
                 empty_update=values["log_empty_update"],
                 transaction_id=values["log_transaction_id"],
                 v1_row_events=values["log_bin_use_v1_row_events"],

@@ -26,12 +26,12 @@ from tidemark.engine.base.histogram import LAG_BOUNDS, Histogram
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.applier.apply_status import Positions, StatusRow
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_at_or_after, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
 from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer
-from tidemark.replication.wire.messages import Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Settings, Start
 
 DEFAULT_NAME = "main"
 
@@ -308,13 +308,6 @@ class ReplicaChannel:
         self._passed(transaction, has_row)
         return transaction
 
-    def apply_all(self) -> int:
-        """Apply everything in the relay log; return how many transactions were handled."""
-        count = 0
-        while self.apply_next() is not None:
-            count += 1
-        return count
-
     def _next(self) -> RelayTransaction | None:
         relay = self.relay
         if self._reader is None or self._reader.generation != relay.generation:
@@ -326,10 +319,9 @@ class ReplicaChannel:
             self._applied_at = None if row is None else self._place_in(relay, row)
             if not self._may_continue(relay):
                 return None
-            start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
-            self.progress.backlog = self._count(relay, start) + self.progress.done - relay.received
+            self.progress.backlog = self._count(relay, self._applied_at) + self.progress.done - relay.received
             self._applier.start()
-            self._reader = RelayReader(self._files, relay, start, self._filter)
+            self._reader = RelayReader(self._files, relay, self._applied_at, self._filter)
         return self._reader.next()
 
     def _place_in(self, relay: RelayLog, row: StatusRow) -> Position | None:
@@ -356,8 +348,7 @@ class ReplicaChannel:
             position=applied.position,
         )
 
-    def _count(self, relay: RelayLog, start: Place | None) -> int:
-        """Return the number of transactions in the relay log from a position on."""
+    def _count(self, relay: RelayLog, start: Position | None) -> int:
         reader = RelayReader(self._files, relay, start)
         count = 0
         try:
@@ -409,7 +400,7 @@ class ReplicaChannel:
     def _is_applied(self, transaction: RelayTransaction) -> bool:
         if transaction.epoch:
             return transaction.epoch <= self.progress.applied_epoch
-        return self._applied_at is not None and is_at_or_after(self._applied_at, Position(*transaction.end))
+        return self._applied_at is not None and is_at_or_after(self._applied_at, transaction.end)
 
     def _hand_over(self, transaction: RelayTransaction) -> None:
         if transaction.incident is not None:
@@ -455,7 +446,7 @@ class ReplicaChannel:
         if transaction.commit_us:
             progress.applied_commit_us = transaction.commit_us
             self.applied_seconds.observe(max(0, self._clock.wall_us() - transaction.commit_us) / 1e6)
-        self._applied_at = applied = Position(*transaction.end)
+        self._applied_at = applied = transaction.end
         relay = self.relay
         following = relay.second_begin
         if following is not None and is_at_or_after(applied, following):

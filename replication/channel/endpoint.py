@@ -10,19 +10,21 @@ different names and separate counters; status shows the sum.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from tidemark.replication.applier.apply_status import Positions, committed_in
+from tidemark.replication.applier.filters import Filter
 from tidemark.replication.applier.heartbeat import ages, beat
 from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
-from tidemark.replication.channel.first_copy import copy_of, wanted_of
+from tidemark.replication.channel.first_copy import copy_of
 from tidemark.replication.channel.reach import Reach
-from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
 from tidemark.replication.injector.index_table import found_rows
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import schema_row, write_schema_row
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
     from tidemark.replication.applier.one_pass import OnePass
-    from tidemark.replication.binlog.position import Position as Place
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.channel.relay_reader import RelayTransaction
     from tidemark.replication.injector.attached import AttachedBinlog
     from tidemark.replication.settings.status import Counters, ReplicationStatus
@@ -60,48 +62,19 @@ class OpenStore(NamedTuple):
     status: ReplicationStatus
 
 
-class _IndexRows:
-    """`mysql.ndb_binlog_index` of a store, as a `source.IndexRows`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows of an epoch of this site."""
-        return map(_index_row, found_rows(self._store, "epoch", epoch))
-
-    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows with this epoch of another site, or a later one."""
-        rows = map(_index_row, found_rows(self._store, "orig_server_id", server_id))
-        return [row for row in rows if row.orig_epoch >= epoch]
-
-
-def _index_row(row: Mapping[str, Any]) -> IndexRow:
-    return IndexRow(
-        row["epoch"],
-        row["File"],
-        row["Position"],
-        row["next_file"],
-        row["next_position"],
-        row["orig_server_id"],
-        row["orig_epoch"],
-    )
-
-
 class _ReturningApplier(Applier):
     """An applier that reports in which epoch of this site it applied an epoch of its source, and which epochs of this
     site have come back.
     """
 
-    note_applied_here: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
-    note_returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
+    reach: Reach
 
     def _committed(self, run: OnePass, own_epoch: int) -> None:
         super()._committed(run, own_epoch)
-        self.note_applied_here(run.epoch.source_id, run.epoch.epoch, own_epoch)
+        self.reach.note_applied_here(run.epoch.source_id, run.epoch.epoch, own_epoch)
         for server_id, epoch, logger_id in run.statuses:
             if server_id == self.mre.own_id:
-                self.note_returned(logger_id, epoch)
+                self.reach.note_returned(logger_id, epoch)
 
 
 class StoreApplier:
@@ -111,8 +84,7 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
-        self.applier.note_applied_here = endpoint.reach.note_applied_here
-        self.applier.note_returned = endpoint.reach.note_returned
+        self.applier.reach = endpoint.reach
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # in the last applied transaction
         self.epoch = 0  # the source's epoch of that transaction
@@ -286,7 +258,7 @@ class Endpoint:
             epoch = binlog.handled_epoch  # first, so that the end includes this epoch
             return BinlogEnd(epoch, binlog.durable_end())
 
-        def keep(place: Place | None) -> None:
+        def keep(place: Position | None) -> None:
             if place is None:
                 binlog.unpin(holder)
             else:
@@ -298,7 +270,7 @@ class Endpoint:
             end,
             FOLDER,
             binlog.base,
-            _IndexRows(self.store) if binlog.has_index else None,
+            partial(found_rows, self.store) if binlog.has_index else None,
             lambda: self.store.epochs.newest_closed,
             lambda: self.store.epochs.is_following,
             keep,
@@ -310,7 +282,7 @@ class Endpoint:
         """Yield the pieces of a first copy. From its start to its end, the binlog is not purged."""
         do, ignore = unpack_request(request)
         try:
-            wanted = wanted_of(do, ignore)
+            wanted = Filter.of((), do, ignore)
         except SchemaInvalid as error:
             raise PeerRefused(error.message) from error
         with self.kept_binlog():

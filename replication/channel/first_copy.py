@@ -13,7 +13,8 @@ node of a group, and in a backup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -244,14 +245,6 @@ class CopyTarget:
 
 def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:
     """Copy from a store of the same process. Raises: the errors of `copy_of` and of `take`."""
-    items = copy_of(store, wanted, reach)
-    try:
+    with closing(copy_of(store, wanted, reach)) as items:
         for item in items:
             take(item)
-    finally:
-        items.close()
-
-
-def wanted_of(do: Sequence[str], ignore: Sequence[str]) -> Filter:
-    """Return the filter for tables that match a channel's patterns. Raises: SchemaInvalid."""
-    return Filter.of((), do, ignore)

@@ -11,17 +11,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 EPOCHS_MAX = 1 << 16
-
-
-class Stretch(NamedTuple):
-    """The number of epochs between two stations, and the oldest and newest of them; all 0 if there are none."""
-
-    epochs: int
-    oldest: int
-    newest: int
 
 
 class EpochTrail:
@@ -71,36 +63,21 @@ class EpochTrail:
         if done:
             del self._epochs[:done], self._times_us[:done]
 
-    def stretches(self) -> dict[str, Stretch]:
-        """Return the epochs on their way to each station: those that have passed the previous one, but not this one."""
-        with self._mutex:
-            return self._stretches()
-
-    def _stretches(self) -> dict[str, Stretch]:
-        found, newest = {}, len(self._epochs)
-        for station in self.stations:
-            oldest = min(bisect_right(self._epochs, self._passed[station]), newest)
-            some = self._epochs[oldest:newest]
-            found[station] = Stretch(len(some), some[0], some[-1]) if some else Stretch(0, 0, 0)
-            newest = oldest
-        return found
-
     def to_dict(self, now_us: int) -> dict[str, Any]:
         """Return the lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and
-        for each station the number of epochs on their way to it, and the newest that has passed it.
+        for each station the newest epoch that has passed it, and the number of epochs on their way to it: those that
+        have passed the previous station.
         """
         with self._mutex:
-            stretches = self._stretches()
+            stations, newest = {}, len(self._epochs)
+            for station, passed in self._passed.items():
+                oldest = min(bisect_right(self._epochs, passed), newest)
+                stations[station] = {"passed_epoch": passed, "epochs_on_the_way": newest - oldest}
+                newest = oldest
             seconds = max(0.0, (now_us - self._times_us[0]) / 1e6) if self._times_us else 0.0
             return {
                 "newest_epoch": self.newest,
                 "lag_epochs": len(self._epochs) + self._forgotten,
                 "lag_seconds": seconds,
-                "stations": {
-                    station: {
-                        "passed_epoch": self._passed[station],
-                        "epochs_on_the_way": stretches[station].epochs,
-                    }
-                    for station in self.stations
-                },
+                "stations": stations,
             }

@@ -74,7 +74,7 @@ class Reach:
         self._is_circular = is_circular
         self._applied_in = applied_in
         self._changed = threading.Condition()
-        self.heard: dict[int, int] = {}  # by server id
+        self.heard: dict[int, int] = {}  # the newest own epoch that is applied at each other site, by server id
         self._applied_here: dict[int, _AppliedHere] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
         self.on_change: list[Callable[[], None]] = []  # called when there may be more to report to sources
@@ -148,12 +148,6 @@ class Reach:
                 known.add(own_epoch, epoch)
 
     # --- reports sent -----------------------------------------------------------------------------
-    @property
-    def applied(self) -> dict[int, int]:
-        """The newest epoch of this site that is known to be applied at each other site, by server id."""
-        with self._changed:
-            return dict(self.heard)
-
     def forwarded_epochs(self, source_id: int) -> tuple[tuple[int, int], ...]:
         """Return (server id, newest epoch of a source that is applied there) for the sites to which this one passes the
         source's changes on, in order; none without `log_replica_updates`.

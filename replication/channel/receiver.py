@@ -23,10 +23,11 @@ from tidemark.engine.base.errors import (
     PeerUnproved,
     Retryable,
 )
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.channel import ReplicaChannel
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.link import Caller, LinkOptions
-from tidemark.replication.wire.messages import Events, Heartbeat, Position, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Start
 from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")

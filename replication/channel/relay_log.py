@@ -28,10 +28,10 @@ from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.index import BinlogIndex
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.scan import end_use, read_format, read_relay_head
 from tidemark.replication.binlog.stream import Boundary, EventStream
-from tidemark.replication.wire.messages import Events, Position
+from tidemark.replication.wire.messages import Events
 
 _log = logging.getLogger("tidemark.replication")
 
@@ -113,16 +113,16 @@ class RelayLog:
         try:
             header, _, after = read_format(self.files, file, name)
             if not header.flags & b.FLAG_RELAY_LOG:
-                raise Place(name, b.FIRST_POSITION).damaged("does not describe a relay log")
+                raise Position(name, b.FIRST_POSITION).damaged("does not describe a relay log")
             source_id, source, begin = read_relay_head(self.files, file, name, after)
         finally:
             self.files.close(file)
         if self.source_id not in (0, source_id):
-            raise Place(name, after).damaged(
+            raise Position(name, after).damaged(
                 f"names server {source_id}, the file before it names server {self.source_id}"
             )
         self.source_id = source_id
-        return Run(name, Position(*source), begin)
+        return Run(name, source, begin)
 
     def _recover(self) -> None:
         """Find the end of the newest file, and truncate a torn tail."""
@@ -157,7 +157,7 @@ class RelayLog:
 
     def _look_through(self, run: Run) -> tuple[int, int]:
         """Return (position in the source's file after the last complete transaction, newest epoch or 0) of a file."""
-        stream = EventStream(run.source.file, run.source.position, self.source_id, Place(run.name, run.begin))
+        stream = EventStream(run.source.file, run.source.position, self.source_id, Position(run.name, run.begin))
         file = self.files.open(self.index.path(run.name))
         offset = run.begin
         try:

@@ -22,7 +22,6 @@ from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.stream import Boundary, EventStream
 from tidemark.replication.binlog.table_map import TableMap
 from tidemark.replication.channel.relay_log import PIECE_BYTES, RelayLog, Run, is_at_or_after, number_of
-from tidemark.replication.wire.messages import Position as SourcePosition
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
@@ -125,10 +124,9 @@ class RelayReader:
         runs = self._relay.runs()
         if start is None:
             return self._at(runs[0], runs[0].source.position) if runs else (None, None)
-        place = SourcePosition(*start)
-        if not self._relay.covers(place):
+        if not self._relay.covers(start):
             raise Rejected(f"the relay log does not reach back to {start.file}:{start.position}", file=start.file)
-        run = [each for each in runs if is_at_or_after(place, each.source)][-1]
+        run = [each for each in runs if is_at_or_after(start, each.source)][-1]
         return self._at(run, start.position)
 
     def _at(self, run: Run, position: int) -> tuple[Run, EventStream]:
@@ -197,7 +195,7 @@ class RelayReader:
         if following is None:
             return False
         source = following.source
-        is_next = source == SourcePosition(stream.file, stream.position) or source.is_start_after(stream.file)
+        is_next = source == Position(stream.file, stream.position) or source.is_start_after(stream.file)
         if stream.is_incomplete or not is_next:
             raise origin.damaged(f"is not followed by the first event of {following.name}")
         self.close()

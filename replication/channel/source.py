@@ -11,9 +11,9 @@ successor must still exist. A failed read is reported to the replica and does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -30,11 +30,11 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.index import BinlogIndex, read_index
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import find_epoch
 from tidemark.replication.binlog.scan import check_end, read_format
 from tidemark.replication.binlog.stream import EventStream
-from tidemark.replication.wire.messages import Position, Settings, Start
+from tidemark.replication.wire.messages import Settings, Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,33 +49,7 @@ class BinlogEnd(NamedTuple):
     """The end up to which a binlog may be read: its newest epoch, and its synced end."""
 
     epoch: int
-    end: Place
-
-
-class IndexRow(NamedTuple):
-    """The columns of a row of `mysql.ndb_binlog_index` that say where to continue. `orig_server_id` is 0 for the site
-    itself.
-    """
-
-    epoch: int
-    file: str
-    position: int
-    next_file: str
-    next_position: int
-    orig_server_id: int = 0
-    orig_epoch: int = 0
-
-
-class IndexRows(Protocol):
-    """The rows of `mysql.ndb_binlog_index`."""
-
-    def of_epoch(self, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows of an epoch of this site."""
-        ...
-
-    def of_origin(self, server_id: int, epoch: int) -> Iterable[IndexRow]:
-        """Return the rows with this epoch of another site, or a later one."""
-        ...
+    end: Position
 
 
 class SourceBinlog:
@@ -88,14 +62,15 @@ class SourceBinlog:
         end: Callable[[], BinlogEnd],
         folder: str = "binlog",
         base: str = "binlog",
-        index_rows: IndexRows | None = None,
+        index_rows: Callable[[str, int], Iterable[Mapping[str, Any]]] | None = None,
         closed_epoch: Callable[[], int] | None = None,
         may_lag: Callable[[], bool] = lambda: False,
-        keep: Callable[[Place | None], None] = lambda place: None,
+        keep: Callable[[Position | None], None] = lambda place: None,
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: called before every read, in the session's thread. closed_epoch: returns the newest epoch that the store
+        """end: called before every read, in the session's thread. index_rows: returns the rows of
+        `mysql.ndb_binlog_index` with this value in this column. closed_epoch: returns the newest epoch that the store
         has closed, possibly newer than any in the binlog. may_lag: whether another node decides which epochs exist, so
         that a missing one may still arrive. keep: called with the position whose file must not be purged, None at the
         end.
@@ -149,7 +124,7 @@ class SourceBinlog:
         """Return the newest epoch that may leave the site, and its end."""
         with self._peer_errors():
             epoch, end = self._end()
-        return epoch, Position(*end)
+        return epoch, end
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
@@ -210,8 +185,7 @@ class SourceBinlog:
             raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
         found = self._by_rows(epoch)
         if found is None and epoch:
-            place = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
-            found = None if place is None else Position(*place)
+            found = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
         return self._oldest(f"what follows epoch {epoch}") if found is None else found
 
     def _by_rows(self, epoch: int) -> Position | None:
@@ -219,25 +193,25 @@ class SourceBinlog:
         if self._index_rows is None:
             return None
         names = self._index().names
-        for row in self._index_rows.of_epoch(epoch):
-            if row.orig_server_id in (0, self._server_id) and row.next_file in names:
-                return Position(row.next_file, row.next_position)
+        for row in self._index_rows("epoch", epoch):
+            if row["orig_server_id"] in (0, self._server_id) and row["next_file"] in names:
+                return Position(row["next_file"], row["next_position"])
         return None
 
     def _after_origin(self, start: Start) -> Position:
         """Return the position of the first transaction with the origin's epoch or a later one. It is sent even though
         the replica has the epoch, because it may contain changes of this site, too.
         """
-        rows = () if self._index_rows is None else self._index_rows.of_origin(start.origin, start.epoch)
-        first = min(rows, key=lambda row: (row.epoch, row.orig_epoch), default=None)
+        rows = () if self._index_rows is None else self._index_rows("orig_server_id", start.origin)
+        later = (row for row in rows if row["orig_epoch"] >= start.epoch)
+        first = min(later, key=lambda row: (row["epoch"], row["orig_epoch"]), default=None)
         if first is not None:
-            if first.file not in self._index().names:
-                raise self._lost(first.file)
-            return Position(first.file, first.position)
+            if first["File"] not in self._index().names:
+                raise self._lost(first["File"])
+            return Position(first["File"], first["Position"])
         _, end = self._end()
-        place = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
-        what = f"what follows epoch {start.epoch} of server {start.origin}"
-        return self._oldest(what) if place is None else Position(*place)
+        found = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
+        return self._oldest(f"what follows epoch {start.epoch} of server {start.origin}") if found is None else found
 
     def _oldest(self, what: str) -> Position:
         """Return the beginning of the binlog, if nothing of it was purged. Raises: PositionLost."""
@@ -293,7 +267,7 @@ class SourceBinlog:
         if self._open is not None and self._open[0] == name:
             return self._open[1]
         self._close_file()
-        self._keep(Place(name, b.FIRST_POSITION))
+        self._keep(Position(name, b.FIRST_POSITION))
         index = self._index()
         if name not in index.names:
             raise self._lost(name)

@@ -21,13 +21,6 @@ from enum import Enum
 from tidemark.engine.base.errors import PeerError
 
 
-class Verdict(Enum):
-    """What to do with an epoch."""
-
-    OK = "ok"
-    WARN = "continue, and say so"
-
-
 @dataclass
 class EpochVerifier:
     """Verifies the epochs of one source: each comes once, in order, but the first after a start may be one that was
@@ -39,26 +32,28 @@ class EpochVerifier:
     _is_first: bool = True
     _is_committed: bool = True
 
-    def begin(self, epoch: int) -> Verdict:
-        """Begin an epoch transaction. Raises: PeerError, which stops the applier."""
-        verdict = self._verdict(epoch)
+    def begin(self, epoch: int) -> bool:
+        """Begin an epoch transaction; return whether it follows what was applied. Raises: PeerError, which stops the
+        applier.
+        """
+        follows = self._follows(epoch)
         self.highest = epoch  # it may fall: after a start that is too early, applied epochs come again
         self._is_first = False
         self._is_committed = False
-        return verdict
+        return follows
 
-    def _verdict(self, epoch: int) -> Verdict:
+    def _follows(self, epoch: int) -> bool:
         if self._is_first:
-            return Verdict.WARN if epoch < self.highest else Verdict.OK
+            return epoch >= self.highest
         if self._is_committed:
             if epoch > self.highest:
-                return Verdict.OK
+                return True
             what = "was applied already" if epoch == self.highest else "is older than one applied before"
         elif epoch == self.highest:
-            return Verdict.OK
+            return True
         elif epoch > self.highest:
             if self.allow_skip:
-                return Verdict.WARN
+                return False
             what = "came although the one before it was not committed"
         else:
             what = "is older than the one that was not committed"
@@ -84,11 +79,6 @@ def starting_epoch(rows: Iterable[tuple[int, int]], own_id: int, ignored: Collec
     return max((epoch for server_id, epoch in rows if server_id == own_id or server_id in ignored), default=0)
 
 
-def source_epoch(rows: Iterable[tuple[int, int]], source_id: int) -> int:
-    """Return the epoch last applied from a source; 0 for none."""
-    return max((epoch for server_id, epoch in rows if server_id == source_id), default=0)
-
-
 @dataclass
 class MaxReplicatedEpoch:
     """The state of one site: the status variable shows `value`, an epoch transaction compares with `frozen`."""
@@ -105,12 +95,10 @@ class MaxReplicatedEpoch:
         self.pending = 0
         return self.frozen
 
-    def see(self, server_id: int, epoch: int) -> bool:
-        """Note that a row of `ndb_apply_status` was written; return whether its epoch is one of this site."""
-        if server_id != self.own_id and server_id not in self.ignored:
-            return False
-        self.pending = max(self.pending, epoch)
-        return True
+    def see(self, server_id: int, epoch: int) -> None:
+        """Note that a row of `ndb_apply_status` was written; it counts if its epoch is one of this site."""
+        if server_id == self.own_id or server_id in self.ignored:
+            self.pending = max(self.pending, epoch)
 
     def commit(self) -> None:
         """Note that the epoch transaction has committed."""

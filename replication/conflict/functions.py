@@ -215,22 +215,6 @@ CODES: Final = {failure: code for code, failure in enumerate(Failure, 1)}
 FAILURES: Final = {code: failure for failure, code in CODES.items()}
 
 
-def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> Codes:
-    """Return for each row APPLIED or the code of its failure. `found`: whether the key exists; `accepted`: whether the
-    program accepted the row, ignored without a program; `refreshed`: whether the row was refreshed earlier in the same
-    epoch transaction.
-    """
-    codes = np.zeros(len(found), dtype=np.int8)
-    if decision.check is not Check.NONE:
-        codes[found & ~accepted] = CODES[Failure.REFUSED]
-    if decision.operation is Operation.INSERT:
-        codes[found] = CODES[Failure.EXISTS]
-    elif decision.operation is not Operation.UPSERT:
-        codes[~found] = CODES[Failure.MISSING]
-    codes[refreshed] = CODES[Failure.REFRESHED]
-    return codes
-
-
 def rows_with(decision: Decision, codes: Codes, what: str) -> Mask:
     """Return the rows whose failure is handled with the flag `what`, such as `is_refreshed`."""
     wanted = [CODES[failure] for failure, handling in decision.failures.items() if getattr(handling, what)]

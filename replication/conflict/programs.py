@@ -89,7 +89,7 @@ def value_program(table: TableDefinition, column: str, check: Check) -> Program:
 
 def epoch_program(table: TableDefinition, bits: int) -> Program:
     """Return the program of EPOCH. It accepts a row that a replica wrote, and a row that the peer has confirmed: its
-    epoch, as `read_epoch` returns it for `bits`, is not above the parameter VALUE.
+    epoch, as NDB reads it back with `bits`, is not above the parameter VALUE.
     """
     assembler = Assembler(table)
     assembler.load_const(_EVENT, 0)

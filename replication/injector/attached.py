@@ -117,7 +117,7 @@ class AttachedBinlog:
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
         self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
-        self.rows = PendingSystemRows(store, index, files, FOLDER, self.writer, self._values)
+        self.rows = PendingSystemRows(store, index, files, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         if completed is None:
             self._catch_up(is_apart)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.recovery.backup.later_changes import RestoredState
     from tidemark.replication.applier.transactions import LogFolder
-    from tidemark.replication.binlog.position import Position
     from tidemark.replication.binlog.table_map import TableMap
 
 _COMBINATIONS_MAX = 4_096

@@ -110,7 +110,7 @@ class RowReader:
                 if has_rows and epoch is not None:
                     break
         finally:
-            _close(events)
+            close_iterator(events)
         return epoch or 0, has_rows
 
     def read(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
@@ -122,7 +122,7 @@ class RowReader:
             for run in joined_rows(events, self._is_wanted, BODY_BYTES):
                 yield from self._batches(run)
         finally:
-            _close(events)
+            close_iterator(events)
 
     def _is_wanted(self, table: TableMap, rows: e.Rows, server_id: int) -> bool:
         """Whether rows are changes of a requested table: tracked reads and refreshed rows are no changes."""
@@ -194,9 +194,10 @@ def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], It
     return lambda: iter(held)
 
 
-def _close(events: Any) -> None:
-    if hasattr(events, "close"):
-        events.close()
+def close_iterator(iterator: Any) -> None:
+    """Close an iterator, if it can be closed."""
+    if hasattr(iterator, "close"):
+        iterator.close()
 
 
 def as_stored(array: pa.Array, kind: ColumnType) -> pa.Array:

@@ -34,16 +34,13 @@ _KNOWN_MAX = 8
 _ATTEMPTS = 5
 
 
-def open_change_files(place: str, definition: TableDefinition) -> ChangeFiles:
-    """Open the changes of a table of the store in a directory. Raises: FileMissing, Rejected without a binlog."""
-    return ChangeFiles(place, definition)
-
-
 class ChangeFiles:
     """A `tidemark.recovery.spark.changes.ChangeLog`. One thread at a time may call it."""
 
     def __init__(self, place: str, definition: TableDefinition) -> None:
-        """Raises: FileMissing, Rejected if the store has no binlog."""
+        """Open the changes of a table of the store in a directory. Raises: FileMissing, Rejected if the store has no
+        binlog.
+        """
         self._definition = definition
         self._clock = SystemClock()
         self._files = PosixFiles(place)
@@ -194,8 +191,6 @@ class ChangeFiles:
 
 
 class _Pieces:
-    """Pieces of consecutive transactions."""
-
     def __init__(self, files: ChangeFiles, piece_bytes: int) -> None:
         self._files = files
         self._piece_bytes = piece_bytes

@@ -18,7 +18,7 @@ from tidemark.engine.schema.names import qualified_name
 from tidemark.engine.schema.types_base import counted
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
+from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, close_iterator, definitions_in, events_of
 from tidemark.replication.injector.mark import FOLDER, load_mark
 from tidemark.replication.wire.messages import Start
 
@@ -249,7 +249,7 @@ class Changes:
         finally:
             with self._turn:
                 self._open.discard(begun)
-                _close(begun)
+                close_iterator(begun)
 
     def close(self) -> None:
         """Release the binlog; a waiting reader ends. A second call does nothing."""
@@ -257,7 +257,7 @@ class Changes:
         self._news.set()
         with self._turn:
             for each in [*self._open, self._walk]:
-                _close(each)
+                close_iterator(each)
             self._open.clear()
             self._release()
 
@@ -266,8 +266,3 @@ def _release(binlog: AttachedBinlog, holder: object, call: Callable[[], None]) -
     binlog.unpin(holder)
     if call in binlog.on_written:
         binlog.on_written.remove(call)
-
-
-def _close(iterator: Any) -> None:
-    if hasattr(iterator, "close"):
-        iterator.close()

@@ -25,7 +25,7 @@ from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRE
 from tidemark.engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
-from tidemark.replication.binlog.images import Present, RowBatch, image_rule, read_rule
+from tidemark.replication.binlog.images import FULL_RULE, Present, RowBatch, read_rule
 from tidemark.replication.binlog.row_plan import RowImages
 from tidemark.replication.injector.epoch_counts import EpochCounts
 from tidemark.replication.injector.mark import LoadMark
@@ -192,7 +192,7 @@ class Injector:
         plans = self._status()
         words = plans.row_format.encode_row((self.options.server_id, number, "", 0, 0))
         rows = RowImages(words, None, np.zeros(1, np.int64))
-        return RowBatch(plans, image_rule(3, self._writer.options.images), WRITE, rows, as_called=True)
+        return RowBatch(plans, FULL_RULE, WRITE, rows, as_called=True)
 
     # --- statements -------------------------------------------------------------------------------
     def _write_statements(self, epoch: _Epoch, part: SchemaChange) -> None:

@@ -19,6 +19,7 @@ from tidemark.engine.base.errors import Damaged, Retryable
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.found_epochs import epochs_between
+from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import SchemaRow, schema_row, write_schema_row
 from tidemark.replication.settings.system_tables import NDB_SCHEMA, rows_of
 
@@ -45,7 +46,6 @@ class PendingSystemRows:
         store: Store,
         index: IndexTable | None,
         files: Files,
-        folder: str,
         writer: BinlogWriter,
         values: Mapping[str, Any],
     ) -> None:
@@ -53,7 +53,6 @@ class PendingSystemRows:
         self._store = store
         self.index = index
         self._files = files
-        self._folder = folder
         self._writer = writer
         self._values = values
         self.turn = threading.RLock()  # held by a thread that writes rows
@@ -164,7 +163,7 @@ class PendingSystemRows:
         rows: list[IndexRow] = []
         names, base, own_id = self._writer.index.names, self._writer.index.base, self._values["server_id"]
         start = self._indexed if self._indexed.file in names else Position(names[0], b.FIRST_POSITION)
-        for each in epochs_between(self._files, self._folder, base, start, end, own_id):
+        for each in epochs_between(self._files, FOLDER, base, start, end, own_id):
             if each.epoch:
                 rows += self._rows_of(each)
             if len(rows) >= _ROWS_AT_ONCE:

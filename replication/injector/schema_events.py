@@ -10,10 +10,9 @@ that writes the statement again writes the row again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import InvariantBroken
@@ -28,6 +27,7 @@ from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.emit import emit, name
 
 if TYPE_CHECKING:
+    from tidemark.engine.log.row_changes import SchemaChange
     from tidemark.engine.store.store import Store
 
 SLOCK_BYTES: Final = 32
@@ -39,19 +39,7 @@ class SchemaOperation(IntEnum):
     DROP_TABLE = 0
     CREATE_TABLE = 1
     ALTER_TABLE = 3
-    ACKNOWLEDGED = 7  # all participants have cleared their bit of `slock`
     RENAME_TABLE = 10
-
-
-class LoggedChange(Protocol):
-    """A schema record of the log, as the follower yields it."""
-
-    @property
-    def change(self) -> Mapping[str, Any]: ...
-    @property
-    def before(self) -> TableDefinition | None: ...
-    @property
-    def after(self) -> TableDefinition | None: ...
 
 
 @dataclass(frozen=True)
@@ -89,14 +77,9 @@ class SchemaRow:
     version: int
     type: int
 
-    def acknowledged(self) -> SchemaRow:
-        """Return the row as a cluster shows it after every server has acknowledged the change."""
-        cleared = (bytes(SLOCK_BYTES), self.query, self.node_id, 0, 0, 0, int(SchemaOperation.ACKNOWLEDGED))
-        return SchemaRow(self.db, self.name, *cleared)
-
 
 # --- statements -----------------------------------------------------------------------------------
-def statement_of(logged: LoggedChange) -> SchemaStatement | None:
+def statement_of(logged: SchemaChange) -> SchemaStatement | None:
     """Return the SQL statement that repeats a change at another site, None if the change is not sent.
 
     Raises: InvariantBroken for a record without a known statement.
@@ -135,7 +118,7 @@ class Statement(NamedTuple):
     text: str
 
 
-def statements_of(logged: LoggedChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
+def statements_of(logged: SchemaChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
     """Return the statements that the binlog has for a change, in order; none if the change is not sent, or came from
     another site and replica updates are not logged. Raises: as `statement_of`.
     """
@@ -234,13 +217,12 @@ def schema_row(statement: SchemaStatement, epoch: int, node_id: int) -> SchemaRo
     )
 
 
-def write_schema_row(store: Store, row: SchemaRow) -> bool:
-    """Write the newest change of a table to `mysql.ndb_schema`, which no binlog contains. Returns False, without a row,
-    for names longer than its columns. Durable on return: as for a commit. Raises: as a commit.
+def write_schema_row(store: Store, row: SchemaRow) -> None:
+    """Write the newest change of a table to `mysql.ndb_schema`, which no binlog contains; not if a name is longer
+    than its columns. Durable on return: as for a commit. Raises: as a commit.
     """
     if max(len(row.db), len(row.name)) > NAME_BYTES:
-        return False
+        return
     table = store.table(NDB_SCHEMA)
     with one_transaction(store, NO_LOGGING, waits_for_disk=store.waits_for_disk) as txn:
         row_operations.write(txn, table, vars(row))
-    return True

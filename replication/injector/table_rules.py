@@ -21,7 +21,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from tidemark.engine.txn.before_images import set_capture
-from tidemark.replication.binlog.images import BinlogOptions, ImageRule, Present, image_rule, rule_of
+from tidemark.replication.binlog.images import FULL_RULE, ImageRule, Present, rule_of
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.settings.binlog_type import binlog_type
 from tidemark.replication.settings.conflict_function import compares_epochs
@@ -89,22 +89,12 @@ class TableRules:
         self._rules: dict[int, TableRule] = {}
         self._plans: dict[tuple[int, int], TablePlans] = {}
 
-    @property
-    def options(self) -> BinlogOptions:
-        """The meaning of binlog_type 0 for a table that is set up now."""
-        values = self._values
-        return BinlogOptions(
-            updated_only=values["log_updated_only"],
-            update_as_write=values["log_update_as_write"],
-            update_minimal=values["log_update_as_minimal"],
-        )
-
     def set_up(self, definition: TableDefinition) -> TableRule:
         """Determine how a table is logged from now on."""
         name = definition.name
         if name == NDB_APPLY_STATUS:
             is_wanted = self._values["log_apply_status"] or self._values["log_orig"]
-            made = TableRule(image_rule(3, self.options) if is_wanted else None)
+            made = TableRule(FULL_RULE if is_wanted else None)
         elif is_system_table(name):  # exceptions tables too: they record what this site refused
             made = TableRule(None)
         else:
@@ -122,11 +112,10 @@ class TableRules:
         found = find_row([row_of(each) for each in values], database, table, self._values["server_id"])
         if found.warning is not None:
             _log.warning("%s", found.warning.text)
-        options = self.options
-        how, unknown = binlog_type(
-            None if found.row is None else found.row.binlog_type,
-            *(options.updated_only, options.update_as_write, options.update_minimal),
-        )
+        # Only binlog_type 0 depends on the options, as they are when the table is set up.
+        options = ("log_updated_only", "log_update_as_write", "log_update_as_minimal")
+        number = None if found.row is None else found.row.binlog_type
+        how, unknown = binlog_type(number, *(self._values[each] for each in options))
         if unknown is not None:
             _log.warning("%s: %s", name, unknown.text)
         spec = None if found.row is None else found.row.conflict_fn

@@ -144,15 +144,6 @@ class Carrier:
             raise LimitExceeded(f"a {type(message).__name__} message has more than {most} bytes; split it")
         return sender.send(lane, parts)
 
-    def is_connected(self, node: int) -> bool:
-        """Whether there is a link that carries messages to this node."""
-        sender = self.senders.get(node)
-        return sender is not None and sender.is_connected
-
-    def waiting_bytes(self, node: int) -> int:
-        """Return the number of bytes that wait to be sent to a node."""
-        return self.senders[node].outbox.waiting_bytes
-
     def status(self) -> dict[int, dict[str, Any]]:
         """Return for each other node: whether it is connected, why one side refuses the other, bytes that wait,
         messages dropped since the start.

@@ -24,7 +24,6 @@ class Election(Machine):
 
     # --- as a candidate -----------------------------------------------------------------------------
     def _start_election(self, now: float) -> list[Action]:
-        """Stand as a candidate for the successor of the view."""
         self._round = max(self._round, self.voter.promised.round) + 1
         deadline = now + self.times.gather_ms / 1_000
         if not self.is_adopted:
@@ -148,7 +147,6 @@ class Election(Machine):
         return actions
 
     def _voters_to_inform(self, prior: View, view: View) -> list[int]:
-        """Return the nodes to inform of a decided view."""
         found = prior.numbers | view.numbers | self._peers
         if view.arbitrator:
             found |= {ARBITRATOR}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.group_apply import GroupApplier
     from tidemark.engine.store.store import Store
     from tidemark.recovery.node_restart.joiner import Link
-    from tidemark.recovery.node_restart.messages import FromJoiner, FromLive, Welcome
+    from tidemark.recovery.node_restart.messages import Welcome
     from tidemark.replication.node_group.conversation import Conversation
 
 _log = logging.getLogger("tidemark.node")
@@ -83,20 +83,6 @@ class Home(Protocol):
 # --- the thread --------------------------------------------------------------------------------------
 class Stopped(Exception):
     """Ends the thread."""
-
-
-class _Link:
-    """A conversation, as the joiner's side of a node restart uses it."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-
-    def send(self, message: FromJoiner) -> None:
-        self._conversation.send(message)
-
-    def receive(self) -> FromLive:
-        message: FromLive = self._conversation.receive()
-        return message
 
 
 class StoreThread:
@@ -386,7 +372,7 @@ class StoreThread:
                     node.close()
             self.epochs.clear()
             self._copied_from = 0
-            self._use(self._home.rejoin(welcome, _Link(conversation), epoch, sequence), True)
+            self._use(self._home.rejoin(welcome, conversation, epoch, sequence), True)
             self._copied_from = welcome.incarnation
         finally:
             self._conversation = None

@@ -67,10 +67,6 @@ class View:
         """
         return len(self.voters) - self.quorum + 1
 
-    def address_of(self, number: int) -> str:
-        """Return the address of a member."""
-        return next(member.address for member in self.members if member.number == number)
-
 
 @dataclass(frozen=True)
 class Record:

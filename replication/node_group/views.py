@@ -287,7 +287,6 @@ class Node(Election):
 
     # --- groups ---------------------------------------------------------------------------------
     def _send_groups(self) -> list[Action]:
-        """Send new groups to every node that takes them."""
         primacy = self.primacy
         if primacy is None or self.is_frozen:
             return []

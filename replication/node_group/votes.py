@@ -143,8 +143,8 @@ class Candidacy:
         return now < self.deadline and any(node not in self.promises for node in nodes)
 
     # --- proposing --------------------------------------------------------------------------------
-    def propose(self, joining: Mapping[int, Member], leaving: set[int], own: Member) -> View:
-        """Return the view to propose.
+    def propose(self, joining: Mapping[int, Member], leaving: set[int], own: Member) -> None:
+        """Set the view to propose.
 
         A view that a voter has voted for may be chosen already, so only that view may be proposed. Otherwise the
         members are the nodes whose logs are known, and the primary is the node with the longest log, so that no
@@ -154,7 +154,7 @@ class Candidacy:
         best = max(promised, key=lambda each: each.accepted_ballot)
         if best.accepted is not None:
             self.proposed = best.accepted
-            return best.accepted
+            return
         base = self.base
         gone = leaving | ({own.number} if self.is_leaving else set())
         there = [
@@ -165,7 +165,6 @@ class Candidacy:
         primary = max(members, key=lambda each: (self._last(each), each.number == base.primary, -each.number))
         members += [member for number, member in sorted(joining.items()) if number in self.promises]
         self.proposed = View(base.number + 1, tuple(sorted(members)), primary.number, base.arbitrator)
-        return self.proposed
 
     def _last(self, member: Member) -> int:
         return self.promises[member.number].last

@@ -7,7 +7,7 @@ note does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,15 @@ from tidemark.replication.settings.setup import (
     is_exceptions_name,
     set_up,
 )
-from tidemark.replication.settings.system_tables import MADE_BY_NAME, NDB_REPLICATION, SYSTEM_TABLES, verify
+from tidemark.replication.settings.system_tables import (
+    MADE_BY_NAME,
+    NDB_REPLICATION,
+    SYSTEM_TABLES,
+    replication_rows,
+    verify,
+)
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
 
 
@@ -70,11 +75,6 @@ def check_definitions(tables: Mapping[str, TableDefinition]) -> tuple[list[str],
                 " with create_replication_table()"
             )
     return problems, notes
-
-
-def can_read_rows(tables: Mapping[str, TableDefinition]) -> bool:
-    """Return whether rows of `mysql.ndb_replication` can be read: the table exists, and its definition is right."""
-    return NDB_REPLICATION in tables and not verify(tables[NDB_REPLICATION])
 
 
 def check(
@@ -186,26 +186,12 @@ def _logged(binlog: BinlogType) -> str:
     return f"updates as {'updates' if binlog.is_update else 'writes'}, {images}"
 
 
-Scan = Callable[[str], Iterable[Any]]  # the rows of a table by name
-
-
-def replication_rows(definitions: Mapping[str, TableDefinition], scan: Scan) -> list[ReplicationRow]:
-    """Return the rows of `mysql.ndb_replication`, read by `scan`; none if the table is missing or unreadable."""
-    if not can_read_rows(definitions):
-        return []
-    return [row_of(row._asdict()) for row in scan(NDB_REPLICATION)]
-
-
-def definitions_of(store: Store) -> dict[str, TableDefinition]:
-    """Return the definitions of all tables of a store, by name."""
-    return {name: table.definition for name, table in list(store.tables.items())}
-
-
 def check_replication(
-    store: Store, scan: Scan, given: Mapping[str, object], channels: Sequence[str], peer: Peer | None
+    store: Store, given: Mapping[str, object], channels: Sequence[str], peer: Peer | None
 ) -> dict[str, Any]:
     """See `Database.check_replication`."""
     options = store.options
     site = SiteSettings.from_options(settings(given), options.gcp_interval_ms, options.epoch_interval_ms)
-    definitions = definitions_of(store)
-    return check(definitions, replication_rows(definitions, scan), site, channels, peer).to_dict()
+    definitions = {name: table.definition for name, table in list(store.tables.items())}
+    rows = [row_of(row) for row in replication_rows(store)]
+    return check(definitions, rows, site, channels, peer).to_dict()

@@ -30,11 +30,6 @@ def saturated_from(bits: int) -> int:
     return (1 << bits) - 1
 
 
-def read_epoch(epoch: int, bits: int) -> int:
-    """Return the epoch as NDB would read it back."""
-    return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
-
-
 def bits_needed(gcp_interval_ms: int, epoch_interval_ms: int) -> int:
     """Return ceil(log2(epochs in an interval of global checkpoints)): 2000 ms and 100 ms need 5 bits."""
     epochs = -(-gcp_interval_ms // epoch_interval_ms)

@@ -87,7 +87,6 @@ class PlannedColumn:
 class ExceptionsPlan:
     """How a row of an exceptions table is built; `columns` are in the order of that table."""
 
-    main: TableDefinition
     exceptions: TableDefinition
     columns: tuple[PlannedColumn, ...]
     is_extended: bool
@@ -341,4 +340,4 @@ def plan_exceptions(
     reader.check_prefixes()
     if reader.faults:
         return None, reader.faults, reader.notes
-    return ExceptionsPlan(main, exceptions, columns, reader.is_extended), [], reader.notes
+    return ExceptionsPlan(exceptions, columns, reader.is_extended), [], reader.notes

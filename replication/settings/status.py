@@ -1,10 +1,9 @@
 """The status variables of replication: one table with the name, meaning and source of each variable, the counters, and
 the registry of an open store.
 
-Names are those of MySQL without the prefix `Ndb_`, which `shown_name` restores; `find` accepts both `conflict_fn_max`
-and `Ndb_conflict_fn_max`. Counters begin at 0 when the store is opened. The counts of an epoch transaction are staged,
-and added to the totals when it commits. A rollback drops them, unless the applier keeps them for its next pass over
-the same epoch transaction.
+Names are those of MySQL without the prefix `Ndb_`, which `shown_name` restores. Counters begin at 0 when the store is
+opened. The counts of an epoch transaction are staged, and added to the totals when it commits. A rollback drops them,
+unless the applier keeps them for its next pass over the same epoch transaction.
 
 Rooms that count or know a variable register it with `ReplicationStatus`. A variable that no room has registered is 0,
 as in a MySQL server that does not replicate. Reading takes no lock, so values are of about the same instant.
@@ -12,7 +11,7 @@ as in a MySQL server that does not replicate. Reading takes no lock, so values a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -101,29 +100,18 @@ VARIABLES: Final = (
     Variable(REFRESHED, "refresh operations received", Source.RECEIVED, aliases=("conflict_" + REFRESHED,)),
     Variable("conflict_last_conflict_epoch", "own epoch of the last conflict", Source.LAST_CONFLICT),
     Variable("conflict_last_stable_epoch", "own epoch up to which the peer is realigned", Source.LAST_CONFLICT),
-    Variable(
-        "replica_max_replicated_epoch",
-        "highest own epoch known to be applied at the peer",
-        Source.MRE,
-        ("slave_max_replicated_epoch",),
-    ),
+    Variable("replica_max_replicated_epoch", "highest own epoch known to be applied at the peer", Source.MRE),
     Variable("epoch", "newest epoch of the store", Source.STORE),
     Variable("latest_epoch", "newest epoch of the store, as the binlog writer knows it", Source.BINLOG),
     Variable("latest_trans_epoch", "newest epoch with transactions", Source.BINLOG),
     Variable("latest_received_binlog_epoch", "newest epoch taken from the event ring", Source.BINLOG),
     Variable("latest_handled_binlog_epoch", "newest epoch written", Source.BINLOG),
     Variable("latest_applied_binlog_epoch", "newest epoch applied from a source", Source.BINLOG),
-    *(Variable(f"api_{name}_replica", text, Source.API, (f"api_{name}_slave",)) for name, text in _API),
+    *(Variable(f"api_{name}_replica", text, Source.API) for name, text in _API),
 )
 PREFIX: Final = "Ndb_"
 BY_NAME: Final = {name: each for each in VARIABLES for name in (each.name, *each.aliases)}
 COUNTERS: Final = tuple(each.name for each in VARIABLES if each.source in (Source.APPLIER, Source.RECEIVED))
-
-
-def find(name: str) -> Variable | None:
-    """Return the variable of a name or alias, with or without the prefix, ignoring case; None if there is none."""
-    lower = name.lower()
-    return BY_NAME.get(lower) or BY_NAME.get(lower.removeprefix(PREFIX.lower()))
 
 
 def shown_name(variable: Variable) -> str:
@@ -155,10 +143,6 @@ class Counters:
         """Drop the staged counts: the epoch transaction was rolled back."""
         self.staged.clear()
 
-    def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
-        """Return the totals since `baseline`, an earlier copy of them."""
-        return {name: total - baseline.get(name, 0) for name, total in self.totals.items()}
-
 
 class ReplicationStatus:
     """The status variables of a store: sums of `counters`, which belong to appliers, and gauges, which are read on
@@ -184,12 +168,9 @@ class ReplicationStatus:
         return made
 
     def value(self, name: str) -> int:
-        """Return a variable by any of its names, with or without prefix. Raises: KeyError if there is none."""
-        found = find(name)
-        if found is None:
-            raise KeyError(name)
-        gauge = self._gauges.get(found.name)
-        return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
+        """Return a variable. Raises: KeyError if there is none."""
+        gauge = self._gauges.get(BY_NAME[name].name)
+        return gauge() if gauge is not None else sum(each.totals.get(BY_NAME[name].name, 0) for each in self.counters)
 
     def variables(self) -> dict[str, int]:
         """Return every variable by the name that MySQL shows."""

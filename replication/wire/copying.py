@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
+from contextlib import closing
 
 from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout
 from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
@@ -28,7 +29,7 @@ from tidemark.replication.wire.codec import (
 from tidemark.replication.wire.frame_layout import FRAME_BYE, FRAME_COPIED, FRAME_COPY, FRAME_ERROR, FRAME_HEARTBEAT
 from tidemark.replication.wire.frames import Frame, FrameWriter
 from tidemark.replication.wire.handshake import refusal_of
-from tidemark.replication.wire.sessions import COPY_SILENT_SECONDS, Step, farewell
+from tidemark.replication.wire.sessions import COPY_SILENT_SECONDS, Step
 
 PIECE_BYTES = 4 << 20
 ITEM_BYTES_MAX = 1 << 30
@@ -57,19 +58,12 @@ def unpack_request(payload: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def pieces_of(items: Generator[Copied]) -> Generator[bytes]:
     """Yield the payloads of a copy, piece by piece; close `items` at the end."""
-    for item in _closing(items):
-        kind, data = _packed(item)
-        for begin in range(0, max(1, len(data)), PIECE_BYTES):
-            end = begin + PIECE_BYTES
-            yield _HEAD.pack(kind, end >= len(data)) + data[begin:end]
-
-
-def _closing(items: Generator[Copied]) -> Generator[Copied]:
-    """Yield the same items; close the generator at the end, and with it the snapshot that it reads."""
-    try:
-        yield from items
-    finally:
-        items.close()
+    with closing(items):  # and with them the snapshot that they read
+        for item in items:
+            kind, data = _packed(item)
+            for begin in range(0, max(1, len(data)), PIECE_BYTES):
+                end = begin + PIECE_BYTES
+                yield _HEAD.pack(kind, end >= len(data)) + data[begin:end]
 
 
 def _packed(item: Copied) -> tuple[int, bytes]:
@@ -144,7 +138,3 @@ class CopySession:
         if now - self._heard_at > COPY_SILENT_SECONDS:
             raise PeerTimeout(f"the source has sent nothing for {COPY_SILENT_SECONDS:.0f} s; begin the copy anew")
         return Step([])
-
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)

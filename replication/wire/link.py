@@ -20,7 +20,7 @@ from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.messages import Start
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
+from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step, farewell
 from tidemark.replication.wire.wire import (
     OpenLink,
     TlsContext,
@@ -54,10 +54,6 @@ class Session(Protocol):
         """Take a frame."""
         ...
 
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        ...
-
 
 def _converse(
     wire: Wire, session: Session, pump: Callable[[], bool], clock: Clock, wake: Wake, early: list[Frame]
@@ -71,9 +67,9 @@ def _converse(
                 for frame in wire.reader.feed(wire.receive()):
                     if not _take(wire, session, frame, clock):
                         return
-        send_last_frame(wire, session.farewell())
+        send_last_frame(wire, farewell(wire.writer))
     except PeerError as error:
-        send_last_frame(wire, session.farewell(error))
+        send_last_frame(wire, farewell(wire.writer, error))
         raise
 
 

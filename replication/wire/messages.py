@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from tidemark.engine.base.errors import FrameRejected
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.codec import (
     NUMBER,
     NUMBER_MAX,
@@ -33,23 +35,9 @@ from tidemark.replication.wire.handshake import SERVER_ID_MAX
 FILE_NAME_BYTES_MAX = 255
 # A binlog file as the index names it: plain, because the name is shown and stored. It is never used as a path.
 FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.[0-9]{6,10}")
-FIRST_POSITION = 4  # after the magic bytes
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 << 10, 1 << 30
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 10, 3_600_000
 FORWARDED_MAX = 4_096
-
-
-class Position(NamedTuple):
-    """A place in the source's binlog."""
-
-    file: str
-    position: int
-
-    def is_start_after(self, file: str) -> bool:
-        """Return whether this is the start of the file that follows `file`."""
-        base, _, number = file.rpartition(".")
-        next_base, _, next_number = self.file.rpartition(".")
-        return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
 
 
 # --- kinds of fields --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
@@ -26,7 +27,7 @@ from tidemark.replication.wire.frame_layout import (
 )
 from tidemark.replication.wire.frames import Frame, FrameWriter
 from tidemark.replication.wire.handshake import error_payload, refusal_of
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
@@ -225,10 +226,6 @@ class SourceSession:
             self._sent_at = now
         return Step(frames)
 
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)
-
 
 class ReplicaSession:
     """The replica's side of its session with a source."""
@@ -332,11 +329,7 @@ class ReplicaSession:
         news = Acknowledge(self._taken_bytes, self._epoch, applied, forwarded_epochs)
         return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
-    def farewell(self, error: PeerError | None = None) -> bytes:
-        """Return the last frame."""
-        return farewell(self._writer, error)
 
-
-def farewell(writer: FrameWriter, error: PeerError | None) -> bytes:
+def farewell(writer: FrameWriter, error: PeerError | None = None) -> bytes:
     """Return the last frame of a session: a plain goodbye, or the error that ends it."""
     return writer.frame(FRAME_BYE, b"") if error is None else writer.frame(FRAME_ERROR, error_payload(error))

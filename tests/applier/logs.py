@@ -19,10 +19,11 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.applier import Applied, Applier, ApplierOptions
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, transactions
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, rule_of
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.settings.binlog_type import binlog_type as type_of
 from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
@@ -117,8 +118,7 @@ def batch_of(
         name: np.full(images.count, value, np.int64) if isinstance(value, int) else np.array(value, np.int64)
         for name, value in marks.items()
     }
-    rule = image_rule(binlog_type, BinlogOptions())
-    return RowBatch(plans, rule, kind, images, as_called=as_called, **arrays)
+    return RowBatch(plans, rule_of(type_of(binlog_type)[0]), kind, images, as_called=as_called, **arrays)
 
 
 def make_store(files: Any = None, function: str | None = None, binlog_type: int = 7, **options: Any) -> tm.Database:
@@ -146,6 +146,18 @@ def apply_all(applier: Applier, log: Log, start: Position | None = None) -> list
         assert isinstance(each, EpochTransaction)
         done.append(applier.apply(each))
     return done
+
+
+def status_of(applier: Applier) -> dict[str, int]:
+    """Return the values of the applier's status variables, by their names in
+    `tidemark.replication.settings.status`.
+    """
+    return {
+        **applier.counters.totals,
+        "conflict_last_conflict_epoch": applier.last_conflict.last_conflict,
+        "conflict_last_stable_epoch": applier.last_conflict.last_stable,
+        "replica_max_replicated_epoch": applier.mre.value,
+    }
 
 
 def rows_in(db: tm.Database, name: str = NAME) -> dict[Any, Row]:

@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 import tidemark.replication.applier.applier as rooms
-from tests.applier.logs import NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tests.applier.logs import NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in, status_of
 from tidemark.engine.base.errors import TransactionTooLarge
 from tidemark.replication.conflict.tracker import DependencyTracker
 
@@ -63,7 +63,7 @@ def outcome(db: Any, log: Log, conflicts: tuple[int, ...]) -> tuple[dict[Any, An
     in_conflict(db, *conflicts)
     applier = applier_of(db)
     apply_all(applier, log)
-    counted = {name: value for name, value in applier.status().items() if "epoch" not in name}
+    counted = {name: value for name, value in status_of(applier).items() if "epoch" not in name}
     return rows_in(db), counted
 
 
@@ -116,7 +116,7 @@ def test_rows_in_conflict_beyond_the_memory_for_their_keys_stop_and_leave_nothin
     in_conflict(db, *range(ROWS))
     applier = applier_of(db)
     apply_all(applier, log)
-    assert applier.status()["conflict_fn_epoch"] == ROWS
+    assert status_of(applier)["conflict_fn_epoch"] == ROWS
     assert rows_in(db) == rows and positions_in(db) == {SOURCE: 5}
 
 

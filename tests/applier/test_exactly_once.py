@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tests.applier.logs import (
+    COLUMNS,
+    NAME,
+    SOURCE,
+    Log,
+    applier_of,
+    apply_all,
+    make_store,
+    positions_in,
+    rows_in,
+    status_of,
+)
 from tests.store.test_power_loss import POLICIES, HookFiles
 from tidemark.engine.base.errors import Error, LockTimeout, NoSuchTable
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -114,7 +125,7 @@ def test_error_at_any_step_leaves_the_epoch_before_and_the_next_try_does_it_once
                 assert seen(db) == states[number]
                 assert applier.apply(unit).epoch == number + 1
             assert seen(db) == states[number + 1]
-        status = applier.status()
+        status = status_of(applier)
         counters = counters or status
         assert {**status, "conflict_last_conflict_epoch": 0} == {**counters, "conflict_last_conflict_epoch": 0}
         db.close()

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.applier.logs import COLUMNS, NAME, SOURCE, Log, applier_of, apply_all, make_store, positions_in, rows_in
+from tests.applier.logs import (
+    COLUMNS,
+    NAME,
+    SOURCE,
+    Log,
+    applier_of,
+    apply_all,
+    make_store,
+    positions_in,
+    rows_in,
+    status_of,
+)
 from tests.conformance.judgements import stop_of
 from tidemark.engine.base.errors import Error, NotNullViolation, PeerError, Retryable
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -75,11 +86,13 @@ def applied(db: tm.Database, applier: Any, data: bytes) -> None:
     files = MemoryFiles.from_snapshot({FILE: data, "binlog/binlog.index": b"binlog.000001\n"})
     for each in transactions(LogFolder(files), Position("binlog.000001", 4), Position("binlog.000001", len(data))):
         if isinstance(each, EpochTransaction):
-            before = rows_in(db), positions_in(db), applier.status()
+            before = rows_in(db), positions_in(db), status_of(applier)
             try:
                 applier.apply(each)
             except BaseException:
-                assert (rows_in(db), positions_in(db), applier.status()) == before, "a stopped transaction left a trace"
+                assert (rows_in(db), positions_in(db), status_of(applier)) == before, (
+                    "a stopped transaction left a trace"
+                )
                 raise
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.replication.applier.stops import Stop
-from tidemark.replication.conflict.functions import Handling
-from tidemark.replication.settings.conflict_function import read_epoch
+from tidemark.replication.conflict.functions import CODES, Check, Decision, Failure, Handling, Operation
+from tidemark.replication.settings.conflict_function import LOW_MASK, saturated_from
 from tidemark.replication.settings.exceptions_table import Cause
 
 Words = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 # The handling of operations of a rejected transaction, on any table.
 IMPLICATED: Final = Handling(Cause.TRANS_IN_CONFLICT, is_refreshed=True, is_logged=True)
 
@@ -41,11 +42,32 @@ def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
     return 0
 
 
+def read_epoch(epoch: int, bits: int) -> int:
+    """Return the epoch as NDB would read it back."""
+    return epoch | LOW_MASK if epoch & LOW_MASK >= saturated_from(bits) else epoch
+
+
 def is_in_conflict(author: int, epoch: int, max_replicated_epoch: int, bits: int) -> bool:
     """Return whether a row is in conflict by the test of the EPOCH family on a primary: it was written here, in an
     epoch after the newest that the peer has confirmed.
     """
     return author == 0 and read_epoch(epoch, bits) > max_replicated_epoch
+
+
+def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> NDArray[np.int8]:
+    """Return for each row APPLIED or the code of its failure. `found`: whether the key exists; `accepted`: whether the
+    program accepted the row, ignored without a program; `refreshed`: whether the row was refreshed earlier in the same
+    epoch transaction.
+    """
+    codes = np.zeros(len(found), dtype=np.int8)
+    if decision.check is not Check.NONE:
+        codes[found & ~accepted] = CODES[Failure.REFUSED]
+    if decision.operation is Operation.INSERT:
+        codes[found] = CODES[Failure.EXISTS]
+    elif decision.operation is not Operation.UPSERT:
+        codes[~found] = CODES[Failure.MISSING]
+    codes[refreshed] = CODES[Failure.REFRESHED]
+    return codes
 
 
 def stop_of(error: BaseException) -> Stop:

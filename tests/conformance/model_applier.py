@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.conformance.exceptions_row import Conflict, exceptions_row
-from tests.conformance.judgements import IMPLICATED, image_order, is_in_conflict, order, pack_keys
+from tests.conformance.judgements import IMPLICATED, image_order, is_in_conflict, order, outcomes, pack_keys
 from tidemark.engine.base.errors import PeerError, Rejected
 from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION
 from tidemark.replication.conflict.epochs import Ending, EpochVerifier, LastConflict, MaxReplicatedEpoch, Pass, Passes
@@ -23,7 +23,6 @@ from tidemark.replication.conflict.functions import (
     Kind,
     Operation,
     decide,
-    outcomes,
 )
 from tidemark.replication.conflict.tracker import DependencyTracker
 from tidemark.replication.settings.exceptions_table import Cause, OperationType
@@ -303,7 +302,7 @@ class OnePass:
         counts = self.applier.counts
         counts[event.table] = counts.get(event.table, 0) + 1
         is_read = event.flag == "READ" and cause is Cause.TRANS_IN_CONFLICT
-        places = {column.name: place for place, column in enumerate(plan.main.columns)}
+        places = {column.name: place for place, column in enumerate(self.site.definitions[event.table].columns)}
         conflict = Conflict(
             self.site.server_id,
             self.source_id,

@@ -11,7 +11,7 @@ from tests.conformance.case_types import CaseInvalid, table_of_case, value_of
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.match import ReplicationRow
-from tidemark.replication.settings.status import REFLECTED_DISCARDED, REFLECTED_PREPARED, find
+from tidemark.replication.settings.status import BY_NAME, REFLECTED_DISCARDED, REFLECTED_PREPARED
 
 Row = tuple[Any, ...]
 
@@ -245,7 +245,7 @@ def check(scenario: Scenario, sites: Mapping[str, Site], name: str, expected: Ma
 def _check_counters(found: Mapping[str, int], expected: Mapping[str, Any]) -> list[str]:
     wrong = []
     for name, wanted in expected.items():
-        variable = find(name)
+        variable = BY_NAME.get(name.lower().removeprefix("ndb_"))
         if name == "reflected_ops_applied":
             value = found[REFLECTED_PREPARED] - found[REFLECTED_DISCARDED]
         elif variable is None or variable.name not in found:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tests.applier.logs import status_of
 from tests.conformance.judgements import stop_of
 from tests.conformance.scenario import SiteCase
 from tests.store.support import SMALL
@@ -141,7 +142,7 @@ class StoreSite:
         return found
 
     def counters(self) -> Mapping[str, int]:
-        return self.applier.status()
+        return status_of(self.applier)
 
     def applier_error(self) -> str | None:
         return self.error

@@ -9,13 +9,14 @@ import pytest
 
 from tidemark.engine.log.spool_files import spool_name
 from tidemark.recovery.node_restart import messages as restart
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.node_group import messages as group
 from tidemark.replication.node_group.codec import decode, encode
 from tidemark.replication.node_group.view import Ballot, Member, View
 from tidemark.replication.wire.codec import values_of
 from tidemark.replication.wire.copying import pack_request, unpack_request
 from tidemark.replication.wire.handshake import VERSION, VERSION_OLDEST
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 
 POSITION = Position("binlog.000002", 900)
 SETTING = {"db": "d", "table_name": "%", "server_id": 0, "conflict_fn": "NDB$MAX(x)"}

@@ -96,6 +96,11 @@ class End:
         """Return the messages received so far, of one kind if given."""
         return [each for _, _, each in list(self.came) if kind is None or isinstance(each, kind)]
 
+    def is_connected(self, node: int) -> bool:
+        """Whether there is a link that carries messages to this node."""
+        sender = self.carrier.senders.get(node)
+        return sender is not None and sender.is_connected
+
     def wait_for(self, *nodes: int) -> None:
         """Wait until there are links to these nodes."""
-        wait_until(lambda: all(self.carrier.is_connected(node) for node in nodes))
+        wait_until(lambda: all(self.is_connected(node) for node in nodes))

@@ -480,7 +480,7 @@ def test_rows_of_ndb_schema_wait_until_the_primary_has_made_it(monkeypatch: pyte
     files: Any = None
     writer: Any = SimpleNamespace(end=None)
     values = {"server_id": 1, "log_orig": True}
-    owed = pending_system_rows.PendingSystemRows(store, None, files, "binlog", writer, values)
+    owed = pending_system_rows.PendingSystemRows(store, None, files, writer, values)
     change: Any = SimpleNamespace(author=0, table="db.t", text="-", table_id=7, version=1, operation=1)
     epoch: Any = SimpleNamespace(schema=(change,), epoch=5, end=None)
     owed.note(epoch)

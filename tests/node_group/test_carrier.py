@@ -88,7 +88,7 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
     monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 4 << 20)
     other.may_take.clear()
     is_kept = [one.carrier.send(2, Groups(1, first, (WORDS,))) for first in range(100)]
-    assert one.carrier.waiting_bytes(2) <= 4 << 20
+    assert one.carrier.status()[2]["waiting_bytes"] <= 4 << 20
     dropped = one.carrier.status()[2]["dropped"]
     assert dropped == is_kept.count(False) > 50
 
@@ -101,7 +101,7 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
         if is_kept[-1]:
             return False  # the buffers of TCP are not full yet
         assert one.carrier.send(2, Opened(next(beats)))
-        later = one.carrier.waiting_bytes(2) // WORDS.nbytes - 1  # one may be under way
+        later = one.carrier.status()[2]["waiting_bytes"] // WORDS.nbytes - 1  # one may be under way
         return later > 2
 
     wait_until(is_passing)
@@ -173,7 +173,7 @@ def test_node_that_ends_is_reported_once_and_connected_again_when_it_is_back(
     other.carrier.close()
     wait_until(lambda: one.gone == [2])
     wait_until(lambda: len(tries) > 4)
-    assert not one.carrier.is_connected(2) and not one.carrier.send(2, Opened(1))
+    assert not one.is_connected(2) and not one.carrier.send(2, Opened(1))
     again = site.end(2, incarnation=2)
     one.wait_for(2)
     again.wait_for(1)
@@ -249,7 +249,7 @@ def test_process_that_is_stopped_delays_no_other_and_continues_where_it_was(proc
         one.carrier.send(2, Groups(1, first, (WORDS,)))
         assert one.carrier.send(3, Opened(first))
     wait_until(lambda: len(third.came) == 60)
-    assert one.carrier.waiting_bytes(2) <= outbox.LONG_LANE_BYTES and one.carrier.status()[2]["dropped"]
+    assert one.carrier.status()[2]["waiting_bytes"] <= outbox.LONG_LANE_BYTES and one.carrier.status()[2]["dropped"]
     assert one.gone == [], "its machine has not said that it is dead"
     stopped.process.send_signal(signal.SIGCONT)
     seen: list[str] = []
@@ -268,7 +268,7 @@ def test_node_with_another_secret_is_refused_by_both_sides(site: Site, caplog: p
     one = site.end(1)
     liar = site.end(2, secrets=Secrets(b"another secret of theirs"))
     wait_until(lambda: caplog.text.count("secret") >= 2)
-    assert not one.carrier.is_connected(2) and not liar.carrier.is_connected(1)
+    assert not one.is_connected(2) and not liar.is_connected(1)
     assert one.came == liar.came == []
     with pytest.raises(SchemaInvalid):
         site.end(2, secrets=Secrets(b"short"))
@@ -282,7 +282,7 @@ def test_node_that_is_not_configured_and_one_at_another_ones_address_are_refused
     wait_until(lambda: "node 7 is not one this node talks to" in caplog.text)
     swapped = site.end(3, listen=site.peers[2], peers={1: (HOST, 1), 3: site.peers[2]})
     wait_until(lambda: "node 3 is not one this node talks to" in caplog.text)
-    assert not one.carrier.is_connected(2) and not stranger.carrier.is_connected(1)
+    assert not one.is_connected(2) and not stranger.is_connected(1)
     assert one.came == swapped.came == []
 
 
@@ -423,7 +423,7 @@ def test_links_with_tls_carry_the_same_and_plain_ones_are_refused(tls: Secrets) 
     assert all(np.array_equal(each.groups[0], WORDS) for each in other.messages(Groups))
     plain = site.end(3, secrets=Secrets(SECRET))
     wait_until(lambda: bool(plain.carrier.senders[1].reported_error))
-    assert not plain.carrier.is_connected(1)
+    assert not plain.is_connected(1)
     other.carrier.close()
     wait_until(lambda: one.gone == [2])
     site.close()

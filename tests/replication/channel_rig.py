@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from tests.replication.stage import rows_of, write_epoch, writer_on
 from tidemark.engine.base.clock import ManualClock
@@ -11,14 +12,14 @@ from tidemark.engine.base.errors import Error
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.apply_status import StatusRow
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_reader import RelayTransaction
-from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
+from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
 from tidemark.replication.wire.handshake import Site
-from tidemark.replication.wire.messages import Events, Position
+from tidemark.replication.wire.messages import Events
 
 SOURCE = Site(1, "ab" * 16, 3)
 REPLICA = Site(2, "cd" * 16, 5)
@@ -31,8 +32,8 @@ class Source:
         self.files = files or MemoryFiles()
         self.options = {"file_bytes": file_bytes, "sync_binlog": sync_binlog}
         self.writer = writer_on(self.files, **self.options)
-        self.epochs: list[tuple[int, Place]] = []
-        self.rows: list[IndexRow] = []
+        self.epochs: list[tuple[int, Position]] = []
+        self.rows: list[dict[str, Any]] = []
         self.keeps_rows = keeps_rows
         self.clock = ManualClock()
 
@@ -41,26 +42,23 @@ class Source:
         for epoch in epochs:
             written = write_epoch(self.writer, epoch, rows_of(epoch, rows, size))
             self.epochs.append((epoch, written.end))
-            self.rows.append(IndexRow(epoch, *written.start, *written.end))
+            start = {"File": written.start.file, "Position": written.start.position}
+            end = {"next_file": written.end.file, "next_position": written.end.position}
+            self.rows.append({"epoch": epoch, **start, **end, "orig_server_id": 0, "orig_epoch": 0})
 
     def end(self) -> BinlogEnd:
         """Return the newest synced epoch, and the synced end."""
         synced = self.writer.synced
         return BinlogEnd(max((epoch for epoch, end in self.epochs if end <= synced), default=0), synced)
 
-    def of_epoch(self, epoch: int) -> list[IndexRow]:
-        """See `IndexRows`."""
-        return [row for row in self.rows if row.epoch == epoch]
-
-    def of_origin(self, server_id: int, epoch: int) -> list[IndexRow]:
-        """See `IndexRows`."""
-        return [row for row in self.rows if row.orig_server_id == server_id and row.orig_epoch >= epoch]
+    def found_rows(self, column: str, value: int) -> list[dict[str, Any]]:
+        """See `index_table.found_rows`."""
+        return [row for row in self.rows if row[column] == value]
 
     def binlog(self) -> SourceBinlog:
         """Return the binlog for one replica."""
-        return SourceBinlog(
-            self.files, SOURCE.server_id, self.end, index_rows=self if self.keeps_rows else None, closed_epoch=None
-        )
+        rows = self.found_rows if self.keeps_rows else None
+        return SourceBinlog(self.files, SOURCE.server_id, self.end, index_rows=rows, closed_epoch=None)
 
     def crash(self, rng: random.Random) -> None:
         """Crash the process and the machine."""
@@ -68,7 +66,7 @@ class Source:
         self.writer = writer_on(self.files, **self.options)
         synced = self.writer.recovered
         self.epochs = [(epoch, end) for epoch, end in self.epochs if end <= synced]
-        self.rows = [row for row in self.rows if (row.next_file, row.next_position) <= tuple(synced)]
+        self.rows = [row for row in self.rows if (row["next_file"], row["next_position"]) <= tuple(synced)]
 
 
 class Store:
@@ -167,12 +165,20 @@ class Replica:
         self.channel = self.new_channel()
 
 
+def apply_all(channel: ReplicaChannel) -> int:
+    """Apply everything in the relay log; return how many transactions were handled."""
+    count = 0
+    while channel.apply_next() is not None:
+        count += 1
+    return count
+
+
 def run(source: Source, replica: Replica) -> None:
     """Receive and apply everything there is."""
     receiver = replica.receiver(source)
     while receiver.receive_next():
         pass
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     receiver.close()
 
 

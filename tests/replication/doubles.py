@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidemark.engine.base.errors import PeerError, PositionLost
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.handshake import Site
-from tidemark.replication.wire.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Settings, Start
 
 SECRET = b"a secret of both sides"
 SOURCE = Site(1, "ab" * 16, 3)

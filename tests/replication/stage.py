@@ -11,13 +11,13 @@ from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from tidemark.replication.binlog.images import RowBatch, rule_of
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
 from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.settings.binlog_type import binlog_type as type_of
 
-OPTIONS = BinlogOptions()
 STATUS = TablePlans(
     RowFormat(
         TableDefinition(
@@ -52,8 +52,9 @@ def batch_of(plans, kind, old=None, new=None, binlog_type=7, as_called=False, **
     before = starts[:count].copy() if old is not None else None
     after = starts[count:].copy() if new is not None else None
     marks = {name: np.array(values, np.int64) for name, values in marks.items()}
-    rule = image_rule(binlog_type, OPTIONS)
-    return RowBatch(plans, rule, kind, RowImages(words, before, after), as_called=as_called, **marks)
+    return RowBatch(
+        plans, rule_of(type_of(binlog_type)[0]), kind, RowImages(words, before, after), as_called=as_called, **marks
+    )
 
 
 def status_of(epoch, server_id=1) -> RowBatch:

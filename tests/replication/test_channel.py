@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
+from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, apply_all, run
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -17,11 +17,12 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.applier.apply_status import StatusRow
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel, check_name
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_log import RelayLog
 from tidemark.replication.wire.handshake import Site
-from tidemark.replication.wire.messages import Events, Heartbeat, Position, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Start
 
 SEED = 9_210_533
 
@@ -36,7 +37,7 @@ def test_every_epoch_is_applied_once_in_order():
     run(source, replica)
     assert replica.store.epochs == list(range(1, 20))
     last = source.rows[-1]
-    assert replica.store.status[1] == StatusRow(1, 19, last.file, last.position, last.next_position)
+    assert replica.store.status[1] == StatusRow(1, 19, last["File"], last["Position"], last["next_position"])
     assert replica.channel.lag() == {"epochs": 0, "seconds": 0.0}
 
 
@@ -49,7 +50,7 @@ def test_receiver_and_applier_run_apart():
     assert replica.store.log == [] and replica.channel.lag()["epochs"] == 5
     assert replica.channel.apply_next().epoch == 1
     assert replica.channel.lag()["epochs"] == 4
-    assert replica.channel.apply_all() == 4
+    assert apply_all(replica.channel) == 4
     assert replica.channel.apply_next() is None and not receiver.receive_next()
 
 
@@ -64,7 +65,7 @@ def test_lag_is_that_of_what_was_applied_last():
         pass
     replica.channel.heard(Heartbeat(2, commit_us + 3_500_000, Position(*source.writer.end)))
     assert replica.channel.lag() == {"epochs": 1, "seconds": 3.5}
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     assert replica.channel.lag() == {"epochs": 0, "seconds": 0.0}
 
 
@@ -253,7 +254,7 @@ def test_channels_of_one_store_have_relay_logs_of_their_own():
     while receiver.receive_next():
         pass
     replica.channel.reset()
-    assert other.apply_all() == 2
+    assert apply_all(other) == 2
 
 
 class Store2:
@@ -285,7 +286,7 @@ def test_failed_source_of_the_new_one_reports_where_to_continue():
     source, replica = Source(), Replica(failed_source=3)
     source.write(*range(1, 8))
     for row in list(source.rows):
-        source.rows.append(row._replace(orig_server_id=3, orig_epoch=row.epoch * 10))
+        source.rows.append(row | {"orig_server_id": 3, "orig_epoch": row["epoch"] * 10})
     replica.store.status = {3: StatusRow(3, 40, "b.000001", 4, 900)}
     assert replica.channel.begin(SOURCE) == Start(epoch=40, origin=3)
     run(source, replica)
@@ -354,7 +355,7 @@ def test_damaged_relay_log_names_its_place_and_its_reset_repairs_it():
     disk[f"relay/{name}"] = bytes(data)
     replica.restart(MemoryFiles.from_snapshot(disk))
     with pytest.raises(BinlogDamaged) as raised:
-        replica.channel.apply_all()
+        apply_all(replica.channel)
     assert raised.value.evidence["file"] == name and raised.value.evidence["position"] > 100
     replica.channel.discard_relay()
     run(source, replica)
@@ -380,7 +381,7 @@ def test_damaged_end_of_a_relay_log_that_its_source_has_purged_is_reported_lost(
     source.writer.index.purge_to(source.writer.index.names[-1])
     with pytest.raises(PositionLost):
         run(source, replica)
-    replica.channel.apply_all()
+    apply_all(replica.channel)
     assert replica.store.epochs == list(range(1, 11)), "what was whole before the damage"
 
 
@@ -416,7 +417,7 @@ def test_relay_files_of_filtered_statements_go_when_a_row_names_their_end(applie
     assert replica.channel.progress.filtered == 12 and len(replica.channel.relay.runs()) == 1
     replica.restart(replica.files)
     if applies_first:
-        assert replica.channel.apply_all() <= 12
+        assert apply_all(replica.channel) <= 12
     source.write(2)
     run(source, replica)
     assert replica.store.epochs == [1, 2] and replica.store.statements == []
@@ -454,4 +455,4 @@ def test_relay_log_that_begins_anew_begins_after_what_is_durable():
     replica.store.lose_power()
     assert replica.store.status[1].epoch == 2
     replica.restart(replica.files)
-    assert replica.channel.apply_all() == 1 and replica.store.epochs == [1, 2, 3]
+    assert apply_all(replica.channel) == 1 and replica.store.epochs == [1, 2, 3]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conformance.judgements import image_order, is_in_conflict, parameter_words
+from tests.conformance.judgements import image_order, is_in_conflict, outcomes, parameter_words
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.vm_batch_kernels import run_batch
@@ -27,7 +27,6 @@ from tidemark.replication.conflict.functions import (
     Kind,
     Operation,
     decide,
-    outcomes,
     rows_with,
     unhandled,
 )

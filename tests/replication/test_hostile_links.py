@@ -23,6 +23,8 @@ from tests.replication.test_frames import Meeting
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import FrameRejected, PeerError, PeerTimeout, PeerUnauthenticated, PeerUnproved
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire import wire
 from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
@@ -36,9 +38,9 @@ from tidemark.replication.wire.frame_layout import (
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, Site
 from tidemark.replication.wire.link import LinkOptions, Listener
-from tidemark.replication.wire.messages import FIRST_POSITION, Acknowledge, Heartbeat, Position, Start
+from tidemark.replication.wire.messages import Acknowledge, Heartbeat, Start
 from tidemark.replication.wire.pieces import Pieces
-from tidemark.replication.wire.sessions import ReplicaSession, SourceSession
+from tidemark.replication.wire.sessions import ReplicaSession, SourceSession, farewell
 
 CLOCK = SystemClock()
 STUCK = Site(3, "ef" * 16, 1)
@@ -212,7 +214,7 @@ def recorded() -> list[bytes]:
     session = ReplicaSession(MemoryRelay(), meeting.replica_writer, Start(), 100.0)
     begun_with = session.begin()
     acknowledged = meeting.replica_writer.frame(FRAME_ACKNOWLEDGE, Acknowledge(0, 0).pack())
-    return [said[0], said[2], begun_with, acknowledged, session.farewell()]
+    return [said[0], said[2], begun_with, acknowledged, farewell(meeting.replica_writer)]
 
 
 def served(said: list[bytes], nonce: bytes) -> tuple[CountedBinlog, bool, PeerError | None]:

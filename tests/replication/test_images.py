@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from tests.replication.stage import batch_of
-from tidemark.engine.base.errors import InvariantBroken, PageDamaged, SchemaInvalid
+from tidemark.engine.base.errors import InvariantBroken, PageDamaged
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE
-from tidemark.replication.binlog.images import BinlogOptions, RowBatch, image_rule, runs
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, rule_of, runs
 from tidemark.replication.binlog.row_plan import PLANS_MAX, RowImages, TablePlans
+from tidemark.replication.settings.binlog_type import binlog_type as type_of
 
 DEFAULTS = BinlogOptions()
 WIDE = TablePlans(
@@ -92,15 +93,9 @@ def test_each_binlog_type_has_its_images(binlog_type, updates):
     ],
 )
 def test_type_0_is_what_the_server_s_options_say(updated_only, as_write, minimal, expected):
-    options = BinlogOptions(updated_only, as_write, minimal)
-    assert image_rule(0, options) == image_rule(expected, DEFAULTS)
-    assert image_rule(7, options) == image_rule(7, DEFAULTS)
-
-
-@pytest.mark.parametrize("binlog_type", [5, 10, -1])
-def test_type_that_does_not_exist_is_refused(binlog_type):
-    with pytest.raises(SchemaInvalid):
-        image_rule(binlog_type, DEFAULTS)
+    options = (updated_only, as_write, minimal)
+    assert rule_of(type_of(0, *options)[0]) == rule_of(type_of(expected)[0])
+    assert rule_of(type_of(7, *options)[0]) == rule_of(type_of(7)[0])
 
 
 @pytest.mark.parametrize("binlog_type", [2, 3, 6, 7, 8, 9])
@@ -154,7 +149,7 @@ def test_damaged_image_is_reported_with_its_row():
 
 def test_batch_without_the_images_its_kind_needs_is_refused():
     words, one = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    rule = image_rule(7, DEFAULTS)
+    rule = rule_of(type_of(7)[0])
     for kind, rows in ((UPDATE, RowImages(words, None, one)), (WRITE, RowImages(words, one, None))):
         with pytest.raises(InvariantBroken):
             RowBatch(WIDE, rule, kind, rows)

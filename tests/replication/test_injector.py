@@ -18,6 +18,7 @@ from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.replication.binlog.images import BinlogOptions
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
@@ -83,7 +84,7 @@ class Stage:
         self.files = MemoryFiles()
         self.values = values
         rules = TableRules(values, lambda: rows)
-        images = replace(rules.options, empty_update=values["log_empty_update"])
+        images = BinlogOptions(empty_update=values["log_empty_update"])
         self.writer = BinlogWriter(self.files, ManualClock(), options=WriterOptions(OWN, images=images))
         chosen, plans = InjectorOptions.of(values, cache_bytes), TablePlans(STATUS)
         self.injector = Injector(self.writer, chosen, rules, lambda: plans)

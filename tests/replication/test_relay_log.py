@@ -24,11 +24,12 @@ from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader
 from tidemark.replication.binlog.scan import read_format, walk
 from tidemark.replication.channel.relay_log import RelayLog, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader
-from tidemark.replication.wire.messages import Events, Position
+from tidemark.replication.wire.messages import Events
 
 SEED = 4_471_902
 
@@ -82,7 +83,7 @@ def test_what_came_is_read_transaction_by_transaction(size):
         (epoch, [row[0] for row in rows_of(epoch)]) for epoch in range(1, 15)
     ]
     assert [each.end for each in transactions] == [end for _, end in source.epochs]
-    assert [each.start for each in transactions] == [(row.file, row.position) for row in source.rows]
+    assert [each.start for each in transactions] == [(row["File"], row["Position"]) for row in source.rows]
     assert {each.source_id for each in transactions} == {1} and all(each.commit_us for each in transactions)
     assert len(relay.runs()) > len(source.writer.index.names), "files are left at a size, and with each of the source"
 

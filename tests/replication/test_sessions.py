@@ -10,6 +10,7 @@ import pytest
 
 from tests.replication.doubles import MemoryBinlog, MemoryRelay
 from tidemark.engine.base.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.wire.frame_layout import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
@@ -21,8 +22,8 @@ from tidemark.replication.wire.frame_layout import (
     FRAME_WELCOME,
 )
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Start
-from tidemark.replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Start
+from tidemark.replication.wire.sessions import CHUNK_BYTES, COPY_SILENT_SECONDS, ReplicaSession, SourceSession, farewell
 
 
 class Talk:
@@ -35,8 +36,9 @@ class Talk:
         writers = FrameWriter(), FrameWriter()
         for each in (*writers, self.to_source, self.to_replica):
             each.use_key(bytes(32))
-        self.replica = ReplicaSession(self.relay, writers[0], start, self.now)
-        self.source = SourceSession(binlog, writers[1], self.now)
+        self.replica_writer, self.source_writer = writers
+        self.replica = ReplicaSession(self.relay, self.replica_writer, start, self.now)
+        self.source = SourceSession(binlog, self.source_writer, self.now)
         self.feed_source(self.replica.begin())
 
     def feed_source(self, data: bytes) -> None:
@@ -160,7 +162,7 @@ def test_purged_position_is_reported_to_the_replica_as_such() -> None:
     with pytest.raises(PositionLost) as caught:
         Talk(binlog, Start(file="log.000009", position=4))
     talk = Talk(binlog, Start())
-    (frame,) = talk.to_replica.feed(talk.source.farewell(caught.value))
+    (frame,) = talk.to_replica.feed(farewell(talk.source_writer, caught.value))
     with pytest.raises(PositionLost, match="the other side says: log.000009 was purged"):
         talk.replica.receive(frame, talk.now)
 
@@ -168,7 +170,7 @@ def test_purged_position_is_reported_to_the_replica_as_such() -> None:
 def test_refusal_of_a_replica_ends_the_source_with_its_error() -> None:
     """Story: no test noticed a mutant that ignored a refusal."""
     talk = Talk(MemoryBinlog(b"x" * 10), Start())
-    (frame,) = talk.to_source.feed(talk.replica.farewell(EpochGap("an epoch is missing here")))
+    (frame,) = talk.to_source.feed(farewell(talk.replica_writer, EpochGap("an epoch is missing here")))
     with pytest.raises(EpochGap, match="the other side says: an epoch is missing here"):
         talk.source.receive(frame, talk.now)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.images import Images
+from tests.conformance.judgements import read_epoch
 from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
@@ -19,7 +20,6 @@ from tidemark.replication.settings.conflict_function import (
     Role,
     bits_needed,
     parse,
-    read_epoch,
     saturated_from,
     sizing_warning,
 )

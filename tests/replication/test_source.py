@@ -10,10 +10,11 @@ from tests.replication.channel_rig import Source, pieces
 from tidemark.engine.base.errors import EpochGap, PeerError, PositionLost
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.replication.binlog.position import Position as Place
+from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.receiver import is_transient
-from tidemark.replication.channel.source import BinlogEnd, IndexRow, SourceBinlog
-from tidemark.replication.wire.messages import FIRST_POSITION, Position, Start
+from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.wire.messages import Start
 
 
 def test_files_come_whole_one_after_another():
@@ -194,8 +195,8 @@ def test_other_sites_epochs_show_where_to_continue():
     source = Source()
     source.write(100, 110, 120)
     for (epoch, end), theirs in zip(source.epochs, (7, 8, 9), strict=True):
-        row = source.of_epoch(epoch)[0]
-        source.rows.append(row._replace(orig_server_id=3, orig_epoch=theirs))
+        row = source.found_rows("epoch", epoch)[0]
+        source.rows.append(row | {"orig_server_id": 3, "orig_epoch": theirs})
         assert end
     at = source.binlog().locate(Start(epoch=8, origin=3))
     assert at == Position(*source.epochs[0][1]), "at the transaction that brought epoch 8: others stand in it"
@@ -205,7 +206,8 @@ def test_other_sites_epochs_show_where_to_continue():
 def test_own_rows_win_over_rows_of_origins():
     source = Source()
     source.write(50)
-    source.rows.insert(0, IndexRow(50, "binlog.000009", 4, "binlog.000009", 9, 3, 50))
+    gone = {"File": "binlog.000009", "next_file": "binlog.000009", "next_position": 9}
+    source.rows.insert(0, source.rows[0] | gone | {"orig_server_id": 3, "orig_epoch": 50})
     assert source.binlog().locate(Start(epoch=50)) == Position(*source.epochs[0][1])
 
 
@@ -237,7 +239,7 @@ def test_read_error_is_reported_and_fails_nothing():
 
 def test_binlog_without_files_yet_has_nothing():
     files = MemoryFiles()
-    binlog = SourceBinlog(files, 1, lambda: BinlogEnd(0, Place("binlog.000001", 4)))
+    binlog = SourceBinlog(files, 1, lambda: BinlogEnd(0, Position("binlog.000001", 4)))
     files.make_directory("binlog")
     with pytest.raises(PositionLost):
         binlog.locate(Start())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.replication.stage import OPTIONS, epochs_in, status_of, writer_on
+from tests.replication.stage import epochs_in, status_of, writer_on
 from tests.replication.support import EXTREMES, every_type, extreme_rows
 from tests.rows.strategies import expected_row
 from tests.store.support import open_memory
@@ -14,9 +14,10 @@ from tidemark.engine.base.errors import PageDamaged
 from tidemark.engine.memory.arena_layout import VAR_WORDS_MASK
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.images import RowBatch, image_rule
+from tidemark.replication.binlog.images import RowBatch, rule_of
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps, present
 from tidemark.replication.binlog.row_plan import BodyReader, RowImages, TablePlans
+from tidemark.replication.settings.binlog_type import binlog_type as type_of
 
 LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "transaction_memory": "4 MiB"}
 
@@ -43,7 +44,7 @@ def write_scan(table, binlog_type=7, columns=None, is_alone=False):
             fixed = int(batch.offsets[0]) + table.table.format.fixed_words
             entries = entries[: fixed + (int(entries[fixed]) & VAR_WORDS_MASK)].copy()
         rows = RowImages(entries, None, batch.offsets[: batch.count].copy())
-        writer.append(RowBatch(plans, image_rule(binlog_type, OPTIONS), e.WRITE, rows))
+        writer.append(RowBatch(plans, rule_of(type_of(binlog_type)[0]), e.WRITE, rows))
     writer.commit()
     return files, writer.end
 
@@ -94,6 +95,6 @@ def test_entries_without_disk_parts_give_their_memory_columns_and_are_refused_fo
     writer = writer_on(MemoryFiles())
     writer.begin([plans])
     rows = RowImages(batch.entries, batch.offsets[:1].copy(), None)
-    assert writer.append(RowBatch(plans, image_rule(2, OPTIONS), e.DELETE, rows)) == 1
+    assert writer.append(RowBatch(plans, rule_of(type_of(2)[0]), e.DELETE, rows)) == 1
     writer.commit()
     source.close()

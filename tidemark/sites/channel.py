@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Unpack
 from tidemark.database import Database, check_open
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from tidemark.replication.applier.applier import ApplierOptions
+from tidemark.replication.applier.filters import Filter
 from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
-from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_interrupted, wanted_of
+from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_interrupted
 from tidemark.replication.channel.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.options import validate
@@ -235,7 +236,7 @@ class Channel:
             take = begin(link.store.site)
             if take is not None:
                 with link.store.kept_binlog():
-                    wanted = wanted_of(options.replicate_do, options.replicate_ignore)
+                    wanted = Filter.of((), options.replicate_do, options.replicate_ignore)
                     copy_within(link.store.store, wanted, link.store.log().reach, take)
             return
         assert link.address is not None

@@ -39,7 +39,6 @@ from tidemark.replication.channel.relay_log import RelayLog
 from tidemark.replication.channel.relay_reader import RelayReader
 from tidemark.replication.ingest.transactions import Change, TransactionReader
 from tidemark.replication.wire.messages import Events
-from tidemark.replication.wire.messages import Position as SourcePosition
 
 FILE = "binlog.000001"
 ORIGIN = Position(FILE, b.FIRST_POSITION)
@@ -191,7 +190,7 @@ def _relay_members() -> tuple[bytes, ...]:
     files = MemoryFiles()
     relay = RelayLog(files, ManualClock(), "main", 2)
     relay.expect(1)
-    relay.append(Events(SourcePosition(FILE, b.FIRST_POSITION), data[b.FIRST_POSITION :]))
+    relay.append(Events(Position(FILE, b.FIRST_POSITION), data[b.FIRST_POSITION :]))
     relay.sync()
     return (files.snapshot()["relay/main.000001"],)
 

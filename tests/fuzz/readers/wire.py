@@ -22,6 +22,7 @@ from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.log.spool_files import spool_name
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.node_restart import messages as restart
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.calls.values import pack, unpack
 from tidemark.replication.channel.first_copy import Copied, CopiedEnd, CopiedRows, CopiedTable
 from tidemark.replication.node_group import messages as group
@@ -32,7 +33,7 @@ from tidemark.replication.wire import frame_layout as f
 from tidemark.replication.wire.copying import CopySession, pack_request, pieces_of, unpack_request
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Party, Site, error_payload, refusal_of
-from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
+from tidemark.replication.wire.messages import Acknowledge, Events, Heartbeat, Settings, Start
 from tidemark.replication.wire.pieces import Pieces, frames_of
 
 KEY = b"k" * 32

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.sites.tables import Rows
     from tidemark.replication.applier.applier import Applied
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.channel.endpoint import StoreApplier
     from tidemark.replication.channel.relay_reader import RelayTransaction
     from tidemark.replication.channel.source import SourceBinlog
-    from tidemark.replication.wire.messages import Position, Settings, Start
+    from tidemark.replication.wire.messages import Settings, Start
 
 
 class ObservedApplier:

@@ -301,7 +301,7 @@ class SimulatedSite:
         """Check that other sites have had what they are reported to have applied of this site."""
         if self.db is None or len(self.world.sites) == 2:
             return
-        for server_id, epoch in self.db.endpoint.reach.applied.items():
+        for server_id, epoch in self.db.endpoint.reach.heard.items():
             other = self.world.sites[server_id - 1]
             lacking = {done.number for done in self.work.done if done.epoch <= epoch} - other.ever
             if lacking:

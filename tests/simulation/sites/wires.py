@@ -17,7 +17,7 @@ from tidemark.engine.base.errors import PeerError, Retryable
 from tidemark.replication.channel.receiver import is_transient
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Handshake
-from tidemark.replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
+from tidemark.replication.wire.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession, farewell
 
 if TYPE_CHECKING:
     from tests.simulation.sites.site import Channel, SimulatedSite
@@ -137,7 +137,7 @@ class End(ABC):
             if not is_transient(error):
                 world.break_promise(f"{self.link.name} ended at {self.site.name}: {type(error).__name__}: {error}")
             if isinstance(error, PeerError):
-                last = self.handshake.refusal(error) if self.session is None else self.session.farewell(error)
+                last = self.handshake.refusal(error) if self.session is None else farewell(self.writer, error)
                 self.wire.send(last)
             self.shut()
 

@@ -201,7 +201,7 @@ class World:
                     others = [other + 1 for other in self.plan.reached(site.number) - {site.number}]
                     for at in (sorted(others), None) if others else ():
                         site.db.wait_applied(site.db.binlog.newest_epoch, 0, at)
-                    known = set(site.db.endpoint.reach.applied)
+                    known = set(site.db.endpoint.reach.heard)
                     if known != set(others):
                         self.break_promise(f"{site.name} has heard of servers {known}, {others} hear of it")
                 return
