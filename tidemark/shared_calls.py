@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
 from tidemark.display import TABLES_SHOWN, html_table, short, state_of
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, Unsupported
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.schema.names import is_system_table, names_one_of
@@ -96,7 +97,7 @@ class RunsTransactions(ABC, Generic[T]):
 
 
 @types_memory_errors("__contains__")
-class StoreReads(ABC):
+class StoreReads(Closable):
     """The calls of a store of this process that change nothing."""
 
     _store: Store
@@ -105,16 +106,6 @@ class StoreReads(ABC):
     _values: Mapping[str, Any]  # of the replication options
     _is_read_only: ClassVar[bool] = False
     _made_by_name: ClassVar[Collection[str]] = ()  # tables that are created when they are first named
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close all files."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def locator(self) -> Locator:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tidemark.control_socket import serve as serve_commands
 from tidemark.database import Database
 from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import (
     Error,
     FileMissing,
@@ -290,7 +291,7 @@ class _WholeStatus:
         self.status = status
 
 
-class NodeGroup:
+class NodeGroup(Closable):
     """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
     `connect()` returns the group as clients see it: transactions run at the primary, wherever that is, reads at this
@@ -467,12 +468,6 @@ class NodeGroup:
         life = self._node.life
         if life is not None:
             life.want_epoch()
-
-    def __enter__(self) -> NodeGroup:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self, leave: bool = True) -> None:
         """End the node. A second call does nothing.

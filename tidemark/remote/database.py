@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from tidemark.database import Database
 from tidemark.engine.base.clock import Clock, SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
@@ -26,7 +27,7 @@ TIMEOUT_MS = 10_000
 R = TypeVar("R")
 
 
-class RemoteDatabase(RunsTransactions[RemoteTransaction]):
+class RemoteDatabase(RunsTransactions[RemoteTransaction], Closable):
     """The result of `connect`: the calls of a `Database` that other processes may make. Threads may share it.
 
     Each call raises what the call of `Database` with this name raises, and PeerTimeout if no node answers in time. It
@@ -72,12 +73,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
             tidemark.engine.base.errors.StoreClosed: the connection is closed; connect again
         """
         self.links.close()
-
-    def __enter__(self) -> RemoteDatabase:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> RemoteTransaction:
