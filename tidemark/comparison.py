@@ -37,10 +37,8 @@ def is_store(path: str) -> bool:
         files = PosixFiles(path)
     except (FileMissing, Rejected):
         return False
-    try:
+    with files:
         return any(files.exists(name) for name in NAMES)
-    finally:
-        files.close_all()
 
 
 @contextmanager

@@ -760,21 +760,15 @@ def check_store(
     FileMissing if there is no store.
     """
     parsed = split_keywords(options)[0]
-    files = PosixFiles(path)
-    if not any(files.exists(name) for name in NAMES):
-        try:
+    with PosixFiles(path) as files:
+        if not any(files.exists(name) for name in NAMES):
             raise no_store(files)
-        finally:
-            files.close_all()
 
-    def catalog_of(sysfile: Sysfile) -> Catalog:
-        return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)
+        def catalog_of(sysfile: Sysfile) -> Catalog:
+            return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)
 
-    try:
         files.lock()
         try:
             return check_closed(files, parsed, SystemClock(), catalog_of, progress).to_dict()
         finally:
             files.unlock()
-    finally:
-        files.close_all()

@@ -59,12 +59,9 @@ class Pinned(Closable):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        files = PosixFiles(path)
-        try:
+        with PosixFiles(path) as files:
             self.directory = files.directory
             self.lcp_id, self.epoch, self._pin = newest_local_checkpoint(files)
-        finally:
-            files.close_all()
 
     @property
     def options(self) -> dict[str, str]:

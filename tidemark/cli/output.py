@@ -53,12 +53,9 @@ def check_exists(store: Path) -> None:
     from tidemark.recovery.system_restart.place import no_store
     from tidemark.recovery.system_restart.sysfile import NAMES
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         if not any(files.exists(name) for name in NAMES):
             raise no_store(files)
-    finally:
-        files.close_all()
 
 
 def options_given(says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

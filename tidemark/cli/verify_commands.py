@@ -147,8 +147,7 @@ def _identity(store: Path) -> dict[str, Any]:
     from tidemark.replication.binlog.scan import read_format
     from tidemark.replication.injector.mark import FOLDER
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         names = bases(files, FOLDER)
         if len(names) != 1:
             what = f"several binlogs: {', '.join(names)}" if names else "no binlog"
@@ -159,8 +158,6 @@ def _identity(store: Path) -> dict[str, Any]:
         newest = index.names[-1]
         file = files.open(index.path(newest))
         header, _, _ = read_format(files, file, newest)
-    finally:
-        files.close_all()
     return {"log_bin": names[0], "server_id": header.server_id}
 
 
