@@ -96,14 +96,21 @@ def _engine_value(text: str) -> Any:
     return text
 
 
-def open_store(store: Path, data_memory: str, background: bool = False, create: bool = False) -> tm.Database:
-    """Open a store, which must exist without `create`. Raises: FileMissing if it does not; Locked if another process
-    has it open; other errors of `tm.open`.
+def open_store(
+    store: Path,
+    data_memory: str,
+    background: bool = False,
+    create: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> tm.Database:
+    """Open a store, which must exist without `create`. options: of `tm.open`, which win over the arguments. Raises:
+    FileMissing if it does not exist; Locked if another process has it open; other errors of `tm.open`.
     """
     if not create:
         check_exists(store)
+    given = {"create": create, "background": background, **(options or {})}
     with reported("restart") as progress:
-        return tm.open(store, progress=progress, create=create, background=background, data_memory=data_memory)
+        return tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **given)
 
 
 def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:

@@ -133,9 +133,7 @@ def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[
     `tidemark.open`.
     """
     found = {**_identity(store), **options_of(given)[0]}
-    with reported("restart") as progress:
-        db = tm.open(store, progress=progress, create=False, background=False, data_memory=data_memory, **found)
-    with db, reported("check") as progress:
+    with open_store(store, data_memory, options=found) as db, reported("check") as progress:
         return db.check_binlog(progress)
 
 
