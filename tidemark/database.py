@@ -723,7 +723,7 @@ def _have_closed(clockwork: Clockwork, parts: dict[str, Any]) -> None:
     if clockwork.dropped is None and parts["_failure"].first is None:
         left = object.__new__(Database)
         left.__dict__ = parts
-        clockwork.dropped = left
+        clockwork.dropped = left.close
         warnings.warn(
             f"the store in {parts['_directory']} was dropped without close() and is closed; use `with`",
             ResourceWarning,

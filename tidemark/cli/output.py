@@ -18,6 +18,7 @@ import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
 from tidemark.engine.schema.types_base import counted
 
+LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows need
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
@@ -200,12 +201,10 @@ def print_result(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) 
         click.echo(line)
 
 
-def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead: int = 1_000) -> Iterator[str]:
-    """Yield aligned lines, numbers to the right. Widths come from the first `look_ahead` rows, so any number of rows
-    streams.
-    """
+def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str]) -> Iterator[str]:
+    """Yield aligned lines, numbers to the right. Widths come from the first rows, so any number of rows streams."""
     iterator = iter(rows)
-    first = [row for row, _ in zip(iterator, range(look_ahead), strict=False)]
+    first = [row for row, _ in zip(iterator, range(LOOK_AHEAD_ROWS), strict=False)]
     shown = [[cell(value) for value in row] for row in first]
     widths = [max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(header)]
     numeric = [
