@@ -11,159 +11,85 @@ from typing import TYPE_CHECKING, Any
 
 # First: it refuses an interpreter on which the store cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
+from tidemark.engine.base import errors as _errors
+from tidemark.engine.base.errors import *  # every error class is public
 
 if TYPE_CHECKING:
     from tidemark import aio as aio
-    from tidemark.backup import restore
-    from tidemark.comparison import diff, repair
-    from tidemark.database import Database
-    from tidemark.engine.base.errors import (
-        BackupDamaged,
-        BinlogDamaged,
-        BinlogOverloaded,
-        CallMemoryExhausted,
-        CatalogDamaged,
-        CheckpointMemoryExhausted,
-        CommitInterrupted,
-        CommitOnFailedStore,
-        CommitUnanswered,
-        Damaged,
-        Deadlock,
-        DuplicateKey,
-        EpochGap,
-        Error,
-        FileMissing,
-        FileTruncated,
-        ForeignFile,
-        ForkedHandle,
-        FrameRejected,
-        Incompatible,
-        IndexExists,
-        InvalidName,
-        InvariantBroken,
-        IoFailed,
-        LcpDamaged,
-        LimitExceeded,
-        LoadDamaged,
-        LoadEnded,
-        LoadRefused,
-        Locked,
-        LockTimeout,
-        MemoryExhausted,
-        NoPartition,
-        NoSuchColumn,
-        NoSuchIndex,
-        NoSuchPartition,
-        NoSuchTable,
-        NoSuchTablespace,
-        NotNullViolation,
-        NotPrimary,
-        OutcomeUnknown,
-        PageDamaged,
-        PeerError,
-        PeerRefused,
-        PeerTimeout,
-        PeerUnauthenticated,
-        PeerUnproved,
-        PeerVersion,
-        PositionLost,
-        PrimaryLost,
-        ProgramFailed,
-        ProgramInvalid,
-        ReadOnly,
-        RedoDamaged,
-        RedoOverloaded,
-        Rejected,
-        RestoreUnfinished,
-        Retryable,
-        RowNotFound,
-        RowTooLarge,
-        SchemaInvalid,
-        SnapshotClosed,
-        SnapshotTooOld,
-        SpoolDamaged,
-        StorageFull,
-        StoreClosed,
-        StoreFailed,
-        SyncFailed,
-        SysfileDamaged,
-        TableExists,
-        TablespaceExists,
-        TablespaceInUse,
-        TooManyFiles,
-        TransactionEnded,
-        TransactionTooLarge,
-        TypeMismatch,
-        UndoDamaged,
-        Unsupported,
-        ValueOutOfRange,
-        VersionTooNew,
-        VersionTooOld,
-        ViewDamaged,
-        WrongThread,
-    )
-    from tidemark.engine.base.options import Options
-    from tidemark.engine.files.private_files import read_secret
-    from tidemark.engine.jit.warm_up import warmup
-    from tidemark.engine.programs.expressions import Expression, col
-    from tidemark.engine.programs.interpreter import Assembler, Program
-    from tidemark.engine.rows.row import Row
-    from tidemark.engine.schema.column import Column
-    from tidemark.engine.schema.partition import (
-        MAXVALUE,
-        HashPartition,
-        KeyPartition,
-        LinearHash,
-        ListPartition,
-        Partition,
-        RangePartition,
-    )
-    from tidemark.engine.schema.types import (
-        Blob,
-        Bool,
-        Date,
-        DateTime,
-        Decimal,
-        Enum,
-        Float32,
-        Float64,
-        Int8,
-        Int16,
-        Int32,
-        Int64,
-        Text,
-        Time,
-        Timestamp,
-        UInt8,
-        UInt16,
-        UInt32,
-        UInt64,
-    )
-    from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
-    from tidemark.handles import TableHandle
-    from tidemark.monitoring.metrics import metrics
-    from tidemark.monitoring.port import serve_metrics
-    from tidemark.monitoring.tracing import opentelemetry_tracer
-    from tidemark.nodes.arbitrator import Arbitrator
-    from tidemark.nodes.node_group import NodeGroup
-    from tidemark.opening import open_or_attach as open
-    from tidemark.pushdown.dataset import TableDataset
-    from tidemark.read_only import ReadOnlyDatabase
-    from tidemark.remote.database import RemoteDatabase, connect
-    from tidemark.remote.scan import RemoteScan
-    from tidemark.remote.serving import CallServing, serve_calls
-    from tidemark.remote.table import RemoteTable
-    from tidemark.remote.transaction import RemoteTransaction
-    from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
-    from tidemark.session import Transaction
-    from tidemark.sites.channel import Applied, Channel
-    from tidemark.sites.serving import Serving, serve
-    from tidemark.snapshot import Snapshot, SnapshotTable
-    from tidemark.typed_rows import TypedTable
+    from tidemark.backup import restore as restore
+    from tidemark.comparison import diff as diff
+    from tidemark.comparison import repair as repair
+    from tidemark.database import Database as Database
+    from tidemark.engine.base.options import Options as Options
+    from tidemark.engine.files.private_files import read_secret as read_secret
+    from tidemark.engine.jit.warm_up import warmup as warmup
+    from tidemark.engine.programs.expressions import Expression as Expression
+    from tidemark.engine.programs.expressions import col as col
+    from tidemark.engine.programs.interpreter import Assembler as Assembler
+    from tidemark.engine.programs.interpreter import Program as Program
+    from tidemark.engine.rows.row import Row as Row
+    from tidemark.engine.schema.column import Column as Column
+    from tidemark.engine.schema.partition import MAXVALUE as MAXVALUE
+    from tidemark.engine.schema.partition import HashPartition as HashPartition
+    from tidemark.engine.schema.partition import KeyPartition as KeyPartition
+    from tidemark.engine.schema.partition import LinearHash as LinearHash
+    from tidemark.engine.schema.partition import ListPartition as ListPartition
+    from tidemark.engine.schema.partition import Partition as Partition
+    from tidemark.engine.schema.partition import RangePartition as RangePartition
+    from tidemark.engine.schema.types import Blob as Blob
+    from tidemark.engine.schema.types import Bool as Bool
+    from tidemark.engine.schema.types import Date as Date
+    from tidemark.engine.schema.types import DateTime as DateTime
+    from tidemark.engine.schema.types import Decimal as Decimal
+    from tidemark.engine.schema.types import Enum as Enum
+    from tidemark.engine.schema.types import Float32 as Float32
+    from tidemark.engine.schema.types import Float64 as Float64
+    from tidemark.engine.schema.types import Int8 as Int8
+    from tidemark.engine.schema.types import Int16 as Int16
+    from tidemark.engine.schema.types import Int32 as Int32
+    from tidemark.engine.schema.types import Int64 as Int64
+    from tidemark.engine.schema.types import Text as Text
+    from tidemark.engine.schema.types import Time as Time
+    from tidemark.engine.schema.types import Timestamp as Timestamp
+    from tidemark.engine.schema.types import UInt8 as UInt8
+    from tidemark.engine.schema.types import UInt16 as UInt16
+    from tidemark.engine.schema.types import UInt32 as UInt32
+    from tidemark.engine.schema.types import UInt64 as UInt64
+    from tidemark.engine.schema.types_text import Binary as Binary
+    from tidemark.engine.schema.types_text import Char as Char
+    from tidemark.engine.schema.types_text import VarBinary as VarBinary
+    from tidemark.engine.schema.types_text import VarChar as VarChar
+    from tidemark.handles import TableHandle as TableHandle
+    from tidemark.monitoring.metrics import metrics as metrics
+    from tidemark.monitoring.port import serve_metrics as serve_metrics
+    from tidemark.monitoring.tracing import opentelemetry_tracer as opentelemetry_tracer
+    from tidemark.nodes.arbitrator import Arbitrator as Arbitrator
+    from tidemark.nodes.node_group import NodeGroup as NodeGroup
+    from tidemark.opening import open as open
+    from tidemark.pushdown.dataset import TableDataset as TableDataset
+    from tidemark.read_only import ReadOnlyDatabase as ReadOnlyDatabase
+    from tidemark.remote.database import RemoteDatabase as RemoteDatabase
+    from tidemark.remote.database import connect as connect
+    from tidemark.remote.scan import RemoteScan as RemoteScan
+    from tidemark.remote.serving import CallServing as CallServing
+    from tidemark.remote.serving import serve_calls as serve_calls
+    from tidemark.remote.table import RemoteTable as RemoteTable
+    from tidemark.remote.transaction import RemoteTransaction as RemoteTransaction
+    from tidemark.scans import AUTHOR as AUTHOR
+    from tidemark.scans import EPOCH as EPOCH
+    from tidemark.scans import FRAGMENT as FRAGMENT
+    from tidemark.scans import ROWID as ROWID
+    from tidemark.scans import Scan as Scan
+    from tidemark.session import Transaction as Transaction
+    from tidemark.sites.channel import Applied as Applied
+    from tidemark.sites.channel import Channel as Channel
+    from tidemark.sites.serving import Serving as Serving
+    from tidemark.sites.serving import serve as serve
+    from tidemark.snapshot import Snapshot as Snapshot
+    from tidemark.snapshot import SnapshotTable as SnapshotTable
+    from tidemark.typed_rows import TypedTable as TypedTable
 
-
-# Each name is imported when it is first used, so that commands which open no store start at once. The other names of
-# `__all__` are errors.
+# Each name is imported when it is first used, so that commands which open no store start at once.
 _HOMES = {
     "tidemark.backup": "restore",
     "tidemark.comparison": "diff repair",
@@ -205,6 +131,9 @@ _HOMES = {
     "tidemark.typed_rows": "TypedTable",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+_NAMES = [*_HOME, *(name for name, value in vars(_errors).items() if isinstance(value, type))]
+if not TYPE_CHECKING:  # type checkers take the imports above
+    __all__ = _NAMES
 
 
 def __getattr__(name: str) -> Any:
@@ -212,171 +141,11 @@ def __getattr__(name: str) -> Any:
 
     if name == "aio":
         return import_module("tidemark.aio")
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
-    module = import_module(_HOME.get(name, "tidemark.engine.base.errors"))
-    globals()[name] = value = getattr(module, "open_or_attach" if name == "open" else name)
+    globals()[name] = value = getattr(import_module(_HOME[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-__all__ = [
-    "AUTHOR",
-    "EPOCH",
-    "FRAGMENT",
-    "MAXVALUE",
-    "ROWID",
-    "Applied",
-    "Arbitrator",
-    "Assembler",
-    "BackupDamaged",
-    "Binary",
-    "BinlogDamaged",
-    "BinlogOverloaded",
-    "Blob",
-    "Bool",
-    "CallServing",
-    "CatalogDamaged",
-    "Channel",
-    "Char",
-    "CallMemoryExhausted",
-    "CheckpointMemoryExhausted",
-    "Column",
-    "CommitInterrupted",
-    "CommitOnFailedStore",
-    "CommitUnanswered",
-    "Damaged",
-    "Database",
-    "Date",
-    "DateTime",
-    "Deadlock",
-    "Decimal",
-    "DuplicateKey",
-    "Enum",
-    "EpochGap",
-    "Error",
-    "Expression",
-    "FileMissing",
-    "FileTruncated",
-    "Float32",
-    "Float64",
-    "ForeignFile",
-    "ForkedHandle",
-    "FrameRejected",
-    "HashPartition",
-    "Incompatible",
-    "IndexExists",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Int8",
-    "InvalidName",
-    "InvariantBroken",
-    "IoFailed",
-    "KeyPartition",
-    "LcpDamaged",
-    "LimitExceeded",
-    "LinearHash",
-    "ListPartition",
-    "LoadDamaged",
-    "LoadEnded",
-    "LoadRefused",
-    "LockTimeout",
-    "Locked",
-    "MemoryExhausted",
-    "NoPartition",
-    "NoSuchColumn",
-    "NoSuchIndex",
-    "NoSuchPartition",
-    "NoSuchTable",
-    "NoSuchTablespace",
-    "NodeGroup",
-    "NotNullViolation",
-    "NotPrimary",
-    "Options",
-    "OutcomeUnknown",
-    "PageDamaged",
-    "Partition",
-    "PeerError",
-    "PeerRefused",
-    "PeerTimeout",
-    "PeerUnauthenticated",
-    "PeerUnproved",
-    "PeerVersion",
-    "PositionLost",
-    "PrimaryLost",
-    "Program",
-    "ProgramFailed",
-    "ProgramInvalid",
-    "RangePartition",
-    "ReadOnly",
-    "ReadOnlyDatabase",
-    "RedoDamaged",
-    "RedoOverloaded",
-    "Rejected",
-    "RemoteDatabase",
-    "RemoteScan",
-    "RemoteTable",
-    "RemoteTransaction",
-    "RestoreUnfinished",
-    "Retryable",
-    "Row",
-    "RowNotFound",
-    "RowTooLarge",
-    "Scan",
-    "SchemaInvalid",
-    "Serving",
-    "Snapshot",
-    "SnapshotClosed",
-    "SnapshotTable",
-    "SnapshotTooOld",
-    "SpoolDamaged",
-    "StorageFull",
-    "StoreClosed",
-    "StoreFailed",
-    "SyncFailed",
-    "SysfileDamaged",
-    "TableDataset",
-    "TableExists",
-    "TableHandle",
-    "TablespaceExists",
-    "TablespaceInUse",
-    "Text",
-    "Time",
-    "Timestamp",
-    "TooManyFiles",
-    "Transaction",
-    "TransactionEnded",
-    "TransactionTooLarge",
-    "TypeMismatch",
-    "TypedTable",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-    "UInt8",
-    "UndoDamaged",
-    "Unsupported",
-    "ValueOutOfRange",
-    "VarBinary",
-    "VarChar",
-    "VersionTooNew",
-    "VersionTooOld",
-    "ViewDamaged",
-    "WrongThread",
-    "col",
-    "connect",
-    "diff",
-    "metrics",
-    "open",
-    "opentelemetry_tracer",
-    "read_secret",
-    "repair",
-    "restore",
-    "serve",
-    "serve_calls",
-    "serve_metrics",
-    "warmup",
-]
+    return sorted({*globals(), *_NAMES})

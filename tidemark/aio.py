@@ -17,10 +17,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from tidemark import opening
 from tidemark.database import Database as SyncDatabase
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle, TableReads
-from tidemark.opening import open_or_attach
 from tidemark.scans import Scan as SyncScan
 from tidemark.session import Transaction as SyncTransaction
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
@@ -515,7 +515,7 @@ def open(path: Any, *, threads: int = THREADS, **options: Any) -> _Opening:
         ...     await db.close()
         >>> asyncio.run(main())
     """
-    return _Opening(lambda: open_or_attach(path, **options), threads)
+    return _Opening(lambda: opening.open(path, **options), threads)
 
 
 def connect(*arguments: Any, threads: int = THREADS, **named: Any) -> _Opening:

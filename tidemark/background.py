@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import (
     InvariantBroken,
@@ -40,12 +40,6 @@ RETRY_PAUSE_SECONDS = 5.0
 NEARLY_FULL_SHARE = 0.5  # of the log, added to `checkpoint_log_share`: after two local checkpoints less is in use
 
 
-class Closing(Protocol):
-    """What `Clockwork` knows of a Database."""
-
-    def close(self) -> None: ...
-
-
 class Clockwork:
     """The periodic work of a store: epochs, GCIs, sysfile, local checkpoints. A store without threads calls the methods
     itself.
@@ -67,7 +61,8 @@ class Clockwork:
         self._lcp_wanted = threading.Event()
         self._is_lcp_abandoned = False
         self._threads: list[threading.Thread] = []
-        self.dropped: Closing | None = None  # a Database that was dropped without close(): the epochs' thread closes it
+        # Closes a Database that was dropped without close(): the epochs' thread calls it.
+        self.dropped: Callable[[], None] | None = None
         self._last_lcp = self._store.clock.monotonic()
 
     # --- one step each ---------------------------------------------------------------------------
@@ -191,7 +186,7 @@ class Clockwork:
         next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
         while not self.stopping.wait(options.epoch_interval_ms / 1_000):
             if self.dropped is not None:
-                self.dropped.close()
+                self.dropped()
                 self.dropped = None
                 return
             self._store.end_abandoned()

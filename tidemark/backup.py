@@ -304,11 +304,8 @@ def drill(
     restored = restore(place, scratch, until, processes=processes, progress=progress, **options)
     checked = check_store(scratch, progress, **options)
     if checked["is_sound"]:
-        files = PosixFiles(scratch)
-        try:
+        with PosixFiles(scratch) as files:
             clear(files)
-        finally:
-            files.close_all()
     return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
 
 

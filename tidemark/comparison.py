@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidemark import opening
 from tidemark.database import Database
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.base.errors import FileMissing, Rejected, ValueOutOfRange
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.opening import open_or_attach
 from tidemark.read_only import ReadOnlyDatabase
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.storage import LOCAL, open_place
@@ -37,10 +37,8 @@ def is_store(path: str) -> bool:
         files = PosixFiles(path)
     except (FileMissing, Rejected):
         return False
-    try:
+    with files:
         return any(files.exists(name) for name in NAMES)
-    finally:
-        files.close_all()
 
 
 @contextmanager
@@ -56,7 +54,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         if isinstance(copy, (str, os.PathLike)) and number is None:
             path = os.fspath(copy).removeprefix(LOCAL)
             if is_store(path):
-                copy = stack.enter_context(open_or_attach(path, read_only=True, data_memory=data_memory))
+                copy = stack.enter_context(opening.open(path, read_only=True, data_memory=data_memory))
         if isinstance(copy, Side):
             yield copy
         elif isinstance(copy, Database):

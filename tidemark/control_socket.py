@@ -138,18 +138,16 @@ def ask(
     The process is asked only if it belongs to this user, to root, or to the owner of the directory. Raises: PeerError
     if no process answers or the answer is invalid; the error that the command raised there; FileMissing.
     """
-    files = PosixFiles(directory)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(timeout_seconds)
-            connection.connect(files.socket_address(NAME))
-            _check_server(connection, files)
-            connection.sendall(_line({"command": command, "arguments": arguments}))
-            line = _read_line(connection, ANSWER_BYTES_MAX)
-    except OSError as error:
-        raise PeerError(f"the process that has {files.directory} open does not answer: {error}") from error
-    finally:
-        files.close_all()
+    with PosixFiles(directory) as files:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(timeout_seconds)
+                connection.connect(files.socket_address(NAME))
+                _check_server(connection, files)
+                connection.sendall(_line({"command": command, "arguments": arguments}))
+                line = _read_line(connection, ANSWER_BYTES_MAX)
+        except OSError as error:
+            raise PeerError(f"the process that has {files.directory} open does not answer: {error}") from error
     try:
         answer = json.loads(line)
         if "error" not in answer:

@@ -723,7 +723,7 @@ def _have_closed(clockwork: Clockwork, parts: dict[str, Any]) -> None:
     if clockwork.dropped is None and parts["_failure"].first is None:
         left = object.__new__(Database)
         left.__dict__ = parts
-        clockwork.dropped = left
+        clockwork.dropped = left.close
         warnings.warn(
             f"the store in {parts['_directory']} was dropped without close() and is closed; use `with`",
             ResourceWarning,
@@ -760,21 +760,15 @@ def check_store(
     FileMissing if there is no store.
     """
     parsed = split_keywords(options)[0]
-    files = PosixFiles(path)
-    if not any(files.exists(name) for name in NAMES):
-        try:
+    with PosixFiles(path) as files:
+        if not any(files.exists(name) for name in NAMES):
             raise no_store(files)
-        finally:
-            files.close_all()
 
-    def catalog_of(sysfile: Sysfile) -> Catalog:
-        return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)
+        def catalog_of(sysfile: Sysfile) -> Catalog:
+            return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)
 
-    try:
         files.lock()
         try:
             return check_closed(files, parsed, SystemClock(), catalog_of, progress).to_dict()
         finally:
             files.unlock()
-    finally:
-        files.close_all()

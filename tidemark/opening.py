@@ -24,11 +24,11 @@ READ_ONLY_OPTIONS = ("data_memory",)
 
 
 @overload
-def open_or_attach(
+def open(
     path: str | os.PathLike[str], *, read_only: Literal[True], progress: Progress | None = None, data_memory: Size = ...
 ) -> ReadOnlyDatabase: ...
 @overload
-def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is also a path, and may be read-only
+def open(  # type: ignore[overload-overlap]  # a Locator is also a path, and may be read-only
     path: Locator,
     through: int | None = None,
     read_only: None = None,
@@ -36,7 +36,7 @@ def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is also a pat
     **options: Unpack[OpenKeywords],
 ) -> Database | ReadOnlyDatabase: ...
 @overload
-def open_or_attach(
+def open(
     path: str | os.PathLike[str],
     through: int | None = None,
     read_only: Literal[False] | None = None,
@@ -44,7 +44,7 @@ def open_or_attach(
     **options: Unpack[OpenKeywords],
 ) -> Database: ...
 @types_memory_error()
-def open_or_attach(
+def open(
     path: str | os.PathLike[str],
     through: int | None = None,
     read_only: bool | None = None,

@@ -113,7 +113,6 @@ class ReadOnlyTable(TableHandle):
         self._name = table.name
         self._table_id = table.table_id
         self._begin: Callable[[], NoReturn] = db._refuse
-        self._watch = None
 
     @property
     def name(self) -> str:

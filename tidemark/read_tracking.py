@@ -31,7 +31,7 @@ class TrackingTransaction(Transaction):
         """As `Transaction.get`."""
         row = super().get(table, key, lock, index=index, skip_locked=skip_locked)
         if lock == "exclusive" and row is not None:
-            track_row(self, self._table(table), row)
+            track_row(self, self.store.table(table), row)
         return row
 
     def get_many(
@@ -46,11 +46,11 @@ class TrackingTransaction(Transaction):
         """As `Transaction.get_many`."""
         if lock != "exclusive":
             return super().get_many(table, keys, columns, index=index, lock=lock)
-        key_names = self._table(table).definition.primary_key
+        key_names = self.store.table(table).definition.primary_key
         wanted = columns if columns is None else list(dict.fromkeys([*columns, *key_names]))
         found = super().get_many(table, keys, wanted, index=index, lock=lock)
         if found.num_rows:
-            track_reads(self, self._table(table), found.select(list(key_names)))
+            track_reads(self, self.store.table(table), found.select(list(key_names)))
         return found if columns is None else found.select(list(columns))
 
     def _scan_class(self, lock: Lock) -> type[Scan]:

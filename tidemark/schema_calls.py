@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
     CatalogDamaged,
@@ -21,10 +21,8 @@ from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, as_names
-from tidemark.engine.schema.partition import Partition
 from tidemark.engine.store.schema_changes import (
     change_columns,
-    new_table,
     with_column,
     with_default,
     with_name,
@@ -35,8 +33,7 @@ from tidemark.engine.store.schema_changes import (
 from tidemark.handles import TableHandle
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
-from tidemark.shared_calls import StoreReads
-from tidemark.typed_rows import TypedTable, columns_of
+from tidemark.shared_calls import StoreReads, TableCreation
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -45,85 +42,16 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
-R = TypeVar("R")
 
 
 @types_memory_errors("__getitem__", read_only=("__getitem__", "tablespaces"))
-class SchemaCalls(StoreReads):
+class SchemaCalls(StoreReads, TableCreation[TableHandle]):
     """The schema calls of an open store: tables, partitions, indexes and tablespaces."""
 
     _made_by_name = system_tables.MADE_BY_NAME
     _files: Files
     _opened: Opened
     _catalog_turn: threading.Lock
-
-    @overload
-    def create_table(
-        self,
-        name: str,
-        columns: Column | Iterable[Column],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> TableHandle: ...
-
-    @overload
-    def create_table(
-        self,
-        name: str,
-        columns: type[R],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> TypedTable[R]: ...
-
-    def create_table(
-        self,
-        name: str,
-        columns: Column | Iterable[Column] | type[R],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> TableHandle | TypedTable[R]:
-        """Create a table.
-
-        Args:
-            name: "database.table"; "table" alone is "main.table".
-            columns: Definitions of the columns, or of the only one; or a dataclass or `TypedDict`, whose fields become
-                columns: `int` Int64, `float` Float64, `str` Text, `bytes` Blob, `bool`, `date`, `time`, `datetime`
-                (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type; a Decimal field
-                must name one. Defaults of fields become those of columns.
-            primary_key: The name of a column, or several.
-            partition: How rows are divided among fragments; None: by hash.
-            tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
-
-        Returns:
-            The handle of the table; for a class, a handle whose rows are objects of that class.
-
-        Durable on return: the table.
-
-        Raises:
-            TableExists: A table of this name exists.
-            SchemaInvalid: The definition is invalid.
-            InvalidName: A name is not allowed.
-            LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
-            NoSuchTablespace: The tablespace does not exist.
-            MemoryExhausted: `data_memory` has no room.
-            StorageFull: The disk has no room for the tablespace "main".
-
-        Examples:
-            >>> columns = [tm.Column("year", tm.Int16), tm.Column("number", tm.Int32), tm.Column("note", tm.Text)]
-            >>> db.create_table("sales.order", columns, ["year", "number"])
-            <tidemark table sales.order: 0 rows of year, number, note>
-            >>> from typing import Annotated, TypedDict
-            >>> Guest = TypedDict("Guest", {"id": int, "name": Annotated[str, tm.VarChar(40)]})
-            >>> db.create_table("guest", Guest, "id")
-            <tidemark table main.guest: 0 rows of id, name as Guest>
-        """
-        if isinstance(columns, type):
-            handle = self._create(new_table(name, columns_of(columns), primary_key, partition, tablespace))
-            return TypedTable(handle, columns)
-        return self._create(new_table(name, columns, primary_key, partition, tablespace))
 
     def create_replication_table(self) -> TableHandle:
         """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.

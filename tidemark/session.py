@@ -20,7 +20,6 @@ from tidemark.scans import ByIndex, Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.table.table import Table
 
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]
@@ -66,9 +65,6 @@ class Transaction(EngineTransaction):
 
     owner: object  # the Database, which stays open while the transaction is
 
-    def _table(self, name: str) -> Table:
-        return self.store.table(name)
-
     def _check_lock(self, lock: Lock, skip_locked: bool = False) -> None:
         check_lock(lock, skip_locked)
 
@@ -95,7 +91,7 @@ class Transaction(EngineTransaction):
             Row(id=4, name='ink', stock=7)
         """
         try:
-            row_operations.insert(self, self._table(table), row)
+            row_operations.insert(self, self.store.table(table), row)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -109,7 +105,7 @@ class Transaction(EngineTransaction):
             ...     txn.write("item", (1, "pencil", 12))
         """
         try:
-            row_operations.write(self, self._table(table), row)
+            row_operations.write(self, self.store.table(table), row)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -149,8 +145,8 @@ class Transaction(EngineTransaction):
             self._check_lock(lock, skip_locked)
         try:
             if index is not None:
-                return unique_calls.get(self, self._table(table), key, index, lock, skip_locked)
-            return row_operations.get(self, self._table(table), key, lock, skip_locked)
+                return unique_calls.get(self, self.store.table(table), key, index, lock, skip_locked)
+            return row_operations.get(self, self.store.table(table), key, lock, skip_locked)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -188,8 +184,8 @@ class Transaction(EngineTransaction):
         """
         try:
             if index is not None:
-                return unique_calls.update(self, self._table(table), key, changes, where, index)
-            return conditional_changes.update(self, self._table(table), key, changes, where)
+                return unique_calls.update(self, self.store.table(table), key, changes, where, index)
+            return conditional_changes.update(self, self.store.table(table), key, changes, where)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -205,8 +201,8 @@ class Transaction(EngineTransaction):
         """
         try:
             if index is not None:
-                return unique_calls.delete(self, self._table(table), key, where, index)
-            return conditional_changes.delete(self, self._table(table), key, where)
+                return unique_calls.delete(self, self.store.table(table), key, where, index)
+            return conditional_changes.delete(self, self.store.table(table), key, where)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -243,7 +239,7 @@ class Transaction(EngineTransaction):
             >>> db["item"][4].stock
             2
         """
-        return unique_upserts.upsert(self, self._table(table), row, set, index)
+        return unique_upserts.upsert(self, self.store.table(table), row, set, index)
 
     def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
         """Change some columns of all rows that `where` accepts (None: all rows); return how many.
@@ -257,7 +253,7 @@ class Transaction(EngineTransaction):
             ...     txn.update_where("item", {"stock": 20}, where=tm.col("stock") < 10)
             2
         """
-        return conditional_changes.update_where(self, self._table(table), changes, where)
+        return conditional_changes.update_where(self, self.store.table(table), changes, where)
 
     def delete_where(self, table: str, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts, or none on an error; return how many.
@@ -270,7 +266,7 @@ class Transaction(EngineTransaction):
             ...     txn.delete_where("item", tm.col("stock") == 0)
             1
         """
-        return conditional_changes.delete_where(self, self._table(table), where)
+        return conditional_changes.delete_where(self, self.store.table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
@@ -282,7 +278,7 @@ class Transaction(EngineTransaction):
             ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
             2
         """
-        return batch_operations.insert_many(self, self._table(table), data, progress)
+        return batch_operations.insert_many(self, self.store.table(table), data, progress)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert or replace all rows of `data`, or none on an error; return how many.
@@ -294,7 +290,7 @@ class Transaction(EngineTransaction):
             ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
             2
         """
-        return batch_operations.write_many(self, self._table(table), data, progress)
+        return batch_operations.write_many(self, self.store.table(table), data, progress)
 
     def upsert_many(
         self,
@@ -316,7 +312,7 @@ class Transaction(EngineTransaction):
             ...     txn.upsert_many("item", [(1, "pen", 3), (4, "ink", 7)], {"stock": tm.col("stock") + 3})
             1
         """
-        return unique_upserts.upsert_many(self, self._table(table), data, set, index, progress)
+        return unique_upserts.upsert_many(self, self.store.table(table), data, set, index, progress)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
@@ -332,8 +328,8 @@ class Transaction(EngineTransaction):
             2
         """
         if index is not None:
-            return unique_calls.update_many(self, self._table(table), data, index, progress)
-        return batch_operations.update_many(self, self._table(table), data, progress)
+            return unique_calls.update_many(self, self.store.table(table), data, index, progress)
+        return batch_operations.update_many(self, self.store.table(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys, or none on an error; return how many.
@@ -347,8 +343,8 @@ class Transaction(EngineTransaction):
             2
         """
         if index is not None:
-            return unique_calls.delete_many(self, self._table(table), keys, index)
-        return batch_operations.delete_many(self, self._table(table), keys)
+            return unique_calls.delete_many(self, self.store.table(table), keys, index)
+        return batch_operations.delete_many(self, self.store.table(table), keys)
 
     def get_many(
         self,
@@ -375,8 +371,8 @@ class Transaction(EngineTransaction):
             self._check_lock(lock)
         self.check(locks=lock is not None)
         if index is not None:
-            return unique_calls.get_many(self, self._table(table), keys, columns, index, lock)
-        return batch_operations.get_many(self._table(table), keys, columns, self, lock)
+            return unique_calls.get_many(self, self.store.table(table), keys, columns, index, lock)
+        return batch_operations.get_many(self.store.table(table), keys, columns, self, lock)
 
     def scan(
         self,
@@ -424,4 +420,4 @@ class Transaction(EngineTransaction):
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)
-        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
+        return kind(self.store.table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)

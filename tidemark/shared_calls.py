@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
 
 from tidemark.display import TABLES_SHOWN, html_table, short, state_of
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, Unsupported
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.schema.names import is_system_table, names_one_of
-from tidemark.typed_rows import TypedTable
+from tidemark.engine.store.schema_changes import new_table
+from tidemark.handles import TableHandle
+from tidemark.typed_rows import TypedTable, columns_of
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.partition import Partition
     from tidemark.engine.store.store import Store
-    from tidemark.handles import TableHandle
     from tidemark.replication.settings.check import Peer
     from tidemark.replication.settings.match import ReplicationRow
 
 R = TypeVar("R")
 T = TypeVar("T")
+Handle = TypeVar("Handle")
 RETRY_PAUSE_SECONDS = 0.001
 
 
@@ -95,8 +101,115 @@ class RunsTransactions(ABC, Generic[T]):
         raise StoreFailed("unreachable: the last attempt returns or raises")
 
 
+@types_memory_errors()
+class TableLookup(ABC, Generic[Handle]):
+    """A store that returns the handles of its tables."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> Handle: ...
+
+    @overload
+    def table(self, name: str) -> Handle: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> Handle | TypedTable[R]:
+        """Return a table, also as `db[name]`; with a class, a handle whose rows are objects of it.
+
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            kind: A dataclass or a `TypedDict` with the columns of the table, each with the Python type of its values,
+                and with `| None` if the column is nullable.
+
+        Raises: NoSuchTable, InvalidName; SchemaInvalid if the class does not agree with the table.
+
+        Examples:
+            >>> from typing import TypedDict
+            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+            >>> db.table("item", Item)[2]["name"]
+            'cup'
+        """
+        return self[name] if kind is None else TypedTable(self[name], kind)
+
+
+@types_memory_errors(read_only=())
+class TableCreation(TableLookup[Handle]):
+    """A store in which tables can be created."""
+
+    @abstractmethod
+    def _create(self, definition: TableDefinition) -> Handle: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        columns: Column | Iterable[Column],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> Handle: ...
+
+    @overload
+    def create_table(
+        self,
+        name: str,
+        columns: type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> TypedTable[R]: ...
+
+    def create_table(
+        self,
+        name: str,
+        columns: Column | Iterable[Column] | type[R],
+        primary_key: str | Sequence[str],
+        partition: Partition | None = None,
+        tablespace: str | None = None,
+    ) -> Handle | TypedTable[R]:
+        """Create a table.
+
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            columns: Definitions of the columns, or of the only one; or a dataclass or `TypedDict`, whose fields become
+                columns: `int` Int64, `float` Float64, `str` Text, `bytes` Blob, `bool`, `date`, `time`, `datetime`
+                (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type; a Decimal field
+                must name one. Defaults of fields become those of columns.
+            primary_key: The name of a column, or several.
+            partition: How rows are divided among fragments; None: by hash.
+            tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
+
+        Returns:
+            The handle of the table; for a class, a handle whose rows are objects of that class.
+
+        Durable on return: the table.
+
+        Raises:
+            TableExists: A table of this name exists.
+            SchemaInvalid: The definition is invalid.
+            InvalidName: A name is not allowed.
+            LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
+            NoSuchTablespace: The tablespace does not exist.
+            MemoryExhausted: `data_memory` has no room.
+            StorageFull: The disk has no room for the tablespace "main".
+
+        Examples:
+            >>> columns = [tm.Column("year", tm.Int16), tm.Column("number", tm.Int32), tm.Column("note", tm.Text)]
+            >>> db.create_table("sales.order", columns, ["year", "number"])
+            <tidemark table sales.order: 0 rows of year, number, note>
+            >>> from typing import Annotated, TypedDict
+            >>> Guest = TypedDict("Guest", {"id": int, "name": Annotated[str, tm.VarChar(40)]})
+            >>> db.create_table("guest", Guest, "id")
+            <tidemark table main.guest: 0 rows of id, name as Guest>
+        """
+        made = columns_of(columns) if isinstance(columns, type) else columns
+        handle = self._create(new_table(name, made, primary_key, partition, tablespace))
+        return TypedTable(handle, columns) if isinstance(columns, type) else handle
+
+
 @types_memory_errors("__contains__")
-class StoreReads(ABC):
+class StoreReads(TableLookup[TableHandle], Closable):
     """The calls of a store of this process that change nothing."""
 
     _store: Store
@@ -105,16 +218,6 @@ class StoreReads(ABC):
     _values: Mapping[str, Any]  # of the replication options
     _is_read_only: ClassVar[bool] = False
     _made_by_name: ClassVar[Collection[str]] = ()  # tables that are created when they are first named
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close all files."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def locator(self) -> Locator:
@@ -150,33 +253,6 @@ class StoreReads(ABC):
         if not system:
             return sorted(name for name in names if not is_system_table(name))
         return sorted({*names, *self._made_by_name})
-
-    @abstractmethod
-    def __getitem__(self, name: str) -> TableHandle: ...
-
-    @overload
-    def table(self, name: str) -> TableHandle: ...
-
-    @overload
-    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
-
-    def table(self, name: str, kind: type[R] | None = None) -> TableHandle | TypedTable[R]:
-        """Return a table, also as `db[name]`; with a class, a handle whose rows are objects of it.
-
-        Args:
-            name: "database.table"; "table" alone is "main.table".
-            kind: A dataclass or a `TypedDict` with the columns of the table, each with the Python type of its values,
-                and with `| None` if the column is nullable.
-
-        Raises: NoSuchTable, InvalidName; SchemaInvalid if the class does not agree with the table.
-
-        Examples:
-            >>> from typing import TypedDict
-            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
-            >>> db.table("item", Item)[2]["name"]
-            'cup'
-        """
-        return self[name] if kind is None else TypedTable(self[name], kind)
 
     def __contains__(self, name: object) -> bool:
         self.check_usable()

@@ -12,6 +12,7 @@ from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
 from tidemark.engine.access.index_choice import Choice, choose
 from tidemark.engine.access.program_scans import accepted_batches, unless_dropped
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
@@ -32,7 +33,7 @@ Where = Expression | Program | None
 
 
 @types_memory_errors("__getitem__", "__contains__")
-class Snapshot(engine_snapshot.Snapshot):
+class Snapshot(engine_snapshot.Snapshot, Closable):
     """All tables of a store as at the end of one epoch; use it with `with`. Any thread may read it.
 
     Writers continue and never wait for it. Old versions of rows that they change are kept in `snapshot_memory`. Past
@@ -49,12 +50,6 @@ class Snapshot(engine_snapshot.Snapshot):
     """
 
     __reduce_ex__ = refuse_pickling
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the versions kept for this snapshot. A second call does nothing.

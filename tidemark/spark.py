@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.storage import at_place
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-class Pinned:
+class Pinned(Closable):
     """The newest local checkpoint of a store, kept until `close`, the end of the block, or the end of this process.
 
     `directory` is that of the store, `lcp_id` the number of the local checkpoint, `epoch` the one it ends at. `close`
@@ -59,12 +59,9 @@ class Pinned:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        files = PosixFiles(path)
-        try:
+        with PosixFiles(path) as files:
             self.directory = files.directory
             self.lcp_id, self.epoch, self._pin = newest_local_checkpoint(files)
-        finally:
-            files.close_all()
 
     @property
     def options(self) -> dict[str, str]:
@@ -82,14 +79,6 @@ class Pinned:
             >>> pin.close()
         """
         self._pin.release()
-
-    def __enter__(self) -> Pinned:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def pinned(path: str | os.PathLike[str]) -> Pinned:

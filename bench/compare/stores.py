@@ -2,11 +2,32 @@
 
 Rows go in as tuples of ints and bytes and come back as sequences. Callers get fields, so a key-value store packs and
 unpacks rows. Only the last values of a returned row are compared, because the caller knows the key.
+
+A store of YCSB has records: an int64 key and ten fields of 100 bytes.
+
+- `read(key)`: all fields of a record
+- `update(key, field, value)`: replace one field
+- `insert(key, fields)`: add a record
+- `scan(key, count)`: the fields of up to `count` records in the order of their keys, from `key` on
+- `modify(key, field, value)`: read all fields, then replace one by `records.modified` of it, as one transaction
+
+A store of TATP has the seven transactions.
+
+- `get_subscriber_data(s_id)`: all columns of a subscriber
+- `get_new_destination(s_id, sf_type, start, end)`: numbers an active facility forwards to: start_time <= start and
+  end < end_time
+- `get_access_data(s_id, ai_type)`: the data of one access, or None
+- `update_subscriber_data(s_id, bit_1, sf_type, data_a)`: change a facility and its subscriber; False, with nothing
+  changed, without such a facility
+- `update_location(sub_nbr, vlr_location)`: change the location of the subscriber with a number
+- `insert_call_forwarding(sub_nbr, sf_type, start, end, numberx)`: read the facilities of the subscriber with a number,
+  then add a forwarding to one; False if there is no such facility, or the forwarding exists
+- `delete_call_forwarding(sub_nbr, sf_type, start)`: delete a forwarding of the subscriber with a number; False without
+  one
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,49 +59,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close it; its files stay."""
-
-
-class RecordStore(Store, Protocol):
-    """Records of YCSB: an int64 key and ten fields of 100 bytes."""
-
-    def read(self, key: int) -> Sequence[Any]:
-        """All fields of a record."""
-
-    def update(self, key: int, field: int, value: bytes) -> None:
-        """Replace one field."""
-
-    def insert(self, key: int, fields: tuple[bytes, ...]) -> None:
-        """Add a record."""
-
-    def scan(self, key: int, count: int) -> list[Sequence[Any]]:
-        """The fields of up to `count` records in the order of their keys, from `key` on."""
-
-    def modify(self, key: int, field: int, value: bytes) -> None:
-        """Read all fields, then replace one by `records.modified` of it, as one transaction."""
-
-
-class SubscriberStore(Store, Protocol):
-    """The seven transactions of TATP."""
-
-    def get_subscriber_data(self, s_id: int) -> Sequence[Any]:
-        """All columns of a subscriber."""
-
-    def get_new_destination(self, s_id: int, sf_type: int, start: int, end: int) -> list[bytes]:
-        """Numbers an active facility forwards to: start_time <= start and end < end_time."""
-
-    def get_access_data(self, s_id: int, ai_type: int) -> Sequence[Any] | None:
-        """The data of one access, or None."""
-
-    def update_subscriber_data(self, s_id: int, bit_1: int, sf_type: int, data_a: int) -> bool:
-        """Change a facility and its subscriber; False, with nothing changed, without such a facility."""
-
-    def update_location(self, sub_nbr: bytes, vlr_location: int) -> bool:
-        """Change the location of the subscriber with a number."""
-
-    def insert_call_forwarding(self, sub_nbr: bytes, sf_type: int, start: int, end: int, numberx: bytes) -> bool:
-        """Read the facilities of the subscriber with a number, then add a forwarding to one; False if there is no such
-        facility, or the forwarding exists.
-        """
-
-    def delete_call_forwarding(self, sub_nbr: bytes, sf_type: int, start: int) -> bool:
-        """Delete a forwarding of the subscriber with a number; False without one."""

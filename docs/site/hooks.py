@@ -1,12 +1,12 @@
 """What MkDocs does here beside `mkdocs.yml`: lists and docstrings are read as this project writes them.
 
-Nothing of Tidemark is imported: names and docstrings are taken from the sources.
+Docstrings are taken from the sources. Public names are asked of the modules, which are imported.
 """
 
 from __future__ import annotations
 
-import ast
 import copy
+import importlib
 import logging
 import re
 from collections.abc import Mapping
@@ -127,12 +127,7 @@ def on_nav(nav: Any, files: Any, **_: Any) -> None:
 
 def public_names(module: str) -> list[str]:
     """The `__all__` of a module."""
-    path = ROOT.joinpath(*module.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    raise ValueError(f"{path} has no __all__")
+    return list(importlib.import_module(module).__all__)
 
 
 class Docstrings(griffe.Extension):
@@ -145,8 +140,6 @@ class Docstrings(griffe.Extension):
         for path, kept in KEPT.items():
             for name in pkg[path].members.keys() - kept:
                 del pkg[path].members[name]
-        for overload in pkg["opening.open_or_attach"].overloads or ():
-            overload.name = "open"
         for path in REMOTE:
             for name, member in list(pkg[path].members.items()):
                 if member.is_attribute and (found := FORWARDED.match(str(member.value))):

@@ -15,7 +15,7 @@ import errno
 import logging
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tidemark.engine.base.errors import (
     Error,
@@ -284,6 +284,12 @@ class CheckedFiles:
             _log.warning("close of %s failed: %s", file.name, describe(cause))
         finally:
             self._open.discard(file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close_all()
 
     def close_all(self) -> None:
         """See `Files.close_all`."""

@@ -41,12 +41,9 @@ def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskR
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
-    target = PosixFiles(task.path)
-    try:
+    with PosixFiles(task.path) as target:
         with at_place(task.place) as place, full_disk_named(task.path):
             return run_task(task, place, target, SystemClock(), advance)
-    finally:
-        target.close_all()
 
 
 def run_task(

@@ -19,6 +19,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from tidemark.engine.base import errors
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Error, MemoryExhausted, Rejected, TooManyFiles
 from tidemark.engine.files.layer import NO_DESCRIPTOR
 from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
@@ -30,7 +31,7 @@ COMMAND = "import sys; sys.path[:] = {path!r}; from tidemark.recovery.backup.wor
 _NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM})
 
 
-class Workers:
+class Workers(Closable):
     """A `Runner` with `count` processes, for use with `with`: when the block ends, the processes have ended."""
 
     def __init__(self, count: int) -> None:
@@ -41,12 +42,6 @@ class Workers:
         self._processes: set[subprocess.Popen[str]] = set()
         self._idle: list[subprocess.Popen[str]] = []
         self._is_closed = False
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def pids(self) -> list[int]:

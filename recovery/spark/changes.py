@@ -139,12 +139,9 @@ def wants_changes(options: Mapping[str, str]) -> bool:
 
 def _gci_of_store(place: str) -> int:
     """Return the GCI in the sysfile of a store. Raises: FileMissing, Incompatible."""
-    files = PosixFiles(place)
-    files.read_errors_latch = False
-    try:
+    with PosixFiles(place) as files:
+        files.read_errors_latch = False
         found = read_sysfile(files)
-    finally:
-        files.close_all()
     if found is None:
         raise FileMissing(f"there is no longer a store in {place}; check the path")
     return found.gci
@@ -153,12 +150,9 @@ def _gci_of_store(place: str) -> int:
 def make_change_plan(options: Mapping[str, str]) -> ChangePlan:
     """Return the plan of a read of changes. Raises: SchemaInvalid, FileMissing if there is no store, NoSuchTable."""
     given = checked_options(options, OPTIONS)
-    files = PosixFiles(given["path"])
-    try:
+    with PosixFiles(given["path"]) as files:
         definition = find_table(StoreListing(files).tables(), given.get("table"))
         place = files.directory
-    finally:
-        files.close_all()
     return ChangePlan(
         place,
         definition.to_json(),

@@ -29,7 +29,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table, qualified_name
 from tidemark.engine.schema.partition_pruning import partitions_for
 from tidemark.recovery.backup.plan import chosen_backup
-from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.local_checkpoint.control import control_name
 from tidemark.recovery.spark.conditions import from_text
 from tidemark.recovery.system_restart.load import shapes_of
@@ -150,9 +150,7 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
     """
     given = checked_options(options)
     place, backup, lcp = given["path"], whole_number(given, "backup"), whole_number(given, "lcp")
-    files = open_place(place, what="store or backup")
-    try:
-        files.read_errors_latch = False
+    with at_place(place, what="store or backup") as files:
         if files.exists(NAMES[0]) or files.exists(NAMES[1]):
             if backup is not None:
                 raise SchemaInvalid(f"{place} is a store, which has no backups; leave the option out", option="backup")
@@ -161,8 +159,6 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
             if lcp is not None:
                 raise SchemaInvalid(f"{place} is not a store; leave option lcp out", option="lcp")
             origin, parts = _of_backup(files, place, given.get("table"), backup)
-    finally:
-        files.close_all()
     columns, hidden = _columns(origin, given.get("columns"))
     tasks, task_bytes = whole_number(given, "tasks"), whole_number(given, "taskBytes") or TASK_BYTES
     where = None if "where" not in given else _condition(origin, given["where"])

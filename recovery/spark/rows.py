@@ -32,7 +32,7 @@ from tidemark.engine.schema.types_base import shown
 from tidemark.recovery.backup.entries_kernels import find_entries
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.rows_file import LevelsReader
-from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.spark.plan import AUTHOR, COPIES, EPOCH, FRAGMENT, ROWID, pin_local_checkpoint
@@ -56,9 +56,7 @@ def read_task(task: ReadPlan) -> Iterator[pa.RecordBatch]:
     checkpoint is gone, Incompatible, IoFailed.
     """
     origin = task.origin
-    files = open_place(origin.place, what="store or backup")
-    files.read_errors_latch = False
-    try:
+    with at_place(origin.place, what="store or backup") as files:
         # Pin even if the whole read has a pin: the process that holds it may have ended.
         pin = None if origin.is_backup else pin_local_checkpoint(files, origin.number)
         try:
@@ -68,8 +66,6 @@ def read_task(task: ReadPlan) -> Iterator[pa.RecordBatch]:
         finally:
             if pin is not None:
                 pin.release()
-    finally:
-        files.close_all()
 
 
 class PartReader:

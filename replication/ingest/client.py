@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import (
     Error,
     PeerError,
@@ -110,7 +111,7 @@ def _settings(address: Address, read_timeout_s: float) -> dict[str, Any]:
     return made
 
 
-class Client:
+class Client(Closable):
     """A connection for queries."""
 
     def __init__(self, address: Address) -> None:
@@ -148,12 +149,6 @@ class Client:
         """Close the connection. A second call does nothing."""
         with suppress(*self._errors):
             self.connection.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class Result:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import (
     BinlogDamaged,
     EpochGap,
@@ -40,7 +41,6 @@ from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX
 
 if TYPE_CHECKING:
     import os
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -69,7 +69,7 @@ class _Reach:
         self.servers: set[int] = set()
 
 
-class RestoreBinlog:
+class RestoreBinlog(Closable):
     """The files of one binlog. `with` closes them."""
 
     def __init__(self, files: Files, folder: str, store: bytes | None = None) -> None:
@@ -110,14 +110,6 @@ class RestoreBinlog:
             self._pin.release()
             self._pin = None
         self._files.close_all()
-
-    def __enter__(self) -> RestoreBinlog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- description -------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import qualified_name
@@ -101,7 +102,7 @@ def _tuples(image: pa.RecordBatch | None, batch: ChangedRows, kind: Any) -> list
     return list(map(kind._make, zip(*columns, strict=True)))
 
 
-class Changes:
+class Changes(Closable):
     """An iterator of epochs; see `Database.changes`. One thread reads, any thread may close."""
 
     def __init__(self, endpoint: Endpoint, since: int, tables: Sequence[str] | None, follow: bool) -> None:
@@ -161,12 +162,6 @@ class Changes:
         return PositionLost(f"{what}; take the rows from a snapshot and continue after its epoch", epoch=self.epoch)
 
     # --- reading ---------------------------------------------------------------------------------
-    def __enter__(self) -> Changes:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def __iter__(self) -> Changes:
         return self
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import LimitExceeded, PeerError
 from tidemark.replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
 from tidemark.replication.node_group.outbox import PIECE_BYTES
@@ -32,7 +33,7 @@ class Peer(NamedTuple):
     store: bytes
 
 
-class Conversation:
+class Conversation(Closable):
     """One end of a conversation. After either side has ended it, calls that send or receive raise PeerError."""
 
     def __init__(self, opened: OpenLink, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
@@ -124,12 +125,6 @@ class Conversation:
             self._wire.close()
         self._use.release()
         self._closed(self)
-
-    def __enter__(self) -> Conversation:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._is_closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import tidemark as tm
@@ -66,14 +67,7 @@ def row_of(r: random.Random, key: int) -> tuple[Any, ...]:
 
 
 def _compare(expression: Any, operator: str, other: Any) -> Any:
-    return {
-        "==": lambda: expression == other,
-        "!=": lambda: expression != other,
-        "<": lambda: expression < other,
-        "<=": lambda: expression <= other,
-        ">": lambda: expression > other,
-        ">=": lambda: expression >= other,
-    }[operator]()
+    return {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}[operator](expression, other)
 
 
 def _pattern(r: random.Random) -> str:

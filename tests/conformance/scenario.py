@@ -80,7 +80,6 @@ _OPERATIONS = {
     "read_exclusive": {"key"},
 }
 _STEPS = {"commit": {"site", "txn", "ops"}, "epoch": {"site"}, "replicate": {"from", "to"}, "expect": {"site"}}
-_CHECKS = ("rows", "exceptions", "counters", "applier_error")
 
 
 def row_of(definition: TableDefinition, row: Any) -> Row:

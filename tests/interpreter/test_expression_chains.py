@@ -6,6 +6,7 @@ logic.
 from __future__ import annotations
 
 import datetime
+import operator
 import random
 from decimal import Decimal
 from functools import reduce
@@ -62,14 +63,8 @@ def naive(node: Expression, row: dict[str, Any]) -> bool | None:
     one, other = (each.value if isinstance(each, x.Constant) else row[each.name] for each in sides)
     if one is None or other is None:
         return None
-    return {
-        "eq": lambda: one == other,
-        "ne": lambda: one != other,
-        "lt": lambda: one < other,
-        "le": lambda: one <= other,
-        "gt": lambda: one > other,
-        "ge": lambda: one >= other,
-    }[node.condition]()
+    verdict: bool = getattr(operator, node.condition)(one, other)
+    return verdict
 
 
 def compared(condition: str, column: Expression, value: Any) -> Expression:

@@ -6,6 +6,7 @@ import datetime
 import random
 import sqlite3
 from decimal import Decimal
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
@@ -149,14 +150,7 @@ def condition(r: random.Random, depth: int) -> tuple[Expression, str]:
 
 
 def compared(one: Expression, sign: str, other: Any) -> Expression:
-    return {
-        "==": lambda: one == other,
-        "!=": lambda: one != other,
-        "<": lambda: one < other,
-        "<=": lambda: one <= other,
-        ">": lambda: one > other,
-        ">=": lambda: one >= other,
-    }[sign]()
+    return {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}[sign](one, other)
 
 
 @pytest.mark.parametrize("seed", range(12))

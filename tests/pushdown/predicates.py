@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import date, datetime, time
 from decimal import Decimal
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import pyarrow as pa
@@ -173,14 +174,7 @@ def literal(value: Any) -> str:
 
 
 def _compared(one: Any, operator: str, other: Any) -> Any:
-    return {
-        "=": lambda: one == other,
-        "<>": lambda: one != other,
-        "<": lambda: one < other,
-        "<=": lambda: one <= other,
-        ">": lambda: one > other,
-        ">=": lambda: one >= other,
-    }[operator]()
+    return {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}[operator](one, other)
 
 
 def for_polars(tree: Tree) -> Any:

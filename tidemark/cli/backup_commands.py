@@ -18,6 +18,7 @@ from tidemark.cli.output import (
     open_store,
     print_result,
     reported,
+    store_argument,
     table_lines,
     tree_lines,
     verdict_of,
@@ -28,7 +29,6 @@ from tidemark.engine.schema.types_base import counted
 
 NAMES_MAX = 4
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_STORE = click.Path(path_type=Path, exists=True, file_okay=False)
 _place = click.argument("place")
 _scratch = click.argument("scratch", type=click.Path(path_type=Path))
 _until = click.option("--until", help="An epoch, or a time such as 2026-11-21T22:05:00 (local unless it has a zone).")
@@ -86,7 +86,7 @@ def backup() -> None:
     short_help="Back a store up (what `backup STORE PLACE` does).",
     epilog=example("tidemark backup shop backups", "tidemark backup shop backups --incremental"),
 )
-@click.argument("store", type=_STORE)
+@store_argument
 @_place
 @click.option("--incremental", is_flag=True, help="Back up only what changed since the newest backup there.")
 @click.option("--no-verify", is_flag=True, help="Do not read back the files written.")
@@ -244,7 +244,7 @@ def seconds_of(text: str) -> float:
 
 
 @click.command(epilog=example("tidemark archive shop backups"))
-@click.argument("store", type=_STORE)
+@store_argument
 @_place
 @memory_option
 @json_option

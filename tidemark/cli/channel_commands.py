@@ -5,7 +5,6 @@ store or a MySQL server.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +15,16 @@ import tidemark as tm
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import (
     bar,
-    check_exists,
     example,
     json_option,
     memory_option,
     one_line,
+    open_store,
     options_given,
     options_of,
     print_result,
     reported,
+    store_argument,
     to_json,
     tree_lines,
 )
@@ -47,20 +47,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 _server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Id of this site.")
 _given = options_given("An option of replication, of the store or of the channel.")
-
-
-def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: bool = False) -> tm.Database:
-    if not create:
-        check_exists(store)
-    with reported("restart") as progress:
-        db = tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **options)
-    assert isinstance(db, tm.Database)
-    return db
-
-
-def _check_alive(db: tm.Database) -> None:
-    """Raises: StoreFailed if the store has failed."""
-    db.check_usable()
 
 
 @click.command(epilog=example("tidemark secret secret"))
@@ -87,7 +73,7 @@ def secret(file: Path) -> None:
 
 
 @click.command(epilog=example("tidemark serve shop --server-id 1 --secret-file secret --listen 127.0.0.1:7306"))
-@click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@store_argument
 @click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @_server_id
 @secret_option
@@ -140,7 +126,7 @@ def serve(
         tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority), tls_key)
     with (
         until_signal() as stopped,
-        _open(store, data_memory, options) as db,
+        open_store(store, data_memory, background=True, options=options) as db,
         tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
         nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
         nullcontext() if metrics is None else tm.serve_metrics(db, metrics) as scraped,
@@ -155,7 +141,7 @@ def serve(
             also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
             click.echo(f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}")
         while not stopped.wait(1.0):
-            _check_alive(db)
+            db.check_usable()
         found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}
     print_result(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
 
@@ -238,7 +224,7 @@ def _replicate(
         tls = tls_context(lambda: client_tls(*paths), wanted["tls_key"] or wanted["tls_cert"])
     with (
         until_signal() as stopped,
-        _open(store, data_memory, options, create=True) as db,
+        open_store(store, data_memory, background=True, create=True, options=options) as db,
         reported("copied") as progress,
     ):
         channel = tm.Channel(
@@ -265,7 +251,7 @@ def _follow(db: tm.Database, channel: Channel, stopped: threading.Event, once: b
     shown = 0
     with bar("applied", None, "transactions") as advance:
         while not stopped.wait(POLL_SECONDS):
-            _check_alive(db)
+            db.check_usable()
             done = channel.replica.progress.done
             advance(done - shown)
             shown = done

@@ -210,11 +210,8 @@ def _room_for_logs(place: Path, options: Options) -> Iterator[Finding]:
     """Yield whether a new store fits."""
     from tidemark.engine.files.directory import PosixFiles
 
-    files = PosixFiles(place)
-    try:
+    with PosixFiles(place) as files:
         free = files.free_bytes()
-    finally:
-        files.close_all()
     yield _room(free, options.redo_log_bytes, "redo_log of a new store")
 
 
@@ -232,8 +229,7 @@ def _place(directory: Path, options: Options, is_named: bool) -> Iterator[Findin
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.recovery.system_restart.place import check_place, has_store
 
-    files = PosixFiles(directory)
-    try:
+    with PosixFiles(directory) as files:
         if not has_store(files) and not is_named:
             yield Finding("store", NOTE, "there is none in the current directory", "tidemark doctor DIR examines one")
             return
@@ -249,8 +245,6 @@ def _place(directory: Path, options: Options, is_named: bool) -> Iterator[Findin
         else:
             yield Finding("lock", OK, f"process {holder} has the store open")
             yield from _guarded("process", lambda: _owner(directory))
-    finally:
-        files.close_all()
 
 
 def _store(files: PosixFiles) -> Iterator[Finding]:

@@ -77,8 +77,7 @@ def log(
         raise click.UsageError("--from is a place in a log; use it with --redo, --undo, --binlog or --relay")
     from tidemark.engine.files.directory import PosixFiles
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         entries = _events(files, what, start, file, channel) if what in BINLOGS else _entries(files, what, _lsn(start))
         holder = files.holder()
         if holder is not None:
@@ -89,8 +88,6 @@ def log(
         for entry in islice(entries, limit):
             is_damaged = is_damaged or entry["kind"] == "damage"
             click.echo(to_json(entry) if as_json else entry_line(entry))
-    finally:
-        files.close_all()
     if is_damaged and what in BINLOGS:
         raise click.ClickException("BinlogDamaged: see the line that begins with damage")
     if is_damaged:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import bar, open_store
+from tidemark.cli.running import Command, file_path, with_options
 from tidemark.replication.ingest.address import COPY, CURRENT, Filter, Tls, parse_address
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _OPTIONS = (
-    click.option("--password-file", type=_FILE, help="A file that holds the password."),
+    click.option("--password-file", type=file_path, help="A file that holds the password."),
     click.option("--name", default="", help="Name of the source in mysql.tidemark_ingest; its address if not given."),
     click.option(
         "--server-id",
@@ -35,19 +34,17 @@ _OPTIONS = (
     click.option("--skip", multiple=True, metavar="FILE:POSITION", help="Skip the statement at this position."),
     click.option("--tls", is_flag=True, help="Require TLS."),
     click.option(
-        "--tls-ca", type=_FILE, help="CA certificate of the server (PEM); without it the server is not verified."
+        "--tls-ca", type=file_path, help="CA certificate of the server (PEM); without it the server is not verified."
     ),
-    click.option("--tls-cert", type=_FILE, help="Certificate of this client (PEM)."),
-    click.option("--tls-key", type=_FILE, help="Its private key (PEM)."),
+    click.option("--tls-cert", type=file_path, help="Certificate of this client (PEM)."),
+    click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
     click.option("--tls-any-name", is_flag=True, help="Accept a certificate of another host name."),
 )
 
 
-def mysql_options(command: Callable[..., None]) -> Callable[..., None]:
+def mysql_options(command: Command) -> Command:
     """Add the options of `replicate_mysql` to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return with_options(_OPTIONS, command)
 
 
 def _position(text: str) -> tuple[str, int]:

@@ -18,6 +18,7 @@ import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
 from tidemark.engine.schema.types_base import counted
 
+LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows need
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
@@ -53,12 +54,9 @@ def check_exists(store: Path) -> None:
     from tidemark.recovery.system_restart.place import no_store
     from tidemark.recovery.system_restart.sysfile import NAMES
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         if not any(files.exists(name) for name in NAMES):
             raise no_store(files)
-    finally:
-        files.close_all()
 
 
 def options_given(says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -99,14 +97,21 @@ def _engine_value(text: str) -> Any:
     return text
 
 
-def open_store(store: Path, data_memory: str, background: bool = False, create: bool = False) -> tm.Database:
-    """Open a store, which must exist without `create`. Raises: FileMissing if it does not; Locked if another process
-    has it open; other errors of `tm.open`.
+def open_store(
+    store: Path,
+    data_memory: str,
+    background: bool = False,
+    create: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> tm.Database:
+    """Open a store, which must exist without `create`. options: of `tm.open`, which win over the arguments. Raises:
+    FileMissing if it does not exist; Locked if another process has it open; other errors of `tm.open`.
     """
     if not create:
         check_exists(store)
+    given = {"create": create, "background": background, **(options or {})}
     with reported("restart") as progress:
-        return tm.open(store, progress=progress, create=create, background=background, data_memory=data_memory)
+        return tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **given)
 
 
 def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
@@ -196,12 +201,10 @@ def print_result(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) 
         click.echo(line)
 
 
-def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead: int = 1_000) -> Iterator[str]:
-    """Yield aligned lines, numbers to the right. Widths come from the first `look_ahead` rows, so any number of rows
-    streams.
-    """
+def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str]) -> Iterator[str]:
+    """Yield aligned lines, numbers to the right. Widths come from the first rows, so any number of rows streams."""
     iterator = iter(rows)
-    first = [row for row, _ in zip(iterator, range(look_ahead), strict=False)]
+    first = [row for row, _ in zip(iterator, range(LOOK_AHEAD_ROWS), strict=False)]
     shown = [[cell(value) for value in row] for row in first]
     widths = [max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(header)]
     numeric = [

@@ -86,11 +86,8 @@ def _group(store: Path) -> dict[str, Any] | None:
 
     if not (store / "node").is_dir():
         return None
-    files = PosixFiles(store / "node")
-    try:
+    with PosixFiles(store / "node") as files:
         record = read_record(files)
-    finally:
-        files.close_all()
     if record is None:
         return None
     view = record.view

@@ -68,12 +68,9 @@ def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
         from tidemark.engine.files.directory import PosixFiles
         from tidemark.recovery.system_restart.place import has_store
 
-        files = PosixFiles(directory)
-        try:
+        with PosixFiles(directory) as files:
             if has_store(files):
                 raise tm.Rejected(f"{directory} has a store already; give a new directory, or open this one")
-        finally:
-            files.close_all()
     with tm.open(directory, background=False, **options) as db:
         made = {"directory": str(directory.absolute()), "id": db.status()["store"]["uuid"]}
     print_result(made, as_json, lambda: [f"store {made['id']} made in {directory}"])
@@ -87,11 +84,8 @@ def info(store: Path, as_json: bool) -> None:
     """Show how a store was created and what its files hold. Reads only, also while the store is open."""
     from tidemark.engine.files.directory import PosixFiles
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         found = _info(files)
-    finally:
-        files.close_all()
     print_result(found, as_json, lambda: tree_lines(found))
 
 
@@ -243,11 +237,8 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
                 return dict(db.status()["tables"])
         except tm.Locked as nothing_yet:
             click.echo(f"note: {nothing_yet.message}; rows are not known", err=True)
-        files = PosixFiles(store)
-        try:
+        with PosixFiles(store) as files:
             definitions: list[TableDefinition] = StoreListing(files).tables()
-        finally:
-            files.close_all()
         return {each.name: {"id": each.table_id, "rows": None} for each in definitions}
     return dict(answer)
 

@@ -49,10 +49,9 @@ def top(store: Path, every: float, once: bool, as_json: bool) -> None:
                 return
     except tm.PeerError as error:
         # `check_exists` imports the kernels. A directory with a LOCK file was opened once and needs no check.
-        files = PosixFiles(store)
-        if not files.exists(LOCK_NAME):
-            check_exists(store)
-        files.close_all()
+        with PosixFiles(store) as files:
+            if not files.exists(LOCK_NAME):
+                check_exists(store)
         raise tm.PeerError(f"{error.message}; only a store that a process has open can be watched") from error
     except KeyboardInterrupt:
         return

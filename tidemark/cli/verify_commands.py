@@ -133,9 +133,7 @@ def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[
     `tidemark.open`.
     """
     found = {**_identity(store), **options_of(given)[0]}
-    with reported("restart") as progress:
-        db = tm.open(store, progress=progress, create=False, background=False, data_memory=data_memory, **found)
-    with db, reported("check") as progress:
+    with open_store(store, data_memory, options=found) as db, reported("check") as progress:
         return db.check_binlog(progress)
 
 
@@ -147,8 +145,7 @@ def _identity(store: Path) -> dict[str, Any]:
     from tidemark.replication.binlog.scan import read_format
     from tidemark.replication.injector.mark import FOLDER
 
-    files = PosixFiles(store)
-    try:
+    with PosixFiles(store) as files:
         names = bases(files, FOLDER)
         if len(names) != 1:
             what = f"several binlogs: {', '.join(names)}" if names else "no binlog"
@@ -159,8 +156,6 @@ def _identity(store: Path) -> dict[str, Any]:
         newest = index.names[-1]
         file = files.open(index.path(newest))
         header, _, _ = read_format(files, file, newest)
-    finally:
-        files.close_all()
     return {"log_bin": names[0], "server_id": header.server_id}
 
 

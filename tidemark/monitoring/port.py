@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.database import check_open
 from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Error, PeerError
 from tidemark.monitoring.metrics import HasStatus, library, metrics
 from tidemark.replication.wire.wire import is_this_host, parse_address
@@ -26,7 +27,7 @@ PATH = b"/metrics"
 ANSWERS_MAX = 2  # at once: each reads the whole status
 
 
-class MetricsServing(RequestPort):
+class MetricsServing(RequestPort, Closable):
     """Metrics that are being served. Use it with `with`, or close it, before the store is closed.
 
     `address` is where it listens, (host, port); `name` is the same as text.
@@ -56,12 +57,6 @@ class MetricsServing(RequestPort):
             raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
         if not is_this_host(address[0]):
             _log.warning("metrics at %s: every host that reaches this port reads names of tables and counts", self.name)
-
-    def __enter__(self) -> MetricsServing:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _take(self, received: bytearray) -> bytes | None:
         head, end, _ = bytes(received).partition(b"\r\n\r\n")

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
 from tidemark.replication.node_group.carrier import Secrets
@@ -14,7 +15,7 @@ from tidemark.replication.node_group.view import ARBITRATOR
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
 
 
-class Arbitrator:
+class Arbitrator(Closable):
     """A running arbitrator. Use it with `with`, or close it.
 
     If an error ends the arbitrator, such as a failing disk, `wait` raises that error. `close` and `status` raise none.
@@ -79,12 +80,6 @@ class Arbitrator:
         self.address = self._process.address
         self.name = f"{self.address[0]}:{self.address[1]}"
         self._process.start()
-
-    def __enter__(self) -> Arbitrator:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop voting. A second call does nothing.

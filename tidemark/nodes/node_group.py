@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tidemark.control_socket import serve as serve_commands
 from tidemark.database import Database
 from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import (
     Error,
     FileMissing,
@@ -251,7 +252,6 @@ class _Gate:
         self._node = node
 
     def database(self) -> Database:
-        """See `Gate`."""
         store = self._node.store
         if store is None:
             raise NotPrimary("this node is catching up with its group; ask another")
@@ -259,15 +259,12 @@ class _Gate:
         return store.db
 
     def reading(self) -> int:
-        """See `Gate`."""
         return self._node.living().reading()
 
     def shown(self, token: int) -> None:
-        """See `Gate`."""
         self._node.living().shown(token)
 
     def writing(self) -> None:
-        """See `Gate`."""
         self._node.living().writing()
 
     def where(self) -> dict[str, Any]:
@@ -290,7 +287,7 @@ class _WholeStatus:
         self.status = status
 
 
-class NodeGroup:
+class NodeGroup(Closable):
     """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
     `connect()` returns the group as clients see it: transactions run at the primary, wherever that is, reads at this
@@ -380,7 +377,10 @@ class NodeGroup:
         _check_secret(secret, self._tls, (place, self._calls, self._replicas), configuration.peers.values())
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
-        self._channel = self._channel_of(channel, replication["server_id"])
+        self._channel: NodeChannel | None = None  # the runner of the group's channel, if it has one
+        if channel is not None:
+            server_id = replication["server_id"]
+            self._channel = NodeChannel(channel, secret, server_id, self._leading_database, SystemClock())
         metrics_at = None if metrics is None else parse_address(metrics)
         # A node is silent while it compiles kernels, and the others would exclude it.
         _log.info("node %d gets its compiled code before it listens; what this machine lacks is compiled first", node)
@@ -426,12 +426,6 @@ class NodeGroup:
         """The node itself, for the rooms below the API and tests. Not public."""
         return self._node
 
-    def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
-        """Return the runner of the group's channel, if it has one. Raises: SchemaInvalid, InvalidName, Rejected."""
-        if given is None:
-            return None
-        return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
-
     def _leading_database(self) -> Database | None:
         life = self._node.life
         store = None if life is None or not life.is_leading else life.node
@@ -467,12 +461,6 @@ class NodeGroup:
         life = self._node.life
         if life is not None:
             life.want_epoch()
-
-    def __enter__(self) -> NodeGroup:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self, leave: bool = True) -> None:
         """End the node. A second call does nothing.

@@ -7,7 +7,8 @@ A part that equals none is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Rejected
@@ -20,14 +21,7 @@ if TYPE_CHECKING:
 
     from tidemark.pushdown.dataset import Source
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": lambda one, other: one == other,
-    "ne": lambda one, other: one != other,
-    "lt": lambda one, other: one < other,
-    "le": lambda one, other: one <= other,
-    "gt": lambda one, other: one > other,
-    "ge": lambda one, other: one >= other,
-}
+_COMPARISONS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _CLOSED: dict[Any, tuple[str, str]] = {
     "both": ("ge", "le"),
     "left": ("ge", "lt"),

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from tidemark.database import Database
 from tidemark.engine.base.clock import Clock, SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import names_one_of
-from tidemark.engine.schema.partition import Partition
-from tidemark.engine.store.schema_changes import new_table
 from tidemark.remote.executor import OF_PRIMARY, OF_SCHEMA, OF_STORE
 from tidemark.remote.forwarded import forwarded
 from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
-from tidemark.shared_calls import RunsTransactions
-from tidemark.typed_rows import TypedTable, columns_of
+from tidemark.shared_calls import RunsTransactions, TableCreation
 
 TIMEOUT_MS = 10_000
-R = TypeVar("R")
 
 
-class RemoteDatabase(RunsTransactions[RemoteTransaction]):
+class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransaction], Closable):
     """The result of `connect`: the calls of a `Database` that other processes may make. Threads may share it.
 
     Each call raises what the call of `Database` with this name raises, and PeerTimeout if no node answers in time. It
@@ -73,12 +69,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         """
         self.links.close()
 
-    def __enter__(self) -> RemoteDatabase:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> RemoteTransaction:
         """Begin a transaction of this thread at the primary; use it with `with`.
@@ -107,24 +97,6 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
     # --- tables ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> RemoteTable:
         return RemoteTable(self.links, self.transaction, self._definition(name).name)
-
-    @overload
-    def table(self, name: str) -> RemoteTable: ...
-
-    @overload
-    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
-
-    def table(self, name: str, kind: type[R] | None = None) -> RemoteTable | TypedTable[R]:
-        """Return a table, also as `remote[name]`; with a class, a handle whose rows are objects of it. See
-        `Database.table`.
-
-        Examples:
-            >>> from typing import TypedDict
-            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
-            >>> remote.table("item", Item)[2]["name"]
-            'cup'
-        """
-        return self[name] if kind is None else TypedTable(self[name], kind)
 
     def __contains__(self, name: object) -> bool:
         return names_one_of(name, self.tables(system=True))
@@ -186,47 +158,9 @@ class RemoteDatabase(RunsTransactions[RemoteTransaction]):
         finally:
             self.links.put_back(address, link)
 
-    @overload
-    def create_table(
-        self,
-        name: str,
-        columns: Column | Iterable[Column],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> RemoteTable: ...
-
-    @overload
-    def create_table(
-        self,
-        name: str,
-        columns: type[R],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> TypedTable[R]: ...
-
-    def create_table(
-        self,
-        name: str,
-        columns: Column | Iterable[Column] | type[R],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> RemoteTable | TypedTable[R]:
-        """Create a table, as `Database.create_table`.
-
-        Durable on return: the table.
-
-        Examples:
-            >>> remote.create_table("sale", [tm.Column("id", tm.Int64), tm.Column("at", tm.DateTime)], "id")
-            <tidemark table main.sale of another process>
-        """
-        made = columns_of(columns) if isinstance(columns, type) else columns
-        definition = new_table(name, made, primary_key, partition, tablespace)
+    def _create(self, definition: TableDefinition) -> RemoteTable:
         self._change(["create_table", definition])
-        handle = RemoteTable(self.links, self.transaction, definition.name)
-        return TypedTable(handle, columns) if isinstance(columns, type) else handle
+        return RemoteTable(self.links, self.transaction, definition.name)
 
     def create_replication_table(self) -> RemoteTable:
         """Create `mysql.ndb_replication`, as `Database.create_replication_table`.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.database import check_open
 from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.base.closable import Closable
 from tidemark.remote.executor import Executor
 from tidemark.replication.calls.conversation import CallServer
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
@@ -44,7 +45,7 @@ class Alone:
         return {"view": 0, "primary": self.address, "members": [self.address]}
 
 
-class CallServing:
+class CallServing(Closable):
     """A store that is offered to clients. Use it with `with`, or close it before the store.
 
     `address` is where it listens, (host, port); `name` is the same as text. Its calls raise nothing.
@@ -59,12 +60,6 @@ class CallServing:
         )
         self.address = gate.address = self._server.address
         self.name = f"{self.address[0]}:{self.address[1]}"
-
-    def __enter__(self) -> CallServing:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def status(self) -> dict[str, Any]:
         """Return the address, and counts of connections: served, not authenticated yet, failed and evicted since the

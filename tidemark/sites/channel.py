@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
 from tidemark.database import Database, check_open
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from tidemark.replication.applier.applier import ApplierOptions
 from tidemark.replication.applier.filters import Filter
@@ -59,7 +60,7 @@ class Applied(NamedTuple):
     statement: str | None = None
 
 
-class Channel:
+class Channel(Closable):
     """Brings the logged changes of a source into a replica. Use it with `with`, or close it.
 
     After `close`, calls that start or change the channel raise Rejected.
@@ -265,12 +266,6 @@ class Channel:
             )
 
     # --- life -------------------------------------------------------------------------------------
-    def __enter__(self) -> Channel:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop the channel and release both stores. Received changes stay. A second call does nothing.
 

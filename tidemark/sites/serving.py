@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from tidemark.database import Database, check_open
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import NotPrimary, Retryable, SchemaInvalid
 from tidemark.replication.channel.receiver import Worker
 from tidemark.replication.wire.link import LinkOptions, Listener
@@ -16,7 +17,7 @@ from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_ad
 _log = logging.getLogger("tidemark.replication")
 
 
-class Serving:
+class Serving(Closable):
     """A store that is being served. Use it with `with`, or close it; closing the store closes it too.
 
     `address` is where it listens, (host, port); `name` is the same as text. Its calls raise nothing.
@@ -54,12 +55,6 @@ class Serving:
 
     source_id = 0
     is_applying = False
-
-    def __enter__(self) -> Serving:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Say goodbye to every replica and stop listening. A second call does nothing.

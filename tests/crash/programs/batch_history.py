@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from tests.crash.programs.disk_history import DiskHistory
-from tests.crash.programs.history import MAIN, OTHER, History, Model, Row
+from tests.crash.programs.history import MAIN, OTHER, History, Model, Row, program
 from tidemark.engine.base.errors import Error, RedoOverloaded
 from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
@@ -184,16 +184,9 @@ class DiskBatchHistory(BatchHistory, DiskHistory):
             super().gci()
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states."""
-    BatchHistory(open_store, seed, ledger).run(STEPS)
-
-
-def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for what must be seen soon: batches of one thread and of several, and a local checkpoint."""
-    BatchHistory(open_store, seed, ledger).run(SHORT_STEPS)
-
-
-def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk tables, for crash states."""
-    DiskBatchHistory(open_store, seed, ledger).run(STEPS // 2)
+# The program, for crash states.
+work = program(BatchHistory, STEPS)
+# The program, for what must be seen soon: batches of one thread and of several, and a local checkpoint.
+short_work = program(BatchHistory, SHORT_STEPS)
+# The program over disk tables, for crash states.
+disk_work = program(DiskBatchHistory, STEPS // 2)

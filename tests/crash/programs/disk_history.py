@@ -12,7 +12,7 @@ import contextlib
 import functools
 from typing import Any
 
-from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row
+from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row, program
 from tidemark.engine.base.errors import RedoOverloaded, StorageFull
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Float64, Int32, Int64, Text
@@ -36,7 +36,6 @@ QUIET_SHARE = 0.4
 QUIET_ROWS = 5
 DROP_SPACE_SHARE = 0.5
 ATTEMPTS = 4
-CHANGES_MAX = 8
 LIVES_LCP_EVERY = 5
 LIVES_STEPS = 40
 # Small pages, few of them in an extent: many pages, files that grow often.
@@ -163,14 +162,10 @@ class DiskHistory(History):
         rows[key] = tuple(row)
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 40 steps."""
-    DiskHistory(open_store, seed, ledger, LCP_EVERY).run(40)
-
-
-def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk: records filtered too early would be lost."""
-    DiskHistory(open_store, seed, ledger, LCP_EVERY, "epoch").run(40)
+# The program, for crash states: 40 steps.
+work = program(DiskHistory, 40, lcp_every=LCP_EVERY)
+# The program with commits that do not wait for the disk: records filtered too early would be lost.
+epoch_work = program(DiskHistory, 40, lcp_every=LCP_EVERY, durability="epoch")
 
 
 def unfiltered_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
@@ -178,19 +173,12 @@ def unfiltered_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     DiskHistory(functools.partial(open_store, undo_filter=False), seed, ledger, LCP_EVERY).run(40)
 
 
-def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program until the UNDO log has wrapped, full at times."""
-    DiskHistory(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
-
-
-def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for anomaly loops: 24 steps, local checkpoints, a table made and dropped, reopening."""
-    DiskHistory(open_store, seed, ledger).run(24)
-
-
-def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for a look at every point in seconds: 8 steps, two of them local checkpoints."""
-    DiskHistory(open_store, seed, ledger, lcp_every=4).run(8)
+# The program until the UNDO log has wrapped, full at times.
+long_work = program(DiskHistory, LAPS_STEPS, lcp_every=0)
+# The program, for anomaly loops: 24 steps, local checkpoints, a table made and dropped, reopening.
+short_work = program(DiskHistory, 24)
+# The program, for a look at every point in seconds: 8 steps, two of them local checkpoints.
+tiny_work = program(DiskHistory, 8, lcp_every=4)
 
 
 def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:

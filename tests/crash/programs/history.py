@@ -17,7 +17,7 @@ from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition, Partition
 from tidemark.engine.schema.types import Float64, Int64, Text
 from tidemark.engine.schema.types_text import VarChar
-from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tidemark.recovery.crash_harness.program import Ledger, OpenStore, Work, digest_of, state_of
 
 COLUMNS = [
     Column("id", Int64),
@@ -208,14 +208,19 @@ class History:
             return
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 60 steps."""
-    History(open_store, seed, ledger).run(60)
+def program(kind: Callable[..., Any], steps: int, **options: Any) -> Work:
+    """A run of a history of this kind."""
+
+    def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+        kind(open_store, seed, ledger, **options).run(steps)
+
+    return work
 
 
-def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`."""
-    History(open_store, seed, ledger, durability="epoch").run(60)
+# The program, for crash states: 60 steps.
+work = program(History, 60)
+# The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`.
+epoch_work = program(History, 60, durability="epoch")
 
 
 class _Abandoning(History):
@@ -233,21 +238,11 @@ def _interrupt(*_: int) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def abandoned_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """A program whose first local checkpoint is abandoned; then commits and a few local checkpoints."""
-    _Abandoning(open_store, seed, ledger, lcp_every=3).run(ABANDONED_STEPS)
-
-
-def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program until the log has wrapped several times, full at times."""
-    History(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
-
-
-def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for anomaly loops: creation, commits, a local checkpoint, a table made and dropped, reopening."""
-    History(open_store, seed, ledger).run(75)
-
-
-def lcp_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """A program with many local checkpoints, each of which syncs its directory but a few times."""
-    History(open_store, seed, ledger, lcp_every=2).run(90)
+# A program whose first local checkpoint is abandoned; then commits and a few local checkpoints.
+abandoned_work = program(_Abandoning, ABANDONED_STEPS, lcp_every=3)
+# The program until the log has wrapped several times, full at times.
+long_work = program(History, LAPS_STEPS, lcp_every=0)
+# The program, for anomaly loops: creation, commits, a local checkpoint, a table made and dropped, reopening.
+short_work = program(History, 75)
+# A program with many local checkpoints, each of which syncs its directory but a few times.
+lcp_work = program(History, 90, lcp_every=2)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.crash.programs.disk_history import DiskHistory
-from tests.crash.programs.history import MAIN, Model
+from tests.crash.programs.history import MAIN, Model, program
 from tests.crash.programs.partition_history import BOUNDS, PartitionHistory
-from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tidemark.recovery.crash_harness.program import Ledger, digest_of, state_of
 
 INDEXES = "names of indexes"
 Keys = dict[str, tuple[str, ...]]
@@ -133,11 +133,7 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
     ]
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 34 steps."""
-    IndexHistory(open_store, seed, ledger).run(34)
-
-
-def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk columns, for crash states: 24 steps."""
-    DiskIndexHistory(open_store, seed, ledger).run(24)
+# The program, for crash states: 34 steps.
+work = program(IndexHistory, 34)
+# The program over disk columns, for crash states: 24 steps.
+disk_work = program(DiskIndexHistory, 24)

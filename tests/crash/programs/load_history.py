@@ -11,11 +11,11 @@ import functools
 from typing import Any
 
 from tests.crash.programs.disk_history import DiskHistory
-from tests.crash.programs.history import MAIN, History, Model, Row
+from tests.crash.programs.history import MAIN, History, Model, Row, program
 from tidemark.engine.base.errors import LoadRefused
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.engine.rows.column_input import to_columns
-from tidemark.recovery.crash_harness.program import Ledger, OpenStore
+from tidemark.recovery.crash_harness.program import OpenStore
 from tidemark.recovery.load.commit import abort, publish
 from tidemark.recovery.load.directory import Directory
 from tidemark.recovery.load.job import FragmentReport, LoadJob
@@ -107,26 +107,13 @@ class DiskLoadHistory(LoadHistory, DiskHistory):
         super().__init__(functools.partial(open_store, undo_log=UNDO_LOG), *arguments, **options)
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 40 steps."""
-    LoadHistory(open_store, seed, ledger).run(40)
-
-
-def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`."""
-    LoadHistory(open_store, seed, ledger, durability="epoch").run(40)
-
-
-def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk columns, for crash states: 30 steps."""
-    DiskLoadHistory(open_store, seed, ledger).run(30)
-
-
-def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for a look at every point in seconds: 12 steps, two of them local checkpoints."""
-    LoadHistory(open_store, seed, ledger, lcp_every=5).run(12)
-
-
-def tiny_disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk columns, for a look at every point in seconds: 12 steps, two of them local checkpoints."""
-    DiskLoadHistory(open_store, seed, ledger, lcp_every=5).run(12)
+# The program, for crash states: 40 steps.
+work = program(LoadHistory, 40)
+# The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`.
+epoch_work = program(LoadHistory, 40, durability="epoch")
+# The program over disk columns, for crash states: 30 steps.
+disk_work = program(DiskLoadHistory, 30)
+# The program, for a look at every point in seconds: 12 steps, two of them local checkpoints.
+tiny_work = program(LoadHistory, 12, lcp_every=5)
+# The program over disk columns, for a look at every point in seconds: 12 steps, two of them local checkpoints.
+tiny_disk_work = program(DiskLoadHistory, 12, lcp_every=5)

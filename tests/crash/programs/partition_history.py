@@ -10,10 +10,10 @@ import contextlib
 from typing import Any
 
 from tests.crash.programs.disk_history import DiskHistory
-from tests.crash.programs.history import MAIN, History, Model
+from tests.crash.programs.history import MAIN, History, Model, program
 from tidemark.engine.base.errors import NoPartition
 from tidemark.engine.schema.partition import HashPartition, Partition, RangePartition
-from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tidemark.recovery.crash_harness.program import Ledger, digest_of, state_of
 
 WIDTH = 10
 PARTITIONS_MAX = 5
@@ -105,21 +105,11 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
     ]
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 60 steps."""
-    PartitionHistory(open_store, seed, ledger).run(60)
-
-
-def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk columns, for crash states: 40 steps."""
-    DiskPartitionHistory(open_store, seed, ledger).run(40)
-
-
-def tiny_disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program over disk columns, for a look at every point in seconds: 16 steps, four of them local checkpoints."""
-    DiskPartitionHistory(open_store, seed, ledger, lcp_every=4).run(16)
-
-
-def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for anomaly loops."""
-    PartitionHistory(open_store, seed, ledger).run(30)
+# The program, for crash states: 60 steps.
+work = program(PartitionHistory, 60)
+# The program over disk columns, for crash states: 40 steps.
+disk_work = program(DiskPartitionHistory, 40)
+# The program over disk columns, for a look at every point in seconds: 16 steps, four of them local checkpoints.
+tiny_disk_work = program(DiskPartitionHistory, 16, lcp_every=4)
+# The program, for anomaly loops.
+short_work = program(PartitionHistory, 30)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from decimal import Decimal as PythonDecimal
 from typing import Any
 
-from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row
+from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row, program
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, VarChar
-from tidemark.recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
+from tidemark.recovery.crash_harness.program import Ledger, digest_of, state_of
 
 PLAIN_COLUMNS = [Column("id", Int64), Column("owner", Int8, nullable=True), Column("balance", Float64)]
 DISK_COLUMNS = [
@@ -256,21 +256,11 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
     return [f"state {which or 'that never was'} of {len(ledger.acknowledged)} (rows {rows}, {shown(schema)})"]
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for crash states: 50 steps."""
-    SchemaHistory(open_store, seed, ledger).run(50)
-
-
-def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with disk columns, for crash states: 30 steps."""
-    DiskSchemaHistory(open_store, seed, ledger).run(30)
-
-
-def tiny_disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with disk columns, for a look at every point in seconds: 14 steps, some of them local checkpoints."""
-    DiskSchemaHistory(open_store, seed, ledger, lcp_every=4).run(14)
-
-
-def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for anomaly loops."""
-    SchemaHistory(open_store, seed, ledger).run(20)
+# The program, for crash states: 50 steps.
+work = program(SchemaHistory, 50)
+# The program with disk columns, for crash states: 30 steps.
+disk_work = program(DiskSchemaHistory, 30)
+# The program with disk columns, for a look at every point in seconds: 14 steps, some of them local checkpoints.
+tiny_disk_work = program(DiskSchemaHistory, 14, lcp_every=4)
+# The program, for anomaly loops.
+short_work = program(SchemaHistory, 20)

@@ -12,17 +12,13 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from tests.seeds import seed_range
 from tests.simulation.nodes.world import BrokenPromise, Report, run_seed
 from tidemark.engine.base.clock import SystemClock
 
 BATCH_SEEDS = 500
 TRACE_LINES = 80
 REPORTED = ("open", "reads", "crash", "split", "flap", "stall", "pause", "Lost", "Left", "disk lost", "shared lost")
-
-
-def _seeds(text: str) -> range:
-    first, _, after = text.partition(":")
-    return range(int(first), int(after)) if after else range(int(first), int(first) + 1)
 
 
 def _line(seeds: range, reports: list[Report], seconds: float) -> str:
@@ -38,7 +34,7 @@ def _line(seeds: range, reports: list[Report], seconds: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the seeds."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.nodes", description=__doc__)
-    parser.add_argument("--seeds", type=_seeds, default=range(1, 1_001), metavar="FROM:TO", help="TO excluded")
+    parser.add_argument("--seeds", type=seed_range, default=range(1, 1_001), metavar="FROM:TO", help="TO excluded")
     parser.add_argument("--batch", type=int, default=BATCH_SEEDS, help="seeds of a line")
     parser.add_argument("--keep-going", action="store_true", help="continue after a violation")
     parser.add_argument("--trace", action="store_true", help="what happened before a violation")

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from tests.seeds import seed_range
 from tests.simulation.sites.plan import BY_NAME
 from tests.simulation.sites.world import Report, run_seed
 from tidemark.engine.base.clock import SystemClock
@@ -23,14 +24,9 @@ BATCH_SEEDS = 50
 TRACE_LINES = 60
 
 
-def _seeds(text: str) -> range:
-    first, _, after = text.partition(":")
-    return range(int(first), int(after)) if after else range(int(first), int(first) + 1)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.sites", description=__doc__)
-    parser.add_argument("--seeds", type=_seeds, default=range(1, 201), metavar="FROM:TO", help="TO excluded")
+    parser.add_argument("--seeds", type=seed_range, default=range(1, 201), metavar="FROM:TO", help="TO excluded")
     parser.add_argument("--function", action="append", choices=sorted(BY_NAME), help="only this one; may be repeated")
     parser.add_argument("--batch", type=int, default=BATCH_SEEDS, help="seeds of a line")
     parser.add_argument("--keep-going", action="store_true", help="continue after a violation")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
+from tests.seeds import seed_range
 from tests.simulation.threads.actors import ALL
 from tests.simulation.threads.life import Found, Life, Plan
 from tidemark.engine.base.clock import SystemClock
@@ -123,11 +124,6 @@ def _load_everything() -> None:
     gc.freeze()  # collections in lives need not look at it
 
 
-def _seeds(text: str) -> range:
-    first, _, last = text.partition(":")
-    return range(int(first), int(last) if last else int(first) + 1)
-
-
 def _summary(found: Found) -> str:
     return f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}"
 
@@ -154,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if actors - ALL:
         parser.error(f"no such actors: {', '.join(sorted(actors - ALL))}; there are {', '.join(sorted(ALL))}")
     plan = Plan(actors, asked.storage, asked.rate, asked.line_rate, asked.trace)
-    seeds, report, clock = _seeds(asked.seeds), ScheduleReport(), SystemClock()
+    seeds, report, clock = seed_range(asked.seeds), ScheduleReport(), SystemClock()
     began = clock.monotonic()
 
     def say(line: str) -> None:
