@@ -59,7 +59,7 @@ def run_batch(entries, offsets, count, parameters, program, rows, work, out):
     """Run a program over a batch of entries in private memory, as reads and scans build them; VECTOR_ROWS at a time.
 
     parameters: a plane of `count` words for each. out: planes of `count` words: verdicts, codes, then for each output
-    low words, high words and NULLs. Returns the same as `run_program`.
+    low words, high words and NULLs. Returns the same as `run_rows`.
     """
     if program.size < P.PROGRAM_HEADER_WORDS or not 0 <= count <= offsets.size:
         return P.RUN_BROKEN

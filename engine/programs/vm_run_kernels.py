@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_arithmetic_kernels import calculate, convert
 from tidemark.engine.programs.vm_columns_kernels import (
@@ -424,7 +424,11 @@ def _run_row(data, rows, program, work, row):
 
 @helper
 def run_rows(data, rows, count, program, work):
-    """Run a program over the rows of one vector; see `run_program`."""
+    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
+
+    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
+    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
+    """
     words = program[P.H_WORDS] if program.size >= P.PROGRAM_HEADER_WORDS else -1
     if words != program.size or not 0 <= count <= P.VECTOR_ROWS or rows.size < P.ROWS_WORDS:
         return P.RUN_BROKEN
@@ -457,13 +461,3 @@ def run_rows(data, rows, count, program, work):
         elif verdict == P.VERDICT_LAST:
             status = P.RUN_LAST
     return status
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def run_program(data, rows, count, program, work):
-    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
-
-    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
-    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
-    """
-    return run_rows(data, rows, count, program, work)

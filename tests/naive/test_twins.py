@@ -312,7 +312,7 @@ TWINS = {
         ],
         TRACES,
     ),
-    **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
+    "index.key_words.encode_images": KEY_WORDS,
     "index.tree_scans.tree_estimate": TREE_RANGES,
     **dict.fromkeys(["index.tree_reservation.tree_reserve", "index.tree_reservation.tree_release"], TREE_RESERVATIONS),
     **dict.fromkeys(
@@ -393,7 +393,6 @@ TWINS = {
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
     "programs.vm_batch.run_batch": MACHINE,
-    "programs.vm_run.run_program": ADDRESSES,
 }
 
 
