@@ -20,9 +20,8 @@ from tidemark.engine.index.lists_kernels import announce_index, withdraw_index
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.stored import StoredIndex, drop_unlisted
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
-from tidemark.engine.index.tree_setup_kernels import set_tree_state
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
-from tidemark.engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
@@ -108,7 +107,7 @@ class IndexBuild:
         """Wait until every transaction that reserves nothing for the index has ended."""
         store = self._store
         self._wait_for(table, index, int(descriptor_word(store.mem, index.tree.handle, ix.I_BIRTH)))
-        set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)
+        set_descriptor_word(store.mem, index.tree.handle, ix.I_STATE, ix.INDEX_BUILDING)
 
     def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
         """Wait until every transaction of an older generation has ended. Raises: LockTimeout."""

@@ -22,7 +22,8 @@ from tidemark.engine.index.lists_kernels import announce_index, publish_index, w
 from tidemark.engine.index.stored import StoredIndex
 from tidemark.engine.index.unique import StoredUnique
 from tidemark.engine.memory.arena import Arena
-from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
+from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
+from tidemark.engine.memory.handles_kernels import set_descriptor_word
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
@@ -33,7 +34,7 @@ from tidemark.engine.schema.partitions_kernels import drop_partition_words
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.schema.row_shape import disk_part_words
 from tidemark.engine.table import fragments
-from tidemark.engine.table.setup_kernels import change_partitions, set_partition_words
+from tidemark.engine.table.setup_kernels import change_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +156,7 @@ class Table:
         # Columns of unique indexes, also of those being built: an update of one of them must pass the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
-            set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
+            set_descriptor_word(self.mem, self.handle, T_PARTITION, self._put_words(self.hash_header))
         except MemoryExhausted:
             fragments.drop_table(arena.mem, fragments.withdraw_table(arena.mem, self.handle))
             raise

@@ -10,11 +10,10 @@ import pytest
 import tidemark as tm
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
-from tests.index.whole import WholeIndex
 from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.ordered import OrderedIndex
-from tidemark.engine.index.tree_setup_kernels import drop_tree, set_tree_state
+from tidemark.engine.index.tree_setup_kernels import drop_tree
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of, next_handle
 from tidemark.engine.memory.handles_kernels import withdraw
@@ -88,20 +87,6 @@ def has_entry(stage: Stage, place: int) -> bool:
     stage.index.insert([place])
     stage.index.release(1)
     return True
-
-
-def test_built_index_is_published_by_its_state() -> None:
-    stage, _ = make("one word", 10, 21, None)
-    table = stage.table
-    index = WholeIndex(
-        stage.store.arena, table.definition, table.format.layout, ["k"], table.fragments, ix.INDEX_BUILDING
-    )
-    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_BUILDING
-    index.build()
-    set_tree_state(index.mem, index.handle, ix.INDEX_READY)
-    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_READY
-    assert index.check() is None
-    stage.close()
 
 
 @pytest.mark.parametrize("shape", ["one word", "long"])

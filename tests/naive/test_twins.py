@@ -292,7 +292,6 @@ TWINS = {
         [
             "schema.partitions.put_partition_words",
             "schema.partitions.drop_partition_words",
-            "table.setup.set_partition_words",
             "table.setup.change_partitions",
             "table.setup.add_fragment",
             "table.setup.drop_fragment_rest",
@@ -325,7 +324,6 @@ TWINS = {
     "index.tree_build.tree_add_rows": TREE_ONLINE,
     **dict.fromkeys([f"index.tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
     **dict.fromkeys(["index.tree_setup.make_tree", "index.tree_setup.drop_tree"], TREE_DROPPED),
-    "index.tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(
         [
             "txn.commit.commit_indexed",
