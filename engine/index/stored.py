@@ -6,8 +6,8 @@ withdraws its handle (`engine/memory/handles_kernels.py`): from then on every re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class Stored(Generic[T]):
     """One ordered or unique index of a table."""
 
     __slots__ = ("definition", "table_name", "tree")
-    _remove_rows: ClassVar[Callable[..., int]]
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
         """Wrap an index that is in no list yet."""
@@ -96,11 +95,11 @@ class Stored(Generic[T]):
 
     def forget(self, fragment: int) -> None:
         """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
-        state = np.zeros(3, dtype=np.int64)
+        state = np.zeros(2, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE:
             state[1] = SLICE_SLOTS
-            status = self._remove_rows(self.tree.mem, self.tree.handle, fragment, state)
+            status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
         """Return its name, columns, kind and number of entries as plain values."""
@@ -116,7 +115,6 @@ class StoredIndex(Stored[OrderedIndex]):
     """One ordered index of a table."""
 
     __slots__ = ()
-    _remove_rows = staticmethod(remove_rows)
 
     def __init__(
         self,

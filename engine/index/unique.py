@@ -19,7 +19,6 @@ from tidemark.engine.index.unique_check_kernels import check_unique_entries, che
 from tidemark.engine.index.unique_setup_kernels import (
     collect_unique,
     drop_unique,
-    forget_unique,
     load_unique,
     make_unique,
     reserve_unique,
@@ -136,7 +135,6 @@ class StoredUnique(Stored[UniqueHash]):
     """One unique index of a table."""
 
     __slots__ = ()
-    _remove_rows = staticmethod(forget_unique)
 
     def __init__(
         self,

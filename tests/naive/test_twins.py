@@ -355,9 +355,6 @@ TWINS = {
         f"{UNIQUE_LIFE}:test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say",
     ),
     "index.unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
-    "index.unique_setup.forget_unique": (
-        f"{UNIQUE_LIFE}:test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory"
-    ),
     **dict.fromkeys(
         [f"index.unique_setup.{name}_unique" for name in "collect reserve load".split()],
         f"{UNIQUE_LIFE}:test_restart_builds_what_was_there_after_any_crash",
