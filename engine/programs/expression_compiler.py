@@ -19,6 +19,8 @@ from tidemark.engine.base.decimals import comparable, digits_of
 from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.expressions import (
+    NEGATED,
+    SWAPPED,
     Arithmetic,
     Col,
     Compare,
@@ -32,6 +34,7 @@ from tidemark.engine.programs.expressions import (
 )
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler, float_bits
+from tidemark.engine.programs.verifier import stored_limits
 from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_base import is_int, plain, shown
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
-_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _DAY_US = 86_400_000_000
 
 _Jump = tuple[Expression, str, str, bool]  # a condition, its labels for true and for false, whether it is negated
@@ -160,7 +161,7 @@ class Compiler:
 
     def _leaf(self, node: Expression, yes: str, no: str, negated: bool) -> None:
         if isinstance(node, Compare):
-            self._compare(node, _NEGATED[node.condition] if negated else node.condition, yes, no)
+            self._compare(node, NEGATED[node.condition] if negated else node.condition, yes, no)
         elif isinstance(node, Member):
             self._member(node, yes, no, negated)
         elif isinstance(node, NullTest):
@@ -226,7 +227,7 @@ class Compiler:
     def _compare(self, node: Compare, condition: str, yes: str, no: str) -> None:
         left, right = node.left, node.right
         if isinstance(left, Constant) and not isinstance(right, Constant):
-            left, right, condition = right, left, _SWAPPED[condition]
+            left, right, condition = right, left, SWAPPED[condition]
         if isinstance(right, Constant) and right.value is None:
             self.asm.branch(no)
         elif isinstance(left, Col) and isinstance(right, Constant):
@@ -309,7 +310,8 @@ class Compiler:
             if math.isfinite(near) and Fraction(near) == number:
                 return condition, near
             return self._compare_between(condition, near, math.isinf(near) and near > 0 or near > number)
-        low, high = self._limits(kind)
+        limits: Any = stored_limits(kind)
+        low, high = limits
         number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
         if number < low or number > high:
             return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le"))
@@ -325,14 +327,6 @@ class Compiler:
         if condition in ("lt", "le"):
             return ("lt" if is_above else "le"), near
         return ("ge" if is_above else "gt"), near
-
-    @staticmethod
-    def _limits(kind: ColumnType) -> tuple[int, int]:
-        if isinstance(kind, Decimal):
-            most = int(10**kind.precision) - 1
-            return -most, most
-        bounds: Any = kind
-        return bounds.minimum, bounds.maximum
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
