@@ -12,9 +12,10 @@ import numpy as np
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.programs import program_layout as P
-from tidemark.engine.programs.vm_columns_kernels import is_var_part, var_part_words
+from tidemark.engine.programs.vm_columns_kernels import var_part_words
 from tidemark.engine.programs.vm_run_kernels import run_rows
 from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.disk_columns_kernels import is_var_part
 
 
 @helper
