@@ -14,7 +14,7 @@ import numpy as np
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
     decode_entries,
-    put_images,
+    put_changed,
     read_keys,
     retry_if_altered,
     scan,
@@ -23,7 +23,6 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
 from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
@@ -31,7 +30,6 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.rows.column_buffers import build_fixed
 from tidemark.engine.rows.column_input import to_columns
-from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import shown
@@ -238,18 +236,12 @@ def _update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
 ) -> int:
     change = Change(table, changes, where)
-    row_format = table.format
-    touches_disk = row_format.touches_disk(changes)
-    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
     total = 0
-    with_disk = row_format.touches_disk([*changes, *change.names])
+    with_disk = table.format.touches_disk([*changes, *change.names])
     for entries, offsets in _lock_found(txn, table, change.condition, with_disk):
         places, planes, is_last = change.judge(table, entries, offsets)
         if places.size:
-            batch = change.batch(table.definition, planes)
-            patched = encode_columns_patch(row_format, batch, entries, offsets[places])
-            new_offsets = NOTHING if patched.stride_words else patched.offsets
-            put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+            put_changed(txn, table, change.batch(table.definition, planes), entries, offsets[places])
             total += int(places.size)
         if is_last:
             break

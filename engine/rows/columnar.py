@@ -66,8 +66,8 @@ class EncodedKeys:
 class EncodedRows:
     """Row images of a batch and their canonical keys (as in `EncodedKeys`).
 
-    Fixed size: image i starts at word i × `stride_words`. Otherwise `stride_words` is 0 and `offsets` (count + 1,
-    int64) are word positions in `images`.
+    Fixed size: image i starts at word i × `stride_words`, and `offsets` is empty. Otherwise `stride_words` is 0 and
+    `offsets` (count + 1, int64) are word positions in `images`.
     """
 
     images: Words
@@ -78,6 +78,12 @@ class EncodedRows:
     key_words: int
     key_offsets: Words
     count: int
+
+    def starts(self) -> Words:
+        """Return the word position of each image."""
+        if self.stride_words:
+            return np.arange(self.count, dtype=np.int64) * self.stride_words
+        return self.offsets[: self.count]
 
 
 def check_status(status: int) -> int:
