@@ -24,7 +24,7 @@ from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.row_operations import check_table, is_locked, settle
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.base.errors import RowNotFound
-from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_BUSY, ST_DROPPED, ST_SPACE

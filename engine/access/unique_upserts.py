@@ -33,7 +33,7 @@ from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.index.unique import StoredUnique
+    from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.column_input import Batch
     from tidemark.engine.table.table import Table

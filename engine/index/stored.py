@@ -6,8 +6,7 @@ withdraws its handle (`engine/memory/handles_kernels.py`): from then on every re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -16,16 +15,15 @@ from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.lists_kernels import remove_rows
 from tidemark.engine.index.ordered import DROP_NODES, OrderedIndex
 from tidemark.engine.index.tree_setup_kernels import drop_tree
+from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.index.unique_setup_kernels import drop_unique
 from tidemark.engine.memory.arena import next_handle
 from tidemark.engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
 from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from tidemark.engine.memory.arena import Arena, Words
-    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.index_definition import IndexDefinition
-    from tidemark.engine.schema.row_shape import RowLayout
 
 SLICE_SLOTS = 128
 
@@ -42,20 +40,7 @@ def drop_unlisted(mem: Words) -> None:
         mem[S_UNLISTED] = 0
 
 
-class Tree(Protocol):
-    """The part of an index in the arena."""
-
-    mem: Words
-    handle: int
-
-    def drop(self) -> None:
-        """Free its memory."""
-
-    def counters(self) -> dict[str, int]:
-        """Return the number of entries and others; -1 each if the index was dropped."""
-
-
-T = TypeVar("T", bound=Tree)
+T = TypeVar("T", bound=OrderedIndex | UniqueHash)
 
 
 class Stored(Generic[T]):
@@ -116,15 +101,8 @@ class StoredIndex(Stored[OrderedIndex]):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        arena: Arena,
-        table: TableDefinition,
-        layout: RowLayout,
-        definition: IndexDefinition,
-        fragments: Sequence[int],
-        state: int,
-    ) -> None:
-        """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
-        tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
-        super().__init__(table.name, definition, tree)
+
+class StoredUnique(Stored[UniqueHash]):
+    """One unique index of a table."""
+
+    __slots__ = ()

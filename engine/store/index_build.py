@@ -79,22 +79,12 @@ class IndexBuild:
             before = table.definition
             waiting = tuple(each.definition for each in table.building.values())
             replace(before, indexes=(*before.indexes, *waiting, definition))  # raises if the definition is invalid
-            self._index = index = self._make(table)
+            self._index = index = table.make_index(definition, ix.INDEX_ANNOUNCED)
             table.announce(index)
             if announce_index(store.mem, table.handle, index.tree.handle) != OK:
                 raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
             store.index_generation += 1
             return table, index
-
-    def _make(self, table: Table) -> AnyIndex:
-        return StoredIndex(
-            self._store.arena,
-            table.definition,
-            table.format.layout,
-            self._definition,
-            table.fragments,
-            ix.INDEX_ANNOUNCED,
-        )
 
     def _check(self, table: Table) -> None:
         self._store.failure.check()

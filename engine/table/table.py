@@ -19,8 +19,9 @@ from tidemark.engine.disk.cache_layout import TS_PAYLOAD
 from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
 from tidemark.engine.index.lists_kernels import announce_index, publish_index, withdraw_index
-from tidemark.engine.index.stored import StoredIndex
-from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.index.stored import StoredIndex, StoredUnique
+from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.index_definition import IndexDefinition
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
@@ -310,6 +312,15 @@ class Table:
             table=self.name,
             index=name,
         )
+
+    def make_index(self, definition: IndexDefinition, state: int) -> AnyIndex:
+        """Create an empty index that is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is built while
+        rows change. Raises: MemoryExhausted, SchemaInvalid.
+        """
+        shape = (self.arena, self.definition, self.format.layout, definition.columns, self.fragments)
+        if definition.is_unique:
+            return StoredUnique(self.name, definition, UniqueHash(*shape, self.seed, state))
+        return StoredIndex(self.name, definition, OrderedIndex(*shape, state))
 
     def announce(self, index: AnyIndex) -> None:
         """List an index that is being built; called before the kernel that announces it."""
