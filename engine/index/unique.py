@@ -47,7 +47,7 @@ class UniqueHash:
         seed: int,
         state: int = ix.INDEX_READY,
     ) -> None:
-        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
+        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, SchemaInvalid."""
         self.mem = arena.mem
         self.shape = KeyShape(definition, layout, names)
         self.fragments = tuple(fragments)
