@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.engine.pool_words import free_blocks
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
 from tidemark.engine.base.errors import MemoryExhausted
@@ -92,12 +93,12 @@ def has_entry(stage: Stage, place: int) -> bool:
 @pytest.mark.parametrize("shape", ["one word", "long"])
 def test_dropped_index_gives_every_block_back(shape: str) -> None:
     stage, _ = make(shape, 2_000, 15, TINY)
-    pages, blocks = stage.store.arena.used_pages(), stage.store.arena.free_blocks()
+    pages, blocks = stage.store.arena.used_pages(), free_blocks(stage.store.arena)
     index = stage.make_index(TINY)
     index.build()
     index.drop()
     more = stage.store.arena.used_pages() - pages
-    assert stage.store.arena.free_blocks() == blocks + more * a.BLOCKS_PER_PAGE
+    assert free_blocks(stage.store.arena) == blocks + more * a.BLOCKS_PER_PAGE
     stage.close()
 
 
@@ -120,11 +121,11 @@ def test_scan_of_an_index_being_dropped_ends_at_once() -> None:
 def test_build_without_memory_is_refused_and_its_memory_comes_back() -> None:
     stage, _ = make("one word", 3_000, 17, None, data_memory="1 MiB")
     index = stage.make_index((4, 8))
-    blocks = stage.store.arena.free_blocks()
+    blocks = free_blocks(stage.store.arena)
     with pytest.raises(MemoryExhausted):
         index.build()
     index.drop()
-    assert stage.store.arena.free_blocks() > blocks
+    assert free_blocks(stage.store.arena) > blocks
     with pytest.raises(MemoryExhausted):
         while True:
             stage.make_index()
