@@ -65,7 +65,8 @@ class Change:
         for name in changes:
             if name in definition.primary_key:
                 raise table.format.key_change_refused(name, None)
-        self._condition = None if where is None else Condition(definition, where)
+        # What a row must meet to be changed; None: all rows are changed.
+        self.condition = None if where is None else Condition(definition, where)
         expression = where if isinstance(where, Expression) else None
         program, self.plain = compile_update(definition, changes, expression)
         table.format.encode_changes(self.plain)
@@ -75,11 +76,6 @@ class Change:
         self.columns = [definition.columns[position] for position in program.outputs]
         programs = [program, where] if isinstance(where, Program) else [program]
         self.names = [definition.columns[position].name for each in programs for position in each.columns]
-
-    @property
-    def condition(self) -> Condition | None:
-        """The condition that a row must meet to be changed; None: all rows are changed."""
-        return self._condition
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
         """Return (places of the rows to change; planes of the outputs for each of them; whether the program has ended
@@ -189,7 +185,7 @@ def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, 
         if row_format.has_disk and encoded.disk is None:
             mode = MODE_UPDATE_KEPT
             image = image[: row_format.image_parts(image)[0]]
-        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode, changes)
+        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode)
     return True
 
 

@@ -349,7 +349,7 @@ class DiskScan:
         self._position[0] = 0
         status = ST_MORE
         while status == ST_MORE:
-            status = int(scan_pages(table.mem, fragment, desc, buf, SCAN_SLOTS, rowids, pages, self._position))
+            status = int(scan_pages(table.mem, fragment, desc, SCAN_SLOTS, rowids, pages, self._position))
         count = int(self._position[0])
         expected = count * (ENTRY_WORDS + table.format.fixed_words + 16)
         gatherer = Gatherer(self._disk, table, pages[:count], expected, self._txn)

@@ -78,7 +78,7 @@ def _upsert(
                 conditional_changes.update(txn, table, key[0], plan)
             return False
         try:
-            row_operations.put_image(txn, table, image, MODE_INSERT, row)
+            row_operations.put_image(txn, table, image, MODE_INSERT)
             return True
         except DuplicateKey as error:
             if error.evidence.get("index") != name:

@@ -237,7 +237,7 @@ class Compiler:
             self.asm.branch(no)
         else:
             registers = list(range(p.REGISTERS))
-            one, other, kind, _ = self._operands(left, right, registers, no)
+            one, other, kind = self._operands(left, right, registers, no)
             self.asm.branch_registers(condition, one, other, yes, kind.type)
             self.asm.branch(no)
 
@@ -360,8 +360,8 @@ class Compiler:
         if shift is not None:
             return shift
         as_float = node.operator == "/"
-        one, other, kind, rest = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
-        return self._operate(node.operator, one, other, kind, rest, register, null)
+        one, other, kind = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
+        return self._operate(node.operator, one, other, kind, register, null)
 
     def _load(self, value: Any, register: int, null: str) -> Kind:
         value = plain(value)
@@ -419,9 +419,9 @@ class Compiler:
         null: str,
         product: bool = False,
         as_float: bool = False,
-    ) -> tuple[int, int, Kind, list[int]]:
+    ) -> tuple[int, int, Kind]:
         """Load both values into registers, converted to one type and, except for products, to one scale. Return both
-        registers, the kind and the registers still free.
+        registers and the kind.
         """
         self._spare(free)
         first, second = (left, right), False
@@ -444,7 +444,7 @@ class Compiler:
         if as_float or FLOAT in (kind.type, other_kind.type):
             self._to_float(one, kind, rest)
             self._to_float(other, other_kind, rest)
-            return one, other, Kind(FLOAT), rest
+            return one, other, Kind(FLOAT)
         if not product:
             self._scale_up(one, kind, scale, rest)
             self._scale_up(other, other_kind, scale, rest)
@@ -452,8 +452,8 @@ class Compiler:
             for register, each in ((one, kind), (other, other_kind)):
                 if each.type == INTEGER:
                     self.asm.operate("integer_to_wide", register, register)
-            return one, other, Kind(WIDE, scale), rest
-        return one, other, Kind(INTEGER, scale, kind.calendar), rest
+            return one, other, Kind(WIDE, scale)
+        return one, other, Kind(INTEGER, scale, kind.calendar)
 
     def _to_float(self, register: int, kind: Kind, rest: list[int]) -> None:
         if kind.type == FLOAT:
@@ -475,9 +475,7 @@ class Compiler:
         self.asm.load_const(rest[0], 10 ** (scale - kind.scale))
         self.asm.operate("mul_exact", register, register, rest[0])
 
-    def _operate(
-        self, operator: str, one: int, other: int, kind: Kind, rest: list[int], register: int, null: str
-    ) -> tuple[int, Kind]:
+    def _operate(self, operator: str, one: int, other: int, kind: Kind, register: int, null: str) -> tuple[int, Kind]:
         if kind.calendar is not None:
             raise self.refuse("calendar values are compared, and moved by a timedelta; there is no other arithmetic")
         names = {
