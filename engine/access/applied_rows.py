@@ -101,7 +101,7 @@ def _upserts(
     keys = keys or _keys(table, rows)
     places = np.arange(rows.num_rows)
     while places.size:
-        found = lock_keys(txn, table, _some(table, rows, keys, places))
+        found = lock_keys(txn, table, keys.take(places))
         if updates:
             _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
         late = _insert(txn, table, rows, places[found == 0], outcomes)
@@ -143,13 +143,13 @@ def _deletes(
     keys = keys or _keys(table, rows)
     places = np.flatnonzero(lock_keys(txn, table, keys))
     if judge is not None and places.size:
-        entries, offsets = _read(txn, table, _some(table, rows, keys, places), table.format.touches_disk(judge.names))
+        entries, offsets = _read(txn, table, keys.take(places), table.format.touches_disk(judge.names))
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
         places = places[accepted]
     if places.size:
         try:
-            touch_many(txn, table, _some(table, rows, keys, places), MODE_DELETE, 0)
+            touch_many(txn, table, keys.take(places), MODE_DELETE, 0)
         except RowNotFound:
             raise TableAltered from None
         outcomes[places] = APPLIED
@@ -163,10 +163,6 @@ def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Wo
 
 def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
     return encode_keys(table.format, rows.select(list(table.definition.primary_key)))
-
-
-def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
-    return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
@@ -211,7 +207,7 @@ def _update(
     row_format = table.format
     names = [name for name in rows.schema.names if name not in table.definition.primary_key]
     with_disk = row_format.touches_disk(names if judge is None else [*names, *judge.names])
-    entries, offsets = _read(txn, table, _some(table, rows, keys, places), with_disk)
+    entries, offsets = _read(txn, table, keys.take(places), with_disk)
     if judge is not None:
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
@@ -256,4 +252,4 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             else:
                 late.append(int(places[row]))
             places = np.delete(places, row)
-    return np.array(late, dtype=np.int64)
+    return np.array(sorted(late), dtype=np.int64)

@@ -24,9 +24,7 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.unique_calls import find, locked_key
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK
-from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 
@@ -207,17 +205,12 @@ class _Upserts:
         txn, table = self.txn, self.table
         if self.index is not None:
             return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, encoded.starts()), True)
-        width, keys = encoded.key_words, encoded.keys
+        width, words = encoded.key_words, encoded.keys
         if not encoded.key_offsets.size:
-            keys = np.ascontiguousarray(keys.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
-        there = lock_keys(txn, table, EncodedKeys(keys, width, width, encoded.key_offsets, encoded.count))
-        found = np.flatnonzero(there)
-        if not encoded.key_offsets.size:
-            return EncodedKeys(keys.reshape(-1, width)[found].ravel(), width, width, NO_WORDS, found.size), found
-        lengths = np.diff(encoded.key_offsets)
-        words = keys[np.repeat(there.astype(bool), lengths)]
-        ends = np.concatenate([NOTHING, [0], np.cumsum(lengths[found])]).astype(np.int64)
-        return EncodedKeys(words, 0, 0, ends, found.size), found
+            words = np.ascontiguousarray(words.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
+        keys = EncodedKeys(words, width, width, encoded.key_offsets, encoded.count)
+        found = np.flatnonzero(lock_keys(txn, table, keys))
+        return keys.take(found), found
 
     def _update(self, part: pa.RecordBatch, keys: EncodedKeys, found: Words) -> None:
         txn, table = self.txn, self.table

@@ -61,6 +61,18 @@ class EncodedKeys:
     key_offsets: Words
     count: int
 
+    def take(self, places: Words) -> EncodedKeys:
+        """Return the keys at `places`, which ascend."""
+        if places.size == self.count:
+            return self
+        if not self.key_offsets.size:
+            words = self.keys.reshape(self.count, self.key_stride)[places].reshape(-1)
+            return EncodedKeys(words, self.key_stride, self.key_words, NO_WORDS, places.size)
+        starts, lengths = self.key_offsets[places], np.diff(self.key_offsets)[places]
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        source = np.arange(int(offsets[-1]), dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
+        return EncodedKeys(self.keys[source], 0, 0, offsets, places.size)
+
 
 @dataclass(frozen=True)
 class EncodedRows:
