@@ -254,14 +254,24 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
+    return by_batches(txn, table, data, progress, _update_batch)
+
+
+def by_batches(
+    txn: Transaction, table: Table, data: Any, progress: Progress | None, call: Callable[..., int], *arguments: Any
+) -> int:
+    """Make a call for each batch of `data`, which has the columns given; return the sum of what it returns. All or
+    none.
+    """
     txn.check(locks=True)
     check_table(table)
-    total = 0
+    rows = total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            total += retry_if_altered(txn, table, _update_batch, batch)
+            total += retry_if_altered(txn, table, call, batch, *arguments)
+            rows += batch.columns.num_rows
             if progress is not None:
-                progress(total, -1, "rows")
+                progress(rows, -1, "rows")
     return total
 
 

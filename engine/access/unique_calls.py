@@ -14,10 +14,10 @@ import numpy as np
 from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.batch_operations import (
     Progress,
+    by_batches,
     change_columns,
     decode_entries,
     read_keys,
-    retry_if_altered,
     touch_many,
 )
 from tidemark.engine.access.disk_reading import grown
@@ -31,7 +31,6 @@ from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.column_buffers import NO_WORDS
-from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys
 
 if TYPE_CHECKING:
@@ -303,15 +302,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
-    txn.check(locks=True)
-    check_table(table)
-    total = 0
-    with txn.savepoint():
-        for batch in to_columns(data, table.definition, fill_in=False):
-            total += retry_if_altered(txn, table, _update_batch, batch, name)
-            if progress is not None:
-                progress(total, -1, "rows")
-    return total
+    return by_batches(txn, table, data, progress, _update_batch, name)
 
 
 def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:

@@ -15,6 +15,7 @@ from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.applied_rows import lock_keys
 from tidemark.engine.access.batch_operations import (
     Progress,
+    by_batches,
     change_columns,
     put_changed,
     put_images,
@@ -25,7 +26,6 @@ from tidemark.engine.access.unique_calls import find, locked_key
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK
-from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 
 if TYPE_CHECKING:
@@ -116,17 +116,7 @@ def upsert_many(
 
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
-    txn.check(locks=True)
-    row_operations.check_table(table)
-    total = 0
-    inserted = 0
-    with txn.savepoint():
-        for batch in to_columns(data, table.definition, fill_in=False):
-            inserted += retry_if_altered(txn, table, _upsert_batch, batch, changes, name)
-            total += batch.columns.num_rows
-            if progress is not None:
-                progress(total, -1, "rows")
-    return inserted
+    return by_batches(txn, table, data, progress, _upsert_batch, changes, name)
 
 
 def _upsert_batch(
