@@ -317,7 +317,7 @@ def put_changed(
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
-        return read_disk_keys(table.disk, table, keys, txn)
+        return read_disk_keys(table, keys, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
@@ -456,7 +456,7 @@ def scan(
 def _scan_disk(
     table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
 ) -> Iterator[ScanBatch]:
-    reader = DiskScan(table.disk, table, fragment, txn)
+    reader = DiskScan(table, fragment, txn)
     is_end = False
     while not is_end and (left is None or left > 0):
         check_table(table)

@@ -232,11 +232,11 @@ class IndexScan:
         table = self._table
         kept: list[int] = []
         for offset in batch.offsets.tolist():
-            if is_complete(table.disk, table, batch.entries, offset):
+            if is_complete(table, batch.entries, offset):
                 kept.append(offset)
                 continue
             number, rowid = entry_fragment(int(batch.entries[offset - 1])), int(batch.entries[offset - ENTRY_WORDS])
-            entry = read_rowid(table.disk, table, number, rowid, None)
+            entry = read_rowid(table, number, rowid, None)
             if entry.size and self._has_key_of(entry, batch.entries, offset):
                 kept.append(batch.entries.size + ENTRY_WORDS)
                 batch.entries = np.concatenate([batch.entries, entry])

@@ -98,7 +98,7 @@ class OwnChanges:
 
     def _lay_out(self, table: Table, txn: Transaction, places: Words, entries: Words, with_disk: bool) -> None:
         if with_disk:
-            parts = [read_rowid(table.disk, table, int(number), int(rowid), txn) for number, rowid, _ in places]
+            parts = [read_rowid(table, int(number), int(rowid), txn) for number, rowid, _ in places]
             keep = np.array([part.size > 0 for part in parts], dtype=bool)
             self.keys = self.keys[keep]
             parts = [part for part in parts if part.size]

@@ -436,7 +436,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
     check_table(table)
     words = table.format.encode_key(key)
     if with_disk and table.format.has_disk:
-        return read_disk_entry(table.disk, table, words, txn)
+        return read_disk_entry(table, words, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.zeros(OUT_WORDS, dtype=np.int64)
