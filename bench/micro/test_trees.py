@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bench.micro.conftest import ROWS
-from tests.index.whole import WholeIndex, tree_delete_run, tree_insert_run
-from tidemark.engine.index.key_words_kernels import encode_places
+from tests.index.whole import WholeIndex, encode_places, tree_delete_run, tree_insert_run
 
 BATCH = 1_000
 

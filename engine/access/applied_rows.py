@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, put_images, read_keys, retry_if_altered, touch_many
+from tidemark.engine.access.batch_operations import (
+    PUT_SLICE_ROWS,
+    put_changed,
+    put_images,
+    read_keys,
+    retry_if_altered,
+    touch_many,
+)
 from tidemark.engine.access.conditions import Running, failed
 from tidemark.engine.access.reads_kernels import lock_found
 from tidemark.engine.access.row_operations import check_table, settle
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, OK, X_ROW
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from tidemark.engine.table.table import TableAltered
 
@@ -95,7 +101,7 @@ def _upserts(
     keys = keys or _keys(table, rows)
     places = np.arange(rows.num_rows)
     while places.size:
-        found = lock_keys(txn, table, _some(table, rows, keys, places))
+        found = lock_keys(txn, table, keys.take(places))
         if updates:
             _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
         late = _insert(txn, table, rows, places[found == 0], outcomes)
@@ -137,13 +143,13 @@ def _deletes(
     keys = keys or _keys(table, rows)
     places = np.flatnonzero(lock_keys(txn, table, keys))
     if judge is not None and places.size:
-        entries, offsets = _read(txn, table, _some(table, rows, keys, places), table.format.touches_disk(judge.names))
+        entries, offsets = _read(txn, table, keys.take(places), table.format.touches_disk(judge.names))
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
         places = places[accepted]
     if places.size:
         try:
-            touch_many(txn, table, _some(table, rows, keys, places), MODE_DELETE, 0)
+            touch_many(txn, table, keys.take(places), MODE_DELETE, 0)
         except RowNotFound:
             raise TableAltered from None
         outcomes[places] = APPLIED
@@ -157,10 +163,6 @@ def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Wo
 
 def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
     return encode_keys(table.format, rows.select(list(table.definition.primary_key)))
-
-
-def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
-    return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
@@ -204,26 +206,22 @@ def _update(
         return
     row_format = table.format
     names = [name for name in rows.schema.names if name not in table.definition.primary_key]
-    touches_disk = row_format.touches_disk(names)
-    with_disk = touches_disk or (judge is not None and row_format.touches_disk(judge.names))
-    entries, offsets = _read(txn, table, _some(table, rows, keys, places), with_disk)
+    with_disk = row_format.touches_disk(names if judge is None else [*names, *judge.names])
+    entries, offsets = _read(txn, table, keys.take(places), with_disk)
     if judge is not None:
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
         places, offsets = places[accepted], np.ascontiguousarray(offsets[accepted])
         if not places.size:
             return
-    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
     changes = rows.select(names)
     while places.size:
         some = changes if places.size == rows.num_rows else changes.take(places)
-        patched = encode_columns_patch(row_format, some, entries, offsets)
-        image_offsets = NOTHING if patched.stride_words else patched.offsets
         try:
             # Without a unique index no row is refused, so the caller's savepoint is enough, and the lock becomes the
             # update in place.
             with txn.savepoint() if table.uniques else nullcontext():
-                put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+                put_changed(txn, table, some, entries, offsets)
             outcomes[places] = APPLIED
             return
         except RowNotFound:
@@ -241,10 +239,9 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
     late: list[int] = []
     while places.size:
         encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
-        offsets = NOTHING if encoded.stride_words else encoded.offsets
         try:
             with txn.savepoint():
-                put_images(txn, table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
+                put_images(txn, table, encoded, MODE_INSERT, 0)
             outcomes[places] = APPLIED
             break
         except DuplicateKey as error:
@@ -255,4 +252,4 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             else:
                 late.append(int(places[row]))
             places = np.delete(places, row)
-    return np.array(late, dtype=np.int64)
+    return np.array(sorted(late), dtype=np.int64)

@@ -42,7 +42,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.column_patch import encode_columns_patch
-from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
+from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_keys, encode_rows
 from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
@@ -96,8 +96,7 @@ def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: i
     ahead = max(ahead, encoded.count)
     if mode == MODE_INSERT:
         _reserve_index(table, ahead)
-    offsets = NOTHING if encoded.stride_words else encoded.offsets
-    put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
+    put_images(txn, table, encoded, mode, batch.first_row, ahead)
     return encoded.count
 
 
@@ -121,20 +120,14 @@ def _reserve_index(table: Table, rows: int) -> None:
 
 
 def put_images(
-    txn: Transaction,
-    table: Table,
-    images: Words,
-    offsets: Words,
-    count: int,
-    mode: int,
-    first_row: int,
-    rows_ahead: int = 0,
+    txn: Transaction, table: Table, encoded: EncodedRows, mode: int, first_row: int, rows_ahead: int = 0
 ) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
     rows_ahead: remaining rows of this call, including these, as far as known. Raises: DuplicateKey, RowNotFound and
     NoPartition (`row` counts from `first_row`); TableAltered, which callers handle; and as `settle`.
     """
+    images, offsets, count = encoded.images, encoded.offsets, encoded.count
     if count == 0:
         return
     put_kernel: Any = put_rows
@@ -261,14 +254,24 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
+    return by_batches(txn, table, data, progress, _update_batch)
+
+
+def by_batches(
+    txn: Transaction, table: Table, data: Any, progress: Progress | None, call: Callable[..., int], *arguments: Any
+) -> int:
+    """Make a call for each batch of `data`, which has the columns given; return the sum of what it returns. All or
+    none.
+    """
     txn.check(locks=True)
     check_table(table)
-    total = 0
+    rows = total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            total += retry_if_altered(txn, table, _update_batch, batch)
+            total += retry_if_altered(txn, table, call, batch, *arguments)
+            rows += batch.columns.num_rows
             if progress is not None:
-                progress(total, -1, "rows")
+                progress(rows, -1, "rows")
     return total
 
 
@@ -296,17 +299,25 @@ def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: p
     """Lock rows and change the given columns; return how many. Raises: RowNotFound."""
     with_disk = table.format.touches_disk(columns.schema.names)
     images, offsets = read_locked(txn, table, keys, first_row, with_disk)
-    mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+    put_changed(txn, table, columns, images, offsets, first_row)
+    return keys.count
+
+
+def put_changed(
+    txn: Transaction, table: Table, columns: pa.RecordBatch, images: Words, offsets: Words, first_row: int = 0
+) -> None:
+    """Update locked rows, given by their images: row i gets the values of row i of `columns`. Raises: as `put_images`,
+    and errors of validation.
+    """
     patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
-    new_offsets = NOTHING if patched.stride_words else patched.offsets
-    put_images(txn, table, patched.images, new_offsets, patched.count, mode, first_row)
-    return patched.count
+    keeps_disk = table.format.has_disk and not table.format.touches_disk(columns.schema.names)
+    put_images(txn, table, patched, MODE_UPDATE_KEPT if keeps_disk else MODE_UPDATE, first_row)
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
-        return read_disk_keys(table.disk, table, keys, txn)
+        return read_disk_keys(table, keys, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
@@ -445,7 +456,7 @@ def scan(
 def _scan_disk(
     table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
 ) -> Iterator[ScanBatch]:
-    reader = DiskScan(table.disk, table, fragment, txn)
+    reader = DiskScan(table, fragment, txn)
     is_end = False
     while not is_end and (left is None or left > 0):
         check_table(table)

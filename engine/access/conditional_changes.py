@@ -14,7 +14,7 @@ import numpy as np
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
     decode_entries,
-    put_images,
+    put_changed,
     read_keys,
     retry_if_altered,
     scan,
@@ -23,7 +23,6 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
 from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
@@ -31,7 +30,6 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.rows.column_buffers import build_fixed
 from tidemark.engine.rows.column_input import to_columns
-from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import shown
@@ -67,7 +65,8 @@ class Change:
         for name in changes:
             if name in definition.primary_key:
                 raise table.format.key_change_refused(name, None)
-        self._condition = None if where is None else Condition(definition, where)
+        # What a row must meet to be changed; None: all rows are changed.
+        self.condition = None if where is None else Condition(definition, where)
         expression = where if isinstance(where, Expression) else None
         program, self.plain = compile_update(definition, changes, expression)
         table.format.encode_changes(self.plain)
@@ -77,11 +76,6 @@ class Change:
         self.columns = [definition.columns[position] for position in program.outputs]
         programs = [program, where] if isinstance(where, Program) else [program]
         self.names = [definition.columns[position].name for each in programs for position in each.columns]
-
-    @property
-    def condition(self) -> Condition | None:
-        """The condition that a row must meet to be changed; None: all rows are changed."""
-        return self._condition
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
         """Return (places of the rows to change; planes of the outputs for each of them; whether the program has ended
@@ -191,7 +185,7 @@ def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, 
         if row_format.has_disk and encoded.disk is None:
             mode = MODE_UPDATE_KEPT
             image = image[: row_format.image_parts(image)[0]]
-        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode, changes)
+        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode)
     return True
 
 
@@ -238,18 +232,12 @@ def _update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
 ) -> int:
     change = Change(table, changes, where)
-    row_format = table.format
-    touches_disk = row_format.touches_disk(changes)
-    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
     total = 0
-    with_disk = row_format.touches_disk([*changes, *change.names])
+    with_disk = table.format.touches_disk([*changes, *change.names])
     for entries, offsets in _lock_found(txn, table, change.condition, with_disk):
         places, planes, is_last = change.judge(table, entries, offsets)
         if places.size:
-            batch = change.batch(table.definition, planes)
-            patched = encode_columns_patch(row_format, batch, entries, offsets[places])
-            new_offsets = NOTHING if patched.stride_words else patched.offsets
-            put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+            put_changed(txn, table, change.batch(table.definition, planes), entries, offsets[places])
             total += int(places.size)
         if is_last:
             break

@@ -7,7 +7,8 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +42,6 @@ from tidemark.engine.rows.row_var import unexpected_var_words
 from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.rows.columnar import EncodedKeys
     from tidemark.engine.table.table import Table
@@ -56,6 +55,9 @@ SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
 SCAN_WORDS = 4 << 20  # target size of a batch of a scan
 
+# The kernel call for the rows order[start:stop] of a batch: order, start, stop, out, offsets, state.
+Read = Callable[[Words, int, int, Words, Words, Words], int]
+
 # Private buffers for reading rows, with the state of the call; pop and append are atomic.
 _outs: list[tuple[Words, Words]] = []
 
@@ -67,13 +69,14 @@ def grown(out: Words, used: int, needed: int) -> Words:
     return larger
 
 
-def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
+def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | None:
     """Return a copy of the whole entry of the row with a canonical key, None if there is no such row. The row is as
     `txn` sees it; without `txn`, as committed.
 
     Raises: NoSuchTable if the table was dropped, PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer
     is free.
     """
+    disk = table.disk
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     place = _outs.pop() if _outs else (np.empty(OUT_WORDS, dtype=np.int64), np.zeros(5, dtype=np.int64))
@@ -85,7 +88,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
         while True:
             done = read_disk_row(table.mem, table.handle, desc, buf, key, key.size, out, state)
             if done > 0:
-                if not state[4] or _complete(disk, table, out, ENTRY_WORDS):
+                if not state[4] or _complete(table, out, ENTRY_WORDS):
                     return out[:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
@@ -126,7 +129,7 @@ def _fragment_of(table: Table, out: Words, image: int) -> int:
     return table.by_number.get(entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE), 0)
 
 
-def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
+def _complete(table: Table, out: Words, image: int) -> bool:
     """Fetch the chunks of an incomplete entry with its image at `image`; False if the row changed meanwhile."""
     fragment = _fragment_of(table, out, image)
     if not fragment:
@@ -142,6 +145,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     first_piece = words - (words - 1) // chunk * chunk
     rowid = int(out[image - ENTRY_WORDS])
     state = np.zeros(4, dtype=np.int64)
+    disk = table.disk
     held: list[int] = []
     try:
         while True:
@@ -164,10 +168,8 @@ class Gatherer:
     pages: the page of each row, 0 if it has none. words_expected: initial size of the buffer, which grows.
     """
 
-    def __init__(
-        self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None
-    ) -> None:
-        self._disk = disk
+    def __init__(self, table: Table, pages: Words, words_expected: int, txn: Transaction | None) -> None:
+        self._disk = table.disk
         self._table = table
         self._txn = txn
         self._order = np.argsort(pages, kind="stable")
@@ -176,22 +178,15 @@ class Gatherer:
         self.offsets = np.empty(pages.size, dtype=np.int64)
         self.state = np.zeros(5, dtype=np.int64)
 
-    @property
-    def order(self) -> Words:
-        """The rows in the order of their pages."""
-        return self._order
-
-    def run(self, read: Callable[[int, int, Words, Words, Words], int], read_again: Callable[[int], Words]) -> None:
-        """Read all rows. read(start, stop, out, offsets, state): the kernel call for rows [start:stop] of `order`.
-        read_again(i): read the entry of row i alone, if it changed while its chunks were fetched.
-        """
+    def run(self, read: Read) -> None:
+        """Read all rows; one that changes while its chunks are fetched is read again, alone."""
         groups = list(self._groups())
         for number, (start, stop, pages) in enumerate(groups):
             if number + 1 < len(groups):
                 self._disk.read_ahead(groups[number + 1][2])
             self._read_group(read, start, stop, pages)
         if self.state[4]:
-            self._complete_all(read_again)
+            self._complete_all(read)
 
     def _groups(self) -> Iterator[tuple[int, int, list[int]]]:
         """Yield (start, stop, pages) of runs of at most GROUP_PAGES pages."""
@@ -202,9 +197,7 @@ class Gatherer:
             stop = int(firsts[end]) if end < distinct.size else self._sorted.size
             yield int(firsts[at]), stop, [int(page) for page in distinct[at:end] if page]
 
-    def _read_group(
-        self, read: Callable[[int, int, Words, Words, Words], int], start: int, stop: int, pages: list[int]
-    ) -> None:
+    def _read_group(self, read: Read, start: int, stop: int, pages: list[int]) -> None:
         """Read rows [start:stop], which were on these pages. No thread waits for a frame while it holds others: scans
         of rows that moved would wait for each other (H2). Unpinned pages usually stay in memory.
         """
@@ -213,7 +206,7 @@ class Gatherer:
         try:
             exchange_pins(self._disk, held, pages)
             while position < stop:
-                status = read(position, stop, self.out, self.offsets, self.state)
+                status = read(self._order, position, stop, self.out, self.offsets, self.state)
                 position = int(self.state[2])
                 if status == OK:
                     return
@@ -234,11 +227,11 @@ class Gatherer:
     def _grow(self, words: int) -> None:
         self.out = grown(self.out, int(self.state[1]), words)
 
-    def _complete_all(self, read_again: Callable[[int], Words]) -> None:
+    def _complete_all(self, read: Read) -> None:
         for i in np.flatnonzero(self.offsets >= 0):
             image = int(self.offsets[i])
-            if int(self.out[image - 1]) & ENTRY_INCOMPLETE and not _complete(self._disk, self._table, self.out, image):
-                entry = read_again(int(i))
+            if int(self.out[image - 1]) & ENTRY_INCOMPLETE and not _complete(self._table, self.out, image):
+                entry = _read_alone(self._table, read, int(i), self.offsets.size, self._txn)
                 used = int(self.state[1])
                 if used + entry.size > self.out.size:
                     self._grow(entry.size)
@@ -247,7 +240,7 @@ class Gatherer:
                 self.state[1] += entry.size
 
 
-def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
+def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as
     `read_entry`.
     """
@@ -257,40 +250,26 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     pages = np.zeros(keys.count, dtype=np.int64)
     for start in range(0, keys.count, KEYS_SLICE):
         pages_of_keys(*place, start, min(start + KEYS_SLICE, keys.count), pages)
-    gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
-
-    def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-        return int(read_disk_keys(*place, gatherer.order, start, stop, out, offsets, state))
-
-    def read_again(i: int) -> Words:
-        one = np.array([i], dtype=np.int64)
-        return read_alone(disk, table, lambda *room: int(read_disk_keys(*place, one, 0, 1, *room)), keys.count, txn)
-
-    gatherer.run(read, read_again)
+    gatherer = Gatherer(table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
+    gatherer.run(partial(read_disk_keys, *place))
     if table.is_dropped:
         raise table.gone()
     found = gatherer.offsets[gatherer.offsets >= 0]
     return gatherer.out, found, found.size
 
 
-def read_alone(
-    disk: DiskColumns,
-    table: Table,
-    read: Callable[[Words, Words, Words], int],
-    count: int,
-    txn: Transaction | None,
-) -> Words:
-    """Read the complete entry of one row alone; empty if it is gone. count: the size of `offsets` that `read` needs.
-    Raises: as `read_entry`.
-    """
+def _read_alone(table: Table, read: Read, row: int, count: int, txn: Transaction | None) -> Words:
+    """Read the complete entry of one row of a batch of `count` alone; empty if it is gone. Raises: as `read_entry`."""
+    disk = table.disk
+    order = np.array([row], dtype=np.int64)
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)
     while True:
         state = np.zeros(5, dtype=np.int64)
-        status = read(out, offsets, state)
+        status = read(order, 0, 1, out, offsets, state)
         if status == OK:
             entry = out[: int(state[1])]
-            if not state[4] or _complete(disk, table, entry, ENTRY_WORDS):
+            if not state[4] or _complete(table, entry, ENTRY_WORDS):
                 return entry
             if not _fragment_of(table, entry, ENTRY_WORDS):
                 return entry[:0]
@@ -306,34 +285,25 @@ def read_alone(
             out = np.empty(ST_SPACE - status, dtype=np.int64)
 
 
-def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
+def read_rowid(table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
     """Return the complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_entry`."""
     fragment = table.by_number.get(number)
     if fragment is None:
         return NOTHING
     desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-    rowids, first = np.array([rowid], dtype=np.int64), np.zeros(1, dtype=np.int64)
-    return read_alone(
-        disk,
-        table,
-        lambda out, offsets, state: int(
-            read_disk_rowids(table.mem, fragment, desc, buf, rowids, first, 0, 1, out, offsets, state)
-        ),
-        1,
-        txn,
-    )
+    rowids = np.array([rowid], dtype=np.int64)
+    return _read_alone(table, partial(read_disk_rowids, table.mem, fragment, desc, buf, rowids), 0, 1, txn)
 
 
-def is_complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
+def is_complete(table: Table, out: Words, image: int) -> bool:
     """Fetch the missing chunks of an entry; False if its row changed meanwhile. Raises: as `read_entry`."""
-    return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(disk, table, out, image)
+    return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(table, out, image)
 
 
 class DiskScan:
     """Rows of one fragment, window by window in ROWID order; inside a window the pages are read in their order."""
 
-    def __init__(self, disk: DiskColumns, table: Table, fragment: int, txn: Transaction | None) -> None:
-        self._disk = disk
+    def __init__(self, table: Table, fragment: int, txn: Transaction | None) -> None:
         self._table = table
         self._fragment = fragment
         self._txn = txn
@@ -349,30 +319,11 @@ class DiskScan:
         self._position[0] = 0
         status = ST_MORE
         while status == ST_MORE:
-            status = int(scan_pages(table.mem, fragment, desc, buf, SCAN_SLOTS, rowids, pages, self._position))
+            status = int(scan_pages(table.mem, fragment, desc, SCAN_SLOTS, rowids, pages, self._position))
         count = int(self._position[0])
         expected = count * (ENTRY_WORDS + table.format.fixed_words + 16)
-        gatherer = Gatherer(self._disk, table, pages[:count], expected, self._txn)
-        order = gatherer.order
-
-        def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-            return int(
-                read_disk_rowids(table.mem, fragment, desc, buf, rowids, order, start, stop, out, offsets, state)
-            )
-
-        def read_again(i: int) -> Words:
-            one = np.array([i], dtype=np.int64)
-            return read_alone(
-                self._disk,
-                table,
-                lambda out, offsets, state: int(
-                    read_disk_rowids(table.mem, fragment, desc, buf, rowids, one, 0, 1, out, offsets, state)
-                ),
-                count,
-                self._txn,
-            )
-
-        gatherer.run(read, read_again)
+        gatherer = Gatherer(table, pages[:count], expected, self._txn)
+        gatherer.run(partial(read_disk_rowids, table.mem, fragment, desc, buf, rowids))
         self._adapt(int(gatherer.state[1]), count)
         return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status in (OK, ST_DROPPED)
 

@@ -166,8 +166,8 @@ def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
-def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
+def scan_pages(mem, fragment, txn, limit, rowids, pages, state):
     """List the ROWIDs of visible rows from state[2] on, and the pages their readers need, examining at most `limit`
     slots.
 

@@ -95,7 +95,7 @@ def choose(
     best, cost = None, rows_of(table, numbers) * row_cost
     starts = starts_of(condition.expression)
     for index in list(table.indexes.values()):
-        plan = _plan(index, condition.known, starts) if isinstance(index, StoredIndex) else None
+        plan = _plan(index, condition.known, starts)
         if plan is None or plan.count * range_cost >= cost:
             continue
         is_only = version_words is None and answers_alone(index, looked_at)

@@ -158,18 +158,14 @@ class IndexScan:
             self._table, self._index.tree.shape, txn, low, high, self._reverse, self._with_disk, self._wanted
         )
 
-    def _place(self) -> tuple[int, int]:
-        """Return (transaction whose changed rows are skipped, end of the records of these changes in its buffer); zeros
-        if there are none.
-        """
-        return (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
-
     def _call(self, kernel: Any, limit: int, *more: Any) -> int:
         """Call a kernel on the next entries. Raises: NoSuchTable, NoSuchIndex."""
         check_table(self._table)
         if self._txn is not None:
             self._txn.check()
-        tree, place = self._index.tree, self._place()
+        tree = self._index.tree
+        # The transaction whose changed rows are skipped, and the end of the records of these changes in its buffer.
+        place = (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
         of_cursor = (self._cursor, self._bound, self._reverse)
         status = int(kernel(tree.mem, tree.handle, *place, self._wanted, *of_cursor, limit, *more))
         if status == ST_DROPPED:
@@ -236,11 +232,11 @@ class IndexScan:
         table = self._table
         kept: list[int] = []
         for offset in batch.offsets.tolist():
-            if is_complete(table.disk, table, batch.entries, offset):
+            if is_complete(table, batch.entries, offset):
                 kept.append(offset)
                 continue
             number, rowid = entry_fragment(int(batch.entries[offset - 1])), int(batch.entries[offset - ENTRY_WORDS])
-            entry = read_rowid(table.disk, table, number, rowid, None)
+            entry = read_rowid(table, number, rowid, None)
             if entry.size and self._has_key_of(entry, batch.entries, offset):
                 kept.append(batch.entries.size + ENTRY_WORDS)
                 batch.entries = np.concatenate([batch.entries, entry])

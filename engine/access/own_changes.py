@@ -14,7 +14,7 @@ from tidemark.engine.access.disk_reading import read_rowid
 from tidemark.engine.access.index_reads_kernels import own_rows
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_words_kernels import LOWEST, encode_images
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_USED
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED
 
 if TYPE_CHECKING:
     from tidemark.engine.index.key_values import KeyShape
@@ -81,8 +81,6 @@ class OwnChanges:
         wanted: Words,
     ) -> None:
         """Gather the rows. wanted: by fragment number, whether its rows are requested; empty: all are."""
-        self.until = int(txn.mem[txn.desc + X_USED])
-        self.reverse = reverse
         self.filling = ~LOWEST if reverse else LOWEST
         places, entries = _gather(table, txn)
         fixed = table.format.fixed_words
@@ -100,7 +98,7 @@ class OwnChanges:
 
     def _lay_out(self, table: Table, txn: Transaction, places: Words, entries: Words, with_disk: bool) -> None:
         if with_disk:
-            parts = [read_rowid(table.disk, table, int(number), int(rowid), txn) for number, rowid, _ in places]
+            parts = [read_rowid(table, int(number), int(rowid), txn) for number, rowid, _ in places]
             keep = np.array([part.size > 0 for part in parts], dtype=bool)
             self.keys = self.keys[keep]
             parts = [part for part in parts if part.size]

@@ -238,14 +238,14 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
     txn.check(locks=True)
     while True:
         try:
-            return put_image(txn, table, table.format.encode_row(row), mode, row)
+            return put_image(txn, table, table.format.encode_row(row), mode)
         except TableAltered:
             if not isinstance(row, Mapping):
                 row = dict(zip(table.format.names, row, strict=True))  # in the column order at the start of the call
             table = table.newest
 
 
-def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
+def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
     """Insert, write or update one row given as its image.
 
     Raises: DuplicateKey, RowNotFound, NoPartition; TableAltered, which callers handle; and as `settle`.
@@ -365,7 +365,7 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
             raise missing(table, key)
         mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
         try:
-            return put_image(txn, table, table.format.apply_changes(image, encoded), mode, changes)
+            return put_image(txn, table, table.format.apply_changes(image, encoded), mode)
         except TableAltered:
             return update(txn, table.newest, key, changes)
     used = touch(txn, table, key, MODE_UPDATE)
@@ -436,7 +436,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
     check_table(table)
     words = table.format.encode_key(key)
     if with_disk and table.format.has_disk:
-        return read_disk_entry(table.disk, table, words, txn)
+        return read_disk_entry(table, words, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.empty(OUT_WORDS, dtype=np.int64)

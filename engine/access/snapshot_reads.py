@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
-from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, grown, read_alone
+from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, grown
 from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
 from tidemark.engine.access.versions_reads_kernels import (
     find_snapshot_keys,
@@ -74,33 +74,23 @@ def read_rows(
     Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.
     """
-    mem, epoch = snapshot.mem, snapshot.epoch
+    place = (snapshot.mem, snapshot.epoch, int(pages is not None), fragments, rowids)
 
-    def reader(order: Words, with_disk: int) -> Callable[[int, int, Words, Words, Words], int]:
-        def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-            snapshot.check()
-            return snapshot.check_status(
-                read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state)
-            )
-
-        return read
+    def read(order: Words, start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
+        snapshot.check()
+        return snapshot.check_status(read_snapshot_rows(*place, order, start, stop, out, offsets, state))
 
     words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
     if pages is not None:
-        gatherer = Gatherer(table.disk, table, pages, words, None)
-
-        def read_again(i: int) -> Words:
-            read = reader(np.array([i], dtype=np.int64), 1)
-            return read_alone(table.disk, table, lambda *room: read(0, 1, *room), rowids.size, None)
-
-        gatherer.run(reader(gatherer.order, 1), read_again)
+        gatherer = Gatherer(table, pages, words, None)
+        gatherer.run(read)
         return gatherer.out, gatherer.offsets
-    read = reader(np.arange(rowids.size, dtype=np.int64), 0)
+    order = np.arange(rowids.size, dtype=np.int64)
     out = np.empty(max(words, 64), dtype=np.int64)
     offsets = np.empty(rowids.size, dtype=np.int64)
     state = np.zeros(5, dtype=np.int64)
     while int(state[2]) < rowids.size:
-        status = read(int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
+        status = read(order, int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
         if status != OK:
             out = grown(out, int(state[1]), ST_SPACE - status)
     return out, offsets

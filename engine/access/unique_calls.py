@@ -14,24 +14,23 @@ import numpy as np
 from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.batch_operations import (
     Progress,
+    by_batches,
     change_columns,
     decode_entries,
     read_keys,
-    retry_if_altered,
     touch_many,
 )
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.row_operations import check_table, is_locked, settle
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.base.errors import RowNotFound
-from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, OK, ST_BUSY, ST_DROPPED, ST_SPACE
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.column_buffers import NO_WORDS
-from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys
 
 if TYPE_CHECKING:
@@ -303,15 +302,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 
     Raises: RowNotFound (`row` is the position in `data`), and errors of validation.
     """
-    txn.check(locks=True)
-    check_table(table)
-    total = 0
-    with txn.savepoint():
-        for batch in to_columns(data, table.definition, fill_in=False):
-            total += retry_if_altered(txn, table, _update_batch, batch, name)
-            if progress is not None:
-                progress(total, -1, "rows")
-    return total
+    return by_batches(txn, table, data, progress, _update_batch, name)
 
 
 def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:

@@ -15,7 +15,9 @@ from tidemark.engine.access import conditional_changes, row_operations
 from tidemark.engine.access.applied_rows import lock_keys
 from tidemark.engine.access.batch_operations import (
     Progress,
+    by_batches,
     change_columns,
+    put_changed,
     put_images,
     read_locked,
     retry_if_altered,
@@ -23,17 +25,13 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.unique_calls import find, locked_key
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
-from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
-from tidemark.engine.rows.column_buffers import NO_WORDS
-from tidemark.engine.rows.column_input import to_columns
-from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK
 from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.index.unique import StoredUnique
+    from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.column_input import Batch
     from tidemark.engine.table.table import Table
@@ -78,7 +76,7 @@ def _upsert(
                 conditional_changes.update(txn, table, key[0], plan)
             return False
         try:
-            row_operations.put_image(txn, table, image, MODE_INSERT, row)
+            row_operations.put_image(txn, table, image, MODE_INSERT)
             return True
         except DuplicateKey as error:
             if error.evidence.get("index") != name:
@@ -118,17 +116,7 @@ def upsert_many(
 
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
-    txn.check(locks=True)
-    row_operations.check_table(table)
-    total = 0
-    inserted = 0
-    with txn.savepoint():
-        for batch in to_columns(data, table.definition, fill_in=False):
-            inserted += retry_if_altered(txn, table, _upsert_batch, batch, changes, name)
-            total += batch.columns.num_rows
-            if progress is not None:
-                progress(total, -1, "rows")
-    return inserted
+    return by_batches(txn, table, data, progress, _upsert_batch, changes, name)
 
 
 def _upsert_batch(
@@ -162,7 +150,7 @@ class _Upserts:
     def _keys(self, encoded: EncodedRows) -> Lookups:
         """Return the keys by which rows are looked up, as words of equal stride."""
         if self.index is not None:
-            return _keys_of(self.table, self.index, encoded.images, _offsets(encoded))
+            return _keys_of(self.table, self.index, encoded.images, encoded.starts())
         if not encoded.key_offsets.size:
             words = encoded.keys.reshape(encoded.count, encoded.key_stride)[:, : encoded.key_words]
             lengths = np.full(encoded.count, encoded.key_words, dtype=np.int64)
@@ -186,8 +174,7 @@ class _Upserts:
         if others.size:
             try:
                 with self.txn.savepoint():
-                    offsets = NOTHING if encoded.stride_words else encoded.offsets
-                    put_images(self.txn, self.table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
+                    put_images(self.txn, self.table, encoded, MODE_INSERT, 0)
             except DuplicateKey as error:
                 if error.evidence.get("index") == self.name:
                     return rows[others]
@@ -207,18 +194,13 @@ class _Upserts:
         """Return (primary keys of the existing rows, locked; positions of the rows that have them)."""
         txn, table = self.txn, self.table
         if self.index is not None:
-            return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, _offsets(encoded)), True)
-        width, keys = encoded.key_words, encoded.keys
+            return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, encoded.starts()), True)
+        width, words = encoded.key_words, encoded.keys
         if not encoded.key_offsets.size:
-            keys = np.ascontiguousarray(keys.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
-        there = lock_keys(txn, table, EncodedKeys(keys, width, width, encoded.key_offsets, encoded.count))
-        found = np.flatnonzero(there)
-        if not encoded.key_offsets.size:
-            return EncodedKeys(keys.reshape(-1, width)[found].ravel(), width, width, NO_WORDS, found.size), found
-        lengths = np.diff(encoded.key_offsets)
-        words = keys[np.repeat(there.astype(bool), lengths)]
-        ends = np.concatenate([NOTHING, [0], np.cumsum(lengths[found])]).astype(np.int64)
-        return EncodedKeys(words, 0, 0, ends, found.size), found
+            words = np.ascontiguousarray(words.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
+        keys = EncodedKeys(words, width, width, encoded.key_offsets, encoded.count)
+        found = np.flatnonzero(lock_keys(txn, table, keys))
+        return keys.take(found), found
 
     def _update(self, part: pa.RecordBatch, keys: EncodedKeys, found: Words) -> None:
         txn, table = self.txn, self.table
@@ -228,27 +210,16 @@ class _Upserts:
                 given = part.select(names)
                 change_columns(txn, table, keys, given.take(_indices(found)), 0)
             return
-        touches_disk = table.format.touches_disk([each.name for each in self.change.columns] + [*self.change.plain])
-        with_disk = touches_disk or table.format.touches_disk(self.change.names)
-        entries, offsets = read_locked(txn, table, keys, 0, with_disk)
+        changed = [*self.change.plain, *(each.name for each in self.change.columns)]
+        entries, offsets = read_locked(txn, table, keys, 0, table.format.touches_disk([*changed, *self.change.names]))
         places, planes, _ = self.change.judge(table, entries, offsets)
-        batch = self.change.batch(table.definition, planes)
-        patched = encode_columns_patch(table.format, batch, entries, offsets[places])
-        new_offsets = NOTHING if patched.stride_words else patched.offsets
-        mode = MODE_UPDATE_KEPT if table.format.has_disk and not touches_disk else MODE_UPDATE
-        put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+        put_changed(txn, table, self.change.batch(table.definition, planes), entries, offsets[places])
 
 
 def _indices(rows: Words) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(rows)
-
-
-def _offsets(encoded: EncodedRows) -> Words:
-    if encoded.stride_words:
-        return np.arange(encoded.count, dtype=np.int64) * encoded.stride_words
-    return encoded.offsets[: encoded.count]
 
 
 def _turns(keys: Lookups) -> Words:

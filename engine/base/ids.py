@@ -9,11 +9,7 @@ from tidemark.engine.base.limits import INCARNATION_MAX
 
 Gci = NewType("Gci", int)
 Epoch = NewType("Epoch", int)
-Lsn = NewType("Lsn", int)
 TxId = NewType("TxId", int)
-RowId = NewType("RowId", int)
-TableId = NewType("TableId", int)
-LcpId = NewType("LcpId", int)
 
 MICRO_BITS = 32
 SLOT_BITS = 16

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_words
-from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.types import Floating
 from tidemark.engine.schema.types_base import counted
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _WORD_BITS = 64
 _SIGN = 1 << 63
 _EXACT_BITS = ix.ENTRY_KEY_WORDS_MAX * _WORD_BITS
+assert ix.KEY_COLUMNS_MAX == limits.INDEX_COLUMNS_MAX
 
 
 def _bits_max(column: Column) -> int:
@@ -86,8 +87,10 @@ class KeyShape:
     """
 
     def __init__(self, definition: TableDefinition, layout: RowLayout, names: Sequence[str]) -> None:
-        """Derive the shape from the names of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
-        positions = _positions(definition, names)
+        """Derive the shape from the names of the key columns, which an index of the definition may have
+        (`IndexDefinition.check_columns`). Raises: SchemaInvalid if the key may be too long.
+        """
+        positions = [definition.position(name) for name in names]
         self.columns = tuple(definition.columns[position] for position in positions)
         bits = sum(map(_bits_max, self.columns))
         column_array, constants = column_words(layout, positions)
@@ -200,27 +203,3 @@ class KeyShape:
         words[:] = np.frombuffer(number.to_bytes(count * WORD_BYTES, "big"), dtype=">i8")
         words ^= np.int64(-_SIGN)
         return target
-
-
-def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
-    """Return the positions of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
-    by_name = {column.name: position for position, column in enumerate(definition.columns)}
-    table = definition.name
-    if not 1 <= len(names) <= ix.KEY_COLUMNS_MAX or len(set(names)) != len(names):
-        raise SchemaInvalid(
-            f"an index needs 1 to {ix.KEY_COLUMNS_MAX} different columns, got {len(names)}", table=table
-        )
-    positions = []
-    for name in names:
-        position = by_name.get(name)
-        if position is None:
-            raise no_such_column(table, name, by_name)
-        column = definition.columns[position]
-        if column.is_disk:
-            raise SchemaInvalid(
-                f"{table}.{name} is a disk column and cannot be indexed; keep it in memory", table=table
-            )
-        if not column.type.keyable:
-            raise SchemaInvalid(f"{table}.{name} is of type {column.type!r} and cannot be indexed", table=table)
-        positions.append(position)
-    return positions

@@ -14,7 +14,6 @@ from tidemark.engine.index import index_layout as X
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
@@ -304,24 +303,11 @@ def encode_here(mem, tree, place, number, limit):
     return encode_row(mem, tree, place, mem, side_part(mem, tree, X.SIDE_VALUE), mem, out, limit)
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
-def encode_places(mem, tree, places, count, limit, out, lengths):
-    """Encode the key words of the rows at `places` into `out`, `limit` + 2 words apart; write to lengths[i] how many
-    row i has. Return `count`, or ST_DROPPED.
-    """
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    for i in range(count):
-        lengths[i] = encode_row(
-            mem, tree, places[i], mem, side_part(mem, tree, X.SIDE_VALUE), out, i * (limit + 2), limit
-        )
-    return count
-
-
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
 def encode_images(descriptor, images, offsets, fixed_words, count, limit, out, lengths):
-    """Like `encode_places`, for row images at word offsets. descriptor: a private copy (`KeyShape.descriptor`)."""
+    """Encode the key words of row images at word offsets into `out`, `limit` + 2 words apart; write to lengths[i] how
+    many image i has. descriptor: a private copy (`KeyShape.descriptor`). Return `count`.
+    """
     for i in range(count):
         at = offsets[i]
         to = i * (limit + 2)

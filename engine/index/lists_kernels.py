@@ -10,6 +10,8 @@ from __future__ import annotations
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.tree_build_kernels import next_live
 from tidemark.engine.index.tree_changes_kernels import remove_row
+from tidemark.engine.index.unique_entries_kernels import remove_entry
+from tidemark.engine.index.unique_keys_kernels import NO_TAG, slot_tag
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, renew_handle
@@ -104,9 +106,8 @@ def publish_index(mem, table, tree, version):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def remove_rows(mem, tree, fragment, state):
-    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots.
-
-    OK at the fragment's end, or ST_MORE. state[2] counts the removed entries.
+    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots. OK
+    at the fragment's end, or ST_MORE. tree: an ordered or unique index.
     """
     tree = descriptor_of(mem, tree)
     fragment = descriptor_of(mem, fragment)
@@ -116,5 +117,9 @@ def remove_rows(mem, tree, fragment, state):
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
             return A.OK if place == -1 else A.ST_MORE
-        if remove_row(mem, tree, place) == A.OK:
-            state[2] += 1
+        if mem[tree + X.I_UNIQUE] == 0:
+            remove_row(mem, tree, place)
+            continue
+        tag = slot_tag(mem, tree, place)
+        if tag != NO_TAG:
+            remove_entry(mem, tree, tag, place)

@@ -95,7 +95,7 @@ class OrderedIndex:
         """Create an empty index. fragments: their handles. capacities: entries of a leaf and children of an inner node,
         if fewer than fit.
 
-        Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid.
+        Raises: MemoryExhausted, SchemaInvalid.
         """
         self.mem = arena.mem
         self.shape = KeyShape(definition, layout, names)

@@ -6,8 +6,7 @@ withdraws its handle (`engine/memory/handles_kernels.py`): from then on every re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -16,16 +15,15 @@ from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.lists_kernels import remove_rows
 from tidemark.engine.index.ordered import DROP_NODES, OrderedIndex
 from tidemark.engine.index.tree_setup_kernels import drop_tree
+from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.index.unique_setup_kernels import drop_unique
 from tidemark.engine.memory.arena import next_handle
 from tidemark.engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
 from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 
 if TYPE_CHECKING:
-    from tidemark.engine.memory.arena import Arena, Words
-    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.index_definition import IndexDefinition
-    from tidemark.engine.schema.row_shape import RowLayout
 
 SLICE_SLOTS = 128
 
@@ -42,27 +40,13 @@ def drop_unlisted(mem: Words) -> None:
         mem[S_UNLISTED] = 0
 
 
-class Tree(Protocol):
-    """The part of an index in the arena."""
-
-    mem: Words
-    handle: int
-
-    def drop(self) -> None:
-        """Free its memory."""
-
-    def counters(self) -> dict[str, int]:
-        """Return the number of entries and others; -1 each if the index was dropped."""
-
-
-T = TypeVar("T", bound=Tree)
+T = TypeVar("T", bound=OrderedIndex | UniqueHash)
 
 
 class Stored(Generic[T]):
     """One ordered or unique index of a table."""
 
     __slots__ = ("definition", "table_name", "tree")
-    _remove_rows: ClassVar[Callable[..., int]]
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
         """Wrap an index that is in no list yet."""
@@ -96,11 +80,11 @@ class Stored(Generic[T]):
 
     def forget(self, fragment: int) -> None:
         """Remove the entries of a dropped fragment's rows before the fragment's memory is freed."""
-        state = np.zeros(3, dtype=np.int64)
+        state = np.zeros(2, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE:
             state[1] = SLICE_SLOTS
-            status = self._remove_rows(self.tree.mem, self.tree.handle, fragment, state)
+            status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
         """Return its name, columns, kind and number of entries as plain values."""
@@ -116,17 +100,9 @@ class StoredIndex(Stored[OrderedIndex]):
     """One ordered index of a table."""
 
     __slots__ = ()
-    _remove_rows = staticmethod(remove_rows)
 
-    def __init__(
-        self,
-        arena: Arena,
-        table: TableDefinition,
-        layout: RowLayout,
-        definition: IndexDefinition,
-        fragments: Sequence[int],
-        state: int,
-    ) -> None:
-        """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
-        tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
-        super().__init__(table.name, definition, tree)
+
+class StoredUnique(Stored[UniqueHash]):
+    """One unique index of a table."""
+
+    __slots__ = ()

@@ -84,18 +84,6 @@ def make_tree(mem, pool, shape, constants):
 
 
 @kernel("int64(int64[::1], int64, int64)")
-def set_tree_state(mem, tree, state):
-    """Set the state of an index. From INDEX_READY on, commits maintain the entries of every row."""
-    tree = descriptor_of(mem, tree)
-    if tree == 0:
-        return A.ST_DROPPED
-    mem[tree + X.I_STATE] = state
-    if state == X.INDEX_READY:
-        mem[tree + X.I_BUILT_FRAGMENT] = X.BUILT_WHOLLY
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64)")
 def drop_tree(mem, tree, budget):
     """Free a withdrawn index, at most `budget` nodes a call; OK when all memory is freed, or ST_MORE."""
     tree = descriptor_of(mem, tree)

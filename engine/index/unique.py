@@ -14,12 +14,10 @@ from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
-from tidemark.engine.index.stored import Stored
 from tidemark.engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
 from tidemark.engine.index.unique_setup_kernels import (
     collect_unique,
     drop_unique,
-    forget_unique,
     load_unique,
     make_unique,
     reserve_unique,
@@ -31,7 +29,6 @@ from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Arena, Words
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.schema.row_shape import RowLayout
 
 SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
@@ -50,7 +47,7 @@ class UniqueHash:
         seed: int,
         state: int = ix.INDEX_READY,
     ) -> None:
-        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
+        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, SchemaInvalid."""
         self.mem = arena.mem
         self.shape = KeyShape(definition, layout, names)
         self.fragments = tuple(fragments)
@@ -130,24 +127,3 @@ class UniqueHash:
                 status = check_unique_rows(self.mem, self.handle, fragment, position, state)
         number = int(state[ix.CK_FAULT])
         return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
-
-
-class StoredUnique(Stored[UniqueHash]):
-    """One unique index of a table."""
-
-    __slots__ = ()
-    _remove_rows = staticmethod(forget_unique)
-
-    def __init__(
-        self,
-        arena: Arena,
-        table: TableDefinition,
-        layout: RowLayout,
-        definition: IndexDefinition,
-        fragments: Sequence[int],
-        seed: int,
-        state: int,
-    ) -> None:
-        """Create an empty index that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
-        tree = UniqueHash(arena, table, layout, definition.columns, fragments, seed, state)
-        super().__init__(table.name, definition, tree)

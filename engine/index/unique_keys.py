@@ -103,10 +103,7 @@ class KeyEncoder:
             arrays = [pa.array(np.zeros(columns.num_rows, dtype=np.int64)), *map(columns.column, self.names)]
             whole = pa.RecordBatch.from_arrays(arrays, names=[self._number, *self.names])
             encoded = encode_rows(self.format, whole, batch.first_row)
-            offsets = encoded.offsets[: encoded.count]
-            if encoded.stride_words:
-                offsets = np.arange(encoded.count, dtype=np.int64) * encoded.stride_words
-            parts.append(keys_of_images(self._shape, encoded.images, offsets, self.format.fixed_words))
+            parts.append(keys_of_images(self._shape, encoded.images, encoded.starts(), self.format.fixed_words))
         stride = self._shape.key_words + SLACK_WORDS
         nothing = np.zeros(0, dtype=np.int64)
         words = np.concatenate([nothing, *(part.words for part in parts)])

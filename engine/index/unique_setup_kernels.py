@@ -12,11 +12,10 @@ from tidemark.engine.index.unique_entries_kernels import (
     entry_at,
     find_conflict_of_others,
     fragment_of_place,
-    remove_entry,
     rowid_of_place,
     take_entry,
 )
-from tidemark.engine.index.unique_keys_kernels import NO_TAG, has_null, slot_key_words, slot_tag, tag_in
+from tidemark.engine.index.unique_keys_kernels import has_null, slot_key_words, tag_in
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
@@ -134,24 +133,6 @@ def copy_evidence(mem, place, out):
     row = row_of_place(mem, place)
     if entry_words(mem, fragment, row, False) <= out.size:
         write_entry(mem, mem, fragment, rowid_of_place(mem, place), row, False, out, 0)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1])")
-def forget_unique(mem, index, fragment, state):
-    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, visiting at most state[1] slots. OK
-    at the fragment's end, or ST_MORE.
-    """
-    index = descriptor_of(mem, index)
-    fragment = descriptor_of(mem, fragment)
-    if index == 0 or fragment == 0:
-        return A.ST_DROPPED
-    while True:
-        place = next_live(mem, fragment, state[0], state)
-        if place < 0:
-            return A.OK if place == -1 else A.ST_MORE
-        tag = slot_tag(mem, index, place)
-        if tag != NO_TAG:
-            remove_entry(mem, index, tag, place)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)

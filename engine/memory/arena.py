@@ -25,13 +25,11 @@ from tidemark.engine.memory.arena_layout import (
     HANDLE_BLOCK_MASK,
     LOCK_OP_MASK,
     OK,
-    P_FREE_BLOCK_COUNT,
     P_FREE_PAGE_COUNT,
     P_HIGH,
     P_KEPT,
     P_LIMIT,
     P_REFUSED,
-    P_REQUESTS,
     PAGE_BYTES,
     PAGE_SHIFT,
     PAGE_WORDS,
@@ -39,7 +37,6 @@ from tidemark.engine.memory.arena_layout import (
     S_CELL_LIMIT,
     S_COPY_LIMIT,
     S_FREE_CELLS,
-    S_FREE_DESCRIPTOR_COUNT,
     S_POOL,
     TXN_WORDS,
 )
@@ -104,7 +101,7 @@ class Arena:
 
     # A harness that decides which thread runs sets its own class here, to see words that Python reads or writes.
     words_kind: type[np.ndarray[Any, Any]] = np.ndarray
-    # Set by a test to fail a request during an opening; see `refuse`.
+    # Number of the request for a page, a block or a cell that fails as if memory were full, for tests; 0: none.
     refused_take = 0
 
     def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
@@ -135,15 +132,6 @@ class Arena:
         """Join both pools again; the caller has given all fragments the pool S_POOL."""
         join_pools(self.mem)
 
-    @property
-    def requests(self) -> int:
-        """The number of requests for a page, a block or a cell, ever."""
-        return int(self.mem[S_POOL + P_REQUESTS])
-
-    def refuse(self, take: int) -> None:
-        """Make the request with this number fail as if memory were full, for tests; 0: none."""
-        self.mem[S_POOL + P_REFUSED] = take
-
     def take_region(self, words: int) -> int:
         """Take zeroed words after all pages, for good; return their address."""
         at = self.region
@@ -169,10 +157,6 @@ class Arena:
         """Return the number of pages in use, including pages carved into blocks."""
         never_used = self.mem[S_POOL + P_LIMIT] - self.mem[S_POOL + P_HIGH]  # a restart allocates from both ends
         return int(self.pages - never_used - self.mem[S_POOL + P_FREE_PAGE_COUNT])
-
-    def free_blocks(self) -> int:
-        """Return the number of blocks of 4 KiB on the free lists, including the list of descriptors."""
-        return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT] + self.mem[S_FREE_DESCRIPTOR_COUNT])
 
     def operation_words(self) -> int:
         """Return the number of words that operations of open transactions have ever touched; they are not part of

@@ -11,6 +11,8 @@ from typing import Any
 
 from tidemark.engine.base.decimals import comparable
 from tidemark.engine.programs.expressions import (
+    NEGATED,
+    SWAPPED,
     Col,
     Compare,
     Constant,
@@ -23,9 +25,6 @@ from tidemark.engine.programs.expressions import (
 )
 from tidemark.engine.schema.partition_pruning import Between, Known
 
-_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
-
 
 def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
     """Return, by column name, a fact that holds for every row where the condition (negated: its opposite) is true."""
@@ -35,7 +34,7 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
         found = [known_of(each, negated) for each in node.operands]
         return _of_all(found) if node.is_and != negated else _of_one(found)
     if isinstance(node, Compare):
-        return _compared(node, _NEGATED[node.condition] if negated else node.condition)
+        return _compared(node, NEGATED[node.condition] if negated else node.condition)
     if isinstance(node, Member) and isinstance(node.inner, Col) and not negated:
         values = [each.value for each in node.values if isinstance(each, Constant)]
         if len(values) == len(node.values):
@@ -101,7 +100,7 @@ def is_never(known: dict[str, Known]) -> bool:
 def _compared(node: Compare, condition: str) -> dict[str, Known]:
     left, right = node.left, node.right
     if isinstance(left, Constant):
-        left, right, condition = right, left, _SWAPPED[condition]
+        left, right, condition = right, left, SWAPPED[condition]
     if not isinstance(left, Col) or not isinstance(right, Constant):
         return {}
     value = right.value

@@ -19,6 +19,8 @@ from tidemark.engine.base.decimals import comparable, digits_of
 from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.expressions import (
+    NEGATED,
+    SWAPPED,
     Arithmetic,
     Col,
     Compare,
@@ -32,6 +34,7 @@ from tidemark.engine.programs.expressions import (
 )
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler, float_bits
+from tidemark.engine.programs.verifier import stored_limits
 from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_base import is_int, plain, shown
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
-_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _DAY_US = 86_400_000_000
 
 _Jump = tuple[Expression, str, str, bool]  # a condition, its labels for true and for false, whether it is negated
@@ -160,7 +161,7 @@ class Compiler:
 
     def _leaf(self, node: Expression, yes: str, no: str, negated: bool) -> None:
         if isinstance(node, Compare):
-            self._compare(node, _NEGATED[node.condition] if negated else node.condition, yes, no)
+            self._compare(node, NEGATED[node.condition] if negated else node.condition, yes, no)
         elif isinstance(node, Member):
             self._member(node, yes, no, negated)
         elif isinstance(node, NullTest):
@@ -226,7 +227,7 @@ class Compiler:
     def _compare(self, node: Compare, condition: str, yes: str, no: str) -> None:
         left, right = node.left, node.right
         if isinstance(left, Constant) and not isinstance(right, Constant):
-            left, right, condition = right, left, _SWAPPED[condition]
+            left, right, condition = right, left, SWAPPED[condition]
         if isinstance(right, Constant) and right.value is None:
             self.asm.branch(no)
         elif isinstance(left, Col) and isinstance(right, Constant):
@@ -236,7 +237,7 @@ class Compiler:
             self.asm.branch(no)
         else:
             registers = list(range(p.REGISTERS))
-            one, other, kind, _ = self._operands(left, right, registers, no)
+            one, other, kind = self._operands(left, right, registers, no)
             self.asm.branch_registers(condition, one, other, yes, kind.type)
             self.asm.branch(no)
 
@@ -309,7 +310,8 @@ class Compiler:
             if math.isfinite(near) and Fraction(near) == number:
                 return condition, near
             return self._compare_between(condition, near, math.isinf(near) and near > 0 or near > number)
-        low, high = self._limits(kind)
+        limits: Any = stored_limits(kind)
+        low, high = limits
         number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
         if number < low or number > high:
             return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le"))
@@ -325,14 +327,6 @@ class Compiler:
         if condition in ("lt", "le"):
             return ("lt" if is_above else "le"), near
         return ("ge" if is_above else "gt"), near
-
-    @staticmethod
-    def _limits(kind: ColumnType) -> tuple[int, int]:
-        if isinstance(kind, Decimal):
-            most = int(10**kind.precision) - 1
-            return -most, most
-        bounds: Any = kind
-        return bounds.minimum, bounds.maximum
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
@@ -366,8 +360,8 @@ class Compiler:
         if shift is not None:
             return shift
         as_float = node.operator == "/"
-        one, other, kind, rest = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
-        return self._operate(node.operator, one, other, kind, rest, register, null)
+        one, other, kind = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
+        return self._operate(node.operator, one, other, kind, register, null)
 
     def _load(self, value: Any, register: int, null: str) -> Kind:
         value = plain(value)
@@ -425,9 +419,9 @@ class Compiler:
         null: str,
         product: bool = False,
         as_float: bool = False,
-    ) -> tuple[int, int, Kind, list[int]]:
+    ) -> tuple[int, int, Kind]:
         """Load both values into registers, converted to one type and, except for products, to one scale. Return both
-        registers, the kind and the registers still free.
+        registers and the kind.
         """
         self._spare(free)
         first, second = (left, right), False
@@ -450,7 +444,7 @@ class Compiler:
         if as_float or FLOAT in (kind.type, other_kind.type):
             self._to_float(one, kind, rest)
             self._to_float(other, other_kind, rest)
-            return one, other, Kind(FLOAT), rest
+            return one, other, Kind(FLOAT)
         if not product:
             self._scale_up(one, kind, scale, rest)
             self._scale_up(other, other_kind, scale, rest)
@@ -458,8 +452,8 @@ class Compiler:
             for register, each in ((one, kind), (other, other_kind)):
                 if each.type == INTEGER:
                     self.asm.operate("integer_to_wide", register, register)
-            return one, other, Kind(WIDE, scale), rest
-        return one, other, Kind(INTEGER, scale, kind.calendar), rest
+            return one, other, Kind(WIDE, scale)
+        return one, other, Kind(INTEGER, scale, kind.calendar)
 
     def _to_float(self, register: int, kind: Kind, rest: list[int]) -> None:
         if kind.type == FLOAT:
@@ -481,9 +475,7 @@ class Compiler:
         self.asm.load_const(rest[0], 10 ** (scale - kind.scale))
         self.asm.operate("mul_exact", register, register, rest[0])
 
-    def _operate(
-        self, operator: str, one: int, other: int, kind: Kind, rest: list[int], register: int, null: str
-    ) -> tuple[int, Kind]:
+    def _operate(self, operator: str, one: int, other: int, kind: Kind, register: int, null: str) -> tuple[int, Kind]:
         if kind.calendar is not None:
             raise self.refuse("calendar values are compared, and moved by a timedelta; there is no other arithmetic")
         names = {

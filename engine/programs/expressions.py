@@ -22,6 +22,8 @@ PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
 # Compilation takes two Python calls per level; half of the recursion limit is left to the caller.
 DEPTH_MAX = 200
 CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
+SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 class Expression:

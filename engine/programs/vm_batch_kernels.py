@@ -12,9 +12,10 @@ import numpy as np
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.programs import program_layout as P
-from tidemark.engine.programs.vm_columns_kernels import is_var_part, var_part_words
+from tidemark.engine.programs.vm_columns_kernels import var_part_words
 from tidemark.engine.programs.vm_run_kernels import run_rows
 from tidemark.engine.rows import lcp_layout as E
+from tidemark.engine.rows.disk_columns_kernels import is_var_part
 
 
 @helper
@@ -59,7 +60,7 @@ def run_batch(entries, offsets, count, parameters, program, rows, work, out):
     """Run a program over a batch of entries in private memory, as reads and scans build them; VECTOR_ROWS at a time.
 
     parameters: a plane of `count` words for each. out: planes of `count` words: verdicts, codes, then for each output
-    low words, high words and NULLs. Returns the same as `run_program`.
+    low words, high words and NULLs. Returns the same as `run_rows`.
     """
     if program.size < P.PROGRAM_HEADER_WORDS or not 0 <= count <= offsets.size:
         return P.RUN_BROKEN

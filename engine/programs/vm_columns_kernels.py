@@ -50,14 +50,6 @@ def var_part_words(data, part):
 
 
 @helper
-def is_var_part(data, part):
-    """Whether a var part begins where a table without var parts has its disk part: the table got them later."""
-    if part <= 0 or part >= data.size:
-        return False
-    return (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or data[part] & R.VAR_WORDS_MASK == 1
-
-
-@helper
 def _end_at(data, ends, ordinal):
     return (data[np.uint64(ends + (ordinal >> 1))] >> ((ordinal & 1) << 5)) & 0xFFFFFFFF
 

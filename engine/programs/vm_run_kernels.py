@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.kernel import helper
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_arithmetic_kernels import calculate, convert
 from tidemark.engine.programs.vm_columns_kernels import (
     IS_DAMAGED,
     IS_NULL,
-    byte_at,
     column_at,
     compare_bytes,
     constants_at,
+    is_fixed_null,
     is_like,
     read_bytes,
     read_fixed_numbers,
@@ -211,10 +211,7 @@ def _branch_column_null(data, rows, program, work, at, k, begin, end):
         mark = 1
         if part == K.PART_FIXED or part == K.PART_DISK:
             plane = P.R_DISK if part == K.PART_DISK else P.R_FIXED
-            place = program[column + K.CW_NULL_BYTE]
-            if place >= 0:
-                byte = byte_at(data, (rows[plane * P.VECTOR_ROWS + row] << 3) + place)
-                mark = 0 if byte & program[column + K.CW_NULL_MASK] else 1
+            mark = 0 if is_fixed_null(data, rows[plane * P.VECTOR_ROWS + row], program, column) else 1
         elif part != K.PART_KEY:
             _, _, length = read_bytes(data, rows, program, column, row)
             if length == IS_DAMAGED:
@@ -268,10 +265,8 @@ def _put(data, rows, program, work, at, opcode, k, begin, end):
     a = (head >> P.A_SHIFT) & P.FIELD_MASK
     b = (head >> P.B_SHIFT) & P.FIELD_MASK
     flags = (head >> P.FLAGS_SHIFT) & P.FIELD_MASK
-    if opcode == P.OP_READ_ATTR or P.OP_LOAD_NULL <= opcode <= P.OP_LOAD_CONST64 or opcode == P.OP_LOAD_FLOAT:
-        target = put_target(work, a, k)
-        _load(data, rows, program, work, at, opcode, target, k, begin, end)
-    elif opcode == P.OP_LOAD_WIDE or opcode == P.OP_LOAD_PARAM:
+    is_load = opcode == P.OP_READ_ATTR or P.OP_LOAD_NULL <= opcode <= P.OP_LOAD_CONST64 or opcode == P.OP_LOAD_FLOAT
+    if is_load or opcode == P.OP_LOAD_WIDE or opcode == P.OP_LOAD_PARAM:
         target = put_target(work, a, k)
         _load(data, rows, program, work, at, opcode, target, k, begin, end)
     elif opcode == P.OP_MOVE:
@@ -424,7 +419,11 @@ def _run_row(data, rows, program, work, row):
 
 @helper
 def run_rows(data, rows, count, program, work):
-    """Run a program over the rows of one vector; see `run_program`."""
+    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
+
+    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
+    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
+    """
     words = program[P.H_WORDS] if program.size >= P.PROGRAM_HEADER_WORDS else -1
     if words != program.size or not 0 <= count <= P.VECTOR_ROWS or rows.size < P.ROWS_WORDS:
         return P.RUN_BROKEN
@@ -457,13 +456,3 @@ def run_rows(data, rows, count, program, work):
         elif verdict == P.VERDICT_LAST:
             status = P.RUN_LAST
     return status
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def run_program(data, rows, count, program, work):
-    """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
-
-    Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
-    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
-    """
-    return run_rows(data, rows, count, program, work)

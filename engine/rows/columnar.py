@@ -61,13 +61,25 @@ class EncodedKeys:
     key_offsets: Words
     count: int
 
+    def take(self, places: Words) -> EncodedKeys:
+        """Return the keys at `places`, which ascend."""
+        if places.size == self.count:
+            return self
+        if not self.key_offsets.size:
+            words = self.keys.reshape(self.count, self.key_stride)[places].reshape(-1)
+            return EncodedKeys(words, self.key_stride, self.key_words, NO_WORDS, places.size)
+        starts, lengths = self.key_offsets[places], np.diff(self.key_offsets)[places]
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        source = np.arange(int(offsets[-1]), dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
+        return EncodedKeys(self.keys[source], 0, 0, offsets, places.size)
+
 
 @dataclass(frozen=True)
 class EncodedRows:
     """Row images of a batch and their canonical keys (as in `EncodedKeys`).
 
-    Fixed size: image i starts at word i × `stride_words`. Otherwise `stride_words` is 0 and `offsets` (count + 1,
-    int64) are word positions in `images`.
+    Fixed size: image i starts at word i × `stride_words`, and `offsets` is empty. Otherwise `stride_words` is 0 and
+    `offsets` (count + 1, int64) are word positions in `images`.
     """
 
     images: Words
@@ -78,6 +90,12 @@ class EncodedRows:
     key_words: int
     key_offsets: Words
     count: int
+
+    def starts(self) -> Words:
+        """Return the word position of each image."""
+        if self.stride_words:
+            return np.arange(self.count, dtype=np.int64) * self.stride_words
+        return self.offsets[: self.count]
 
 
 def check_status(status: int) -> int:

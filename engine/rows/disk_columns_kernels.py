@@ -56,8 +56,10 @@ def _var_words(images, at):
 
 
 @helper
-def _is_var(images, at):
-    """Whether the part at word `at` is a var part. A disk part has no column count and at least two words."""
+def is_var_part(images, at):
+    """Whether the part at word `at` is a var part, where a table that got var parts later may have its disk part. A
+    disk part has no column count and at least two words.
+    """
     if at >= images.size:
         return False
     return (images[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK != 0 or images[
@@ -84,7 +86,7 @@ def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_wo
         if at < 0 or at > images.size - fixed_words:
             return -1 - row
         at += fixed_words
-        if has_var or _is_var(images, at):
+        if has_var or is_var_part(images, at):
             words = _var_words(images, at)
             if words < 0:
                 return -1 - row

@@ -158,13 +158,13 @@ class RowFormat:
         order = [place.position for place in layout.fixed_places]
         if order == sorted(order):
 
-            def decode(buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
+            def decode(buffer: Any, word_offset: int) -> Any:
                 return make(unpack(buffer, word_offset << 3))
 
             return decode
         pick = itemgetter(*(order.index(position) for position in range(len(order))))
 
-        def decode_permuted(buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
+        def decode_permuted(buffer: Any, word_offset: int) -> Any:
             return make(pick(unpack(buffer, word_offset << 3)))
 
         return decode_permuted
@@ -327,19 +327,15 @@ class RowFormat:
             raise self._damaged("has lengths that contradict each other")
         return memory, whole - memory
 
-    def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """Return the row at a word offset.
-
-        var_buffer: the parts after the fixed image; None: they follow it in `buffer`.
-        """
+    def _decode_general(self, buffer: Any, word_offset: int) -> Any:
+        """Return the row at a word offset."""
         values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:
-            if var_buffer is None:
-                var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
             # If all disk columns were dropped, some images are passed without their disk part.
             with_disk = bool(self._disk_names)
-            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, with_disk)
+            at = (word_offset + self.fixed_words) * WORD_BYTES
+            self._decode_rest(memoryview(buffer).cast("B"), at, values, True, with_disk)
         return self.Row._make(self._loaded(values))
 
     def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:
@@ -404,7 +400,7 @@ class RowFormat:
         return PageDamaged(f"{table}: a row {what}; run `tidemark check`", table=table)
 
     # --- changes --------------------------------------------------------------------------------
-    def encode_changes(self, changes: Mapping[str, Any], number: int | None = None) -> Changes:
+    def encode_changes(self, changes: Mapping[str, Any]) -> Changes:
         """Validate new values of some columns and return them as Changes. Raises: NoSuchColumn; Rejected for an invalid
         value, and for a key column (delete and insert instead).
         """
@@ -416,19 +412,19 @@ class RowFormat:
                 continue
             position = self._positions.get(name)
             if position is None:
-                raise self.no_such_column(name, number)
+                raise self.no_such_column(name, None)
             place = self.layout.places[position]
             if place.is_key:
-                raise self.key_change_refused(name, number)
+                raise self.key_change_refused(name, None)
             if value is None:
                 if not place.column.nullable:
-                    raise self._null_refused(name, number)
+                    raise self._null_refused(name, None)
                 stored = None
             else:
                 try:
                     stored = self._store[position](value)
                 except Rejected as error:
-                    raise located(error, self.definition.name, name, number) from None
+                    raise located(error, self.definition.name, name, None) from None
             target, part = result, self.memory
             if place.is_disk and self.disk is not None:
                 target, part = result.disk or Changes(), self.disk

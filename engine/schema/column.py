@@ -1,11 +1,11 @@
-"""Columns of a table, and the interface of all columns that partitions and layouts use."""
+"""Columns of a table, and what partitions and layouts use of all of them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
 from tidemark.engine.schema.names import check_name
@@ -140,44 +140,35 @@ def column_from_json(value: Any) -> Column:
         raise SchemaInvalid(f"not a column: {shown(value)}") from error
 
 
-class Columns(Protocol):
-    """The columns of a table, as partitions and layouts use them; `TableDefinition` implements this."""
+class Columns:
+    """The columns of a table, as partitions and layouts use them; `TableDefinition` has the rest."""
 
-    @property
-    def name(self) -> str:
-        """Qualified name of the table."""
-        ...
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """All columns, in the order of the definition."""
-        ...
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """Names of the key columns."""
-        ...
-
-    @property
-    def key_positions(self) -> tuple[int, ...]:
-        """Positions of the key columns among the columns."""
-        ...
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    dropped: tuple[tuple[int, Column], ...]
 
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
-        """Every column for which rows may have bytes, with its position among the columns."""
-        ...
-
-    @property
-    def dropped(self) -> tuple[tuple[int, Column], ...]:
-        """Dropped columns, each with its place among all columns that ever existed."""
-        ...
+        """All columns for which rows have bytes, in order of creation, each with its position in `columns`; dropped
+        columns have positions past the last.
+        """
+        if not self.dropped:
+            return tuple(enumerate(self.columns))
+        gone = {at: (len(self.columns) + number, column) for number, (at, column) in enumerate(self.dropped)}
+        live = iter(enumerate(self.columns))
+        return tuple(gone[at] if at in gone else next(live) for at in range(len(self.columns) + len(self.dropped)))
 
     @property
     def has_disk(self) -> bool:
-        """Whether a column is on disk."""
-        ...
+        """True if a column is or was on disk: rows keep their disk part after the column is dropped."""
+        return any(column.is_disk for _, column in self.physical)
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions of the key columns in `columns`, in key order."""
+        return tuple(self.position(name) for name in self.primary_key)
 
     def position(self, name: str) -> int:
-        """Return the position of a column. Raises: ValueError if there is none."""
-        ...
+        """Return the position of a column in `columns`. Raises: ValueError if there is none."""
+        return [column.name for column in self.columns].index(name)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.schema.column import ABSENT, Column, column_from_json
+from tidemark.engine.schema.column import ABSENT, Column, Columns, column_from_json
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
 from tidemark.engine.schema.names import alternatives, check_name, qualified_name
 from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
@@ -27,7 +27,7 @@ DEFAULT_TABLESPACE = "main"
 
 
 @dataclass(frozen=True)
-class TableDefinition:
+class TableDefinition(Columns):
     """One version of a table's schema; valid by construction.
 
     `table_id` is 0 until the store numbers the table; every schema change raises `version`. `tablespace` is the
@@ -147,34 +147,9 @@ class TableDefinition:
             )
 
     @property
-    def physical(self) -> tuple[tuple[int, Column], ...]:
-        """All columns for which rows have bytes, in order of creation, each with its position in `columns`; dropped
-        columns have positions past the last.
-        """
-        if not self.dropped:
-            return tuple(enumerate(self.columns))
-        gone = {at: (len(self.columns) + number, column) for number, (at, column) in enumerate(self.dropped)}
-        live = iter(enumerate(self.columns))
-        return tuple(gone[at] if at in gone else next(live) for at in range(len(self.columns) + len(self.dropped)))
-
-    @property
-    def has_disk(self) -> bool:
-        """True if a column is or was on disk: rows keep their disk part after the column is dropped."""
-        return any(column.is_disk for _, column in self.physical)
-
-    @property
     def is_altered(self) -> bool:
         """True if columns were added or dropped."""
         return bool(self.dropped) or any(column.added for column in self.columns)
-
-    @property
-    def key_positions(self) -> tuple[int, ...]:
-        """Positions of the key columns in `columns`, in key order."""
-        return tuple(self.position(name) for name in self.primary_key)
-
-    def position(self, name: str) -> int:
-        """Return the position of a column in `columns`. Raises: ValueError if there is none."""
-        return [column.name for column in self.columns].index(name)
 
     def to_json(self) -> bytes:
         """Return canonical JSON: equal definitions give equal bytes."""

@@ -59,7 +59,7 @@ def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> t
     if isinstance(partition, HashPartition):
         names = (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
         columns = [_Column(definition, name, known.get(name)) for name in names]
-        values = [column.values() for column in columns]
+        values = [column.values for column in columns]
         found = {partition_of_values(definition, pieces) for pieces in _product(values)} if _are_few(values) else None
         return partition.numbers if found is None else tuple(sorted(found))
     assert isinstance(partition, (RangePartition, ListPartition))
@@ -77,7 +77,8 @@ class _Column:
         self.lower: Any = None
         self.upper: Any = None
         self.with_lower = self.with_upper = True
-        self._stored: list[Any] | None = None
+        # The possible stored values, ascending; None if they are unknown or too many.
+        self.values: list[Any] | None = None
         if isinstance(known, Between):
             self._set_range(known)
         elif known is not None and len(known) <= VALUES_MAX:
@@ -94,8 +95,8 @@ class _Column:
         return None if isinstance(stored, float) and stored != value else stored
 
     def _set_values(self, stored: Sequence[Any]) -> None:
-        self._stored = sorted(stored, key=self.order)
-        self.lower, self.upper = self.order(self._stored[0]), self.order(self._stored[-1])
+        self.values = sorted(stored, key=self.order)
+        self.lower, self.upper = self.order(self.values[0]), self.order(self.values[-1])
 
     def _set_range(self, known: Between) -> None:
         lower = None if known.lower is None else self._store(known.lower)
@@ -119,15 +120,11 @@ class _Column:
         """Return the sort key of a stored value."""
         return sort_key(self.kind, stored)
 
-    def values(self) -> list[Any] | None:
-        """Return the possible stored values, ascending; None if they are unknown or too many."""
-        return self._stored
-
     def accepts(self, stored: Any) -> bool:
         """Whether a stored value matches what is known."""
         order = self.order(stored)
-        if self._stored is not None:
-            return order in {self.order(each) for each in self._stored}
+        if self.values is not None:
+            return order in {self.order(each) for each in self.values}
         if self.lower is not None and (order < self.lower or (order == self.lower and not self.with_lower)):
             return False
         return self.upper is None or order < self.upper or (order == self.upper and self.with_upper)
@@ -203,7 +200,7 @@ def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[
     """
     fixed: list[list[Any]] = []
     for column in columns:
-        values = column.values()
+        values = column.values
         if values is None or not _are_few([*fixed, values]):
             break
         fixed.append(values)

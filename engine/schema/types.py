@@ -215,6 +215,7 @@ class Boolean(ColumnType):
     key_code = "?7x"
     direct = bool
     converts = False
+    arrow = "bool_"
 
     def __repr__(self) -> str:
         return "Bool"
@@ -224,11 +225,6 @@ class Boolean(ColumnType):
         if not isinstance(value, bool):
             raise mismatch("a bool", value)
         return value
-
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.bool_()
 
 
 @dataclass(frozen=True, init=False)

@@ -62,6 +62,8 @@ class ColumnType(ABC):
     is_lob: bool = False
     # Maximum bytes of a value in the var part that count towards VAR_BYTES_MAX.
     bytes_max: int = 0
+    # The function of pyarrow that makes the Arrow type, for types without parameters.
+    arrow: str = ""
 
     @property
     def is_var(self) -> bool:
@@ -90,9 +92,11 @@ class ColumnType(ABC):
         """Return the Python value of a stored one."""
         return stored
 
-    @abstractmethod
     def arrow_type(self) -> pa.DataType:
         """Return the Arrow type of output columns."""
+        import pyarrow as pa
+
+        return getattr(pa, self.arrow)()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object that `from_json` turns into an equal type."""

@@ -97,6 +97,7 @@ class Char(_Padded):
 
     length: int
     length_max: ClassVar[int] = limits.CHAR_LENGTH_MAX
+    arrow = "string"
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -110,11 +111,6 @@ class Char(_Padded):
 
     def loaded(self, stored: bytes) -> str:
         return stored.rstrip(b"\0").decode()
-
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.string()
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,6 +155,7 @@ class VarChar(_Varying):
 
     length: int
     length_max: ClassVar[int] = limits.VARCHAR_LENGTH_MAX
+    arrow = "string"
 
     @property
     def bytes_max(self) -> int:  # type: ignore[override]
@@ -169,11 +166,6 @@ class VarChar(_Varying):
 
     def loaded(self, stored: bytes) -> str:
         return str(stored, "utf-8")
-
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.string()
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,6 +182,7 @@ class VarBinary(_Varying):
     length: int
     length_max: ClassVar[int] = limits.VARBINARY_LENGTH_MAX
     converts = False
+    arrow = "binary"
 
     @property
     def bytes_max(self) -> int:  # type: ignore[override]
@@ -198,11 +191,6 @@ class VarBinary(_Varying):
     def stored(self, value: Any) -> bytes:
         return _octets(value, self.length)
 
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.binary()
-
 
 @dataclass(frozen=True, repr=False)
 class LongText(ColumnType):
@@ -210,6 +198,7 @@ class LongText(ColumnType):
 
     keyable = False
     is_lob = True
+    arrow = "large_string"
 
     def __repr__(self) -> str:
         return "Text"
@@ -223,11 +212,6 @@ class LongText(ColumnType):
     def loaded(self, stored: bytes) -> str:
         return str(stored, "utf-8")
 
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.large_string()
-
 
 @dataclass(frozen=True, repr=False)
 class LongBinary(ColumnType):
@@ -236,14 +220,10 @@ class LongBinary(ColumnType):
     keyable = False
     is_lob = True
     converts = False
+    arrow = "large_binary"
 
     def __repr__(self) -> str:
         return "Blob"
 
     def stored(self, value: Any) -> bytes:
         return _octets(value, limits.LOB_BYTES_MAX)
-
-    def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.large_binary()

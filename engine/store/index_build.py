@@ -20,9 +20,8 @@ from tidemark.engine.index.lists_kernels import announce_index, withdraw_index
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.stored import StoredIndex, drop_unlisted
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
-from tidemark.engine.index.tree_setup_kernels import set_tree_state
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
-from tidemark.engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
@@ -80,22 +79,12 @@ class IndexBuild:
             before = table.definition
             waiting = tuple(each.definition for each in table.building.values())
             replace(before, indexes=(*before.indexes, *waiting, definition))  # raises if the definition is invalid
-            self._index = index = self._make(table)
+            self._index = index = table.make_index(definition, ix.INDEX_ANNOUNCED)
             table.announce(index)
             if announce_index(store.mem, table.handle, index.tree.handle) != OK:
                 raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
             store.index_generation += 1
             return table, index
-
-    def _make(self, table: Table) -> AnyIndex:
-        return StoredIndex(
-            self._store.arena,
-            table.definition,
-            table.format.layout,
-            self._definition,
-            table.fragments,
-            ix.INDEX_ANNOUNCED,
-        )
 
     def _check(self, table: Table) -> None:
         self._store.failure.check()
@@ -108,7 +97,7 @@ class IndexBuild:
         """Wait until every transaction that reserves nothing for the index has ended."""
         store = self._store
         self._wait_for(table, index, int(descriptor_word(store.mem, index.tree.handle, ix.I_BIRTH)))
-        set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)
+        set_descriptor_word(store.mem, index.tree.handle, ix.I_STATE, ix.INDEX_BUILDING)
 
     def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
         """Wait until every transaction of an older generation has ended. Raises: LockTimeout."""

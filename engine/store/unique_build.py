@@ -13,9 +13,7 @@ import numpy as np
 
 from tidemark.engine.access.row_operations import duplicate
 from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
-from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
-from tidemark.engine.index.unique import StoredUnique
 from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
 from tidemark.engine.store.index_build import POLL_SECONDS, IndexBuild
@@ -30,18 +28,6 @@ EVIDENCE_WORDS = 1 << 16
 
 class UniqueBuild(IndexBuild):
     """One online build of a unique index."""
-
-    def _make(self, table: Table) -> AnyIndex:
-        store = self._store
-        return StoredUnique(
-            store.arena,
-            table.definition,
-            table.format.layout,
-            self._definition,
-            table.fragments,
-            table.seed,
-            ix.INDEX_ANNOUNCED,
-        )
 
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
         """Wait until all open transactions take entries. The second announcement is made after all transactions from

@@ -275,14 +275,4 @@ def change_partitions(mem, table, number, fragment, words, version):
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64)")
-def set_partition_words(mem, table, words):
-    """Set the partition words of a new table."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    mem[table + A.T_PARTITION] = words
-    return A.OK
-
-
 assert A.BLOCK_WORDS % A.TXN_WORDS == 0

@@ -19,10 +19,12 @@ from tidemark.engine.disk.cache_layout import TS_PAYLOAD
 from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
 from tidemark.engine.index.lists_kernels import announce_index, publish_index, withdraw_index
-from tidemark.engine.index.stored import StoredIndex
-from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.ordered import OrderedIndex
+from tidemark.engine.index.stored import StoredIndex, StoredUnique
+from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena
-from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE
+from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
+from tidemark.engine.memory.handles_kernels import set_descriptor_word
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
@@ -33,13 +35,14 @@ from tidemark.engine.schema.partitions_kernels import drop_partition_words
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
 from tidemark.engine.schema.row_shape import disk_part_words
 from tidemark.engine.table import fragments
-from tidemark.engine.table.setup_kernels import change_partitions, set_partition_words
+from tidemark.engine.table.setup_kernels import change_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.index_definition import IndexDefinition
 
 AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
@@ -155,7 +158,7 @@ class Table:
         # Columns of unique indexes, also of those being built: an update of one of them must pass the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
-            set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
+            set_descriptor_word(self.mem, self.handle, T_PARTITION, self._put_words(self.hash_header))
         except MemoryExhausted:
             fragments.drop_table(arena.mem, fragments.withdraw_table(arena.mem, self.handle))
             raise
@@ -309,6 +312,15 @@ class Table:
             table=self.name,
             index=name,
         )
+
+    def make_index(self, definition: IndexDefinition, state: int) -> AnyIndex:
+        """Create an empty index that is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is built while
+        rows change. Raises: MemoryExhausted, SchemaInvalid.
+        """
+        shape = (self.arena, self.definition, self.format.layout, definition.columns, self.fragments)
+        if definition.is_unique:
+            return StoredUnique(self.name, definition, UniqueHash(*shape, self.seed, state))
+        return StoredIndex(self.name, definition, OrderedIndex(*shape, state))
 
     def announce(self, index: AnyIndex) -> None:
         """List an index that is being built; called before the kernel that announces it."""

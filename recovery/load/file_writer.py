@@ -50,9 +50,8 @@ class FileWriter:
         """Append rows of the fragment: all, or those at the given positions. Raises: StorageFull, IoFailed."""
         positions = _NO_ORDER if order is None else order
         stop = rows.count if order is None else order.size
-        offsets = _NO_ORDER if rows.stride_words else rows.offsets
         at = 0
-        while (at := self._packer.append(rows.images, offsets, positions, at, stop)) < stop:
+        while (at := self._packer.append(rows.images, rows.offsets, positions, at, stop)) < stop:
             self._write_block()
 
     def _write_block(self) -> None:

@@ -45,7 +45,6 @@ BATCH_ROWS = 1 << 16
 REFUSED_MAX = 1_000  # bad rows that are examined one by one
 SHOWN_CHARACTERS = 80
 _BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
-_NO_WORDS: Words = np.zeros(0, dtype=np.int64)
 
 
 class Refusals:
@@ -171,8 +170,7 @@ class _Task:
     def _spread(self, batch: pa.RecordBatch, begin: int, rows: EncodedRows, first_row: int) -> None:
         """Give rows to the writers of their fragments; the first one is row `begin` of the batch."""
         header = self._shape.hash_header
-        offsets = _NO_WORDS if rows.stride_words else rows.offsets
-        hashes, found = hash_images(header, self._shape.key_words, rows.images, offsets, rows.count)
+        hashes, found = hash_images(header, self._shape.key_words, rows.images, rows.offsets, rows.count)
         if found != rows.count:
             self._apart(batch, begin, rows.count, first_row)
             return

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.index.index_layout import INDEX_READY
 from tidemark.engine.index.stored import StoredIndex
-from tidemark.engine.index.unique import StoredUnique
 from tidemark.recovery.system_restart.load import PARTS, Progress, run_parts
 
 if TYPE_CHECKING:
@@ -30,14 +29,13 @@ def build_indexes(store: Store, progress: Progress | None = None) -> int:
     entries = 0
     wanted = [(table, definition) for table in store.tables.values() for definition in table.definition.indexes]
     for number, (table, definition) in enumerate(wanted, 1):
-        entries += _build(store, table, definition)
+        entries += _build(table, definition)
         if progress is not None:
             progress(number, len(wanted), "indexes")
     return entries
 
 
-def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
-    shape = (store.arena, table.definition, table.format.layout, definition, table.fragments)
+def _build(table: Table, definition: IndexDefinition) -> int:
     runs: dict[int, Any] = {}
     parts = min(PARTS, len(table.fragments))
 
@@ -49,12 +47,10 @@ def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
         run_parts(parts, work)
         return [runs[fragment] for fragment in table.fragments]
 
-    index: StoredIndex | StoredUnique
-    if definition.is_unique:
-        index = StoredUnique(*shape, table.seed, INDEX_READY)
-        index.tree.load(collect(index.tree))
-    else:
-        index = StoredIndex(*shape, INDEX_READY)
+    index = table.make_index(definition, INDEX_READY)
+    if isinstance(index, StoredIndex):
         index.tree.load(index.tree.merge(collect(index.tree)))
+    else:
+        index.tree.load(collect(index.tree))
     table.adopt_index(index)
     return index.tree.counters()["entries"]

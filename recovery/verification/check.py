@@ -22,7 +22,7 @@ from tidemark.engine.base.errors import (
     MemoryExhausted,
 )
 from tidemark.engine.disk.double_write import FILE_NAME
-from tidemark.engine.index.unique import StoredUnique
+from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name

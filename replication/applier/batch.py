@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemark.replication.applier.key_set import slice_keys, take_keys
+from tidemark.replication.applier.key_set import slice_keys
 from tidemark.replication.conflict.functions import Kind
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 
@@ -80,7 +80,7 @@ class ChangeBatch:
         def some(columns: Columns | None) -> Columns | None:
             return None if columns is None else {name: array.take(places) for name, array in columns.items()}
 
-        keys = take_keys(self.keys, places)
+        keys = self.keys.take(places)
         return self._with(some(self.before), some(self.after), self.transactions[places], keys)
 
     def _with(

@@ -35,20 +35,6 @@ def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
     return EncodedKeys(keys.keys[start * stride : stop * stride], stride, keys.key_words, NO_WORDS, stop - start)
 
 
-def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
-    """Return the keys at `places`, which ascend."""
-    if places.size == keys.count:
-        return keys
-    if not keys.key_offsets.size:
-        rows = keys.keys.reshape(keys.count, -1)[places].reshape(-1)
-        return EncodedKeys(rows, keys.key_stride, keys.key_words, NO_WORDS, places.size)
-    starts, lengths = keys.key_offsets[places], np.diff(keys.key_offsets)[places]
-    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-    total = int(offsets[-1])
-    source = np.arange(total, dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
-    return EncodedKeys(keys.keys[source], 0, 0, offsets, places.size)
-
-
 def offsets_of(keys: EncodedKeys) -> Words:
     """Return the offsets of keys in any form, one entry more than keys."""
     if keys.key_offsets.size:

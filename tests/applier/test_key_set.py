@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.naive import key_sets as naive
 from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
 from tidemark.engine.rows.columnar import EncodedKeys
-from tidemark.replication.applier.key_set import KeySet, offsets_of, slice_keys, take_keys
+from tidemark.replication.applier.key_set import KeySet, offsets_of, slice_keys
 from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
 from tidemark.replication.applier.key_sets_layout import KEY_SET_BROKEN
 
@@ -85,7 +85,7 @@ def test_some_rows_of_keys_are_those_keys(seed: int, width: int) -> None:
     stop = r.randrange(start, len(batch) + 1)
     assert back(slice_keys(keys, start, stop)) == batch[start:stop]
     places = sorted(r.sample(range(stop - start), r.randrange(stop - start + 1)))
-    taken = take_keys(slice_keys(keys, start, stop), np.array(places, dtype=np.int64))
+    taken = slice_keys(keys, start, stop).take(np.array(places, dtype=np.int64))
     assert back(taken) == [batch[start + place] for place in places]
 
 

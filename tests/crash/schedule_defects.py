@@ -52,7 +52,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         "build-does-not-wait-for-older-transactions",
         "tidemark.engine.store.index_build",
         "            self._wait_for_older(table, index)",
-        "            set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)",
+        "            set_descriptor_word(store.mem, index.tree.handle, ix.I_STATE, ix.INDEX_BUILDING)",
         f"{PART} --seeds 0:60 --actors checker",
     ),
     Defect(

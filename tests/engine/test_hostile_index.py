@@ -12,6 +12,7 @@ import tidemark as tm
 from tests.engine.arena_check import check_arena
 from tests.engine.hash_shape import Shape, shape_of
 from tests.engine.hostile_keys import Words, colliding_words
+from tests.engine.pool_words import requests
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
@@ -46,12 +47,12 @@ def made(primary: bool) -> Any:
 
 def insert_all(db: Any, keys: Words) -> int:
     """Insert rows with these keys; return how often memory was requested."""
-    before = db.parts.store.arena.requests
+    before = requests(db.parts.store.arena)
     for first in range(0, len(keys), 20_000):
         some = keys[first : first + 20_000]
         arrays = [*some.T.copy(), np.arange(first, first + len(some))]
         db[NAME].insert_many(pa.table([pa.array(each) for each in arrays], names=[*names_of(db)]))
-    return int(db.parts.store.arena.requests - before)
+    return requests(db.parts.store.arena) - before
 
 
 def names_of(db: Any) -> list[str]:

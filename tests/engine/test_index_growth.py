@@ -10,6 +10,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import ArenaCheck
+from tests.engine.pool_words import refuse, requests
 from tests.shares import few
 from tests.store.support import open_memory
 from tidemark.engine.jit.kernel import kernel
@@ -94,18 +95,18 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
     """
     tags = growing(9_000)
     index = Index()
-    first = index.arena.requests
+    first = requests(index.arena)
     assert index.add(tags) == len(tags) and index.word(a.F_SEGMENTS) > 2
-    takes = index.arena.requests - first
+    takes = requests(index.arena) - first
     assert takes > 30
     refused = 0
     for nth in range(1, takes + 1, max(1, takes // few(20, 1 << 30))):
         index = Index()
-        index.arena.refuse(index.arena.requests + nth)
+        refuse(index.arena, requests(index.arena) + nth)
         done = index.add(tags)
         refused += done < len(tags)
         assert index.entries() == Counter(tags[:done]), f"take {nth} of {takes}, after {done} entries"
-        assert index.arena.requests >= nth
+        assert requests(index.arena) >= nth
         assert index.add(tags[done:]) == len(tags) - done
         assert index.entries() == Counter(tags), f"take {nth} of {takes}"
         index.db.parts.store.dropped.clear()
@@ -115,5 +116,5 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
 @pytest.mark.parametrize("status", [OK, ST_MEMORY])
 def test_statuses_that_the_kernel_above_distinguishes(status: int) -> None:
     index = Index()
-    index.arena.refuse(index.arena.requests + 1 if status == ST_MEMORY else 0)
+    refuse(index.arena, requests(index.arena) + 1 if status == ST_MEMORY else 0)
     assert index.add([1]) == (status == OK)

@@ -17,6 +17,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
+from tests.engine.pool_words import refuse, requests
 from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.trouble import promises
@@ -122,17 +123,17 @@ def rows_now(db: Any) -> dict[str, list[Any]]:
 def test_each_refused_take_of_a_call_is_a_typed_error_and_nothing_is_lost(start: dict[str, bytes], case: Case) -> None:
     db = opened(start)
     before = rows_now(db)
-    first = db.parts.store.arena.requests
+    first = requests(db.parts.store.arena)
     case.work(db)
-    takes = db.parts.store.arena.requests - first
+    takes = requests(db.parts.store.arena) - first
     after = rows_now(db)
     assert takes >= case.least, f"{case.name} asked for memory {takes} times"
     seen: Counter[str] = Counter()
     for nth in range(1, takes + 1, max(1, takes // POINTS)):
         db = opened(start)
         arena = db.parts.store.arena
-        place, refused_at = f"take {nth} of {takes}", arena.requests + nth
-        arena.refuse(refused_at)
+        place, refused_at = f"take {nth} of {takes}", requests(arena) + nth
+        refuse(arena, refused_at)
         try:
             case.work(db)
             seen["done without it"] += 1
@@ -142,8 +143,8 @@ def test_each_refused_take_of_a_call_is_a_typed_error_and_nothing_is_lost(start:
             is_refused = True
         else:
             is_refused = False
-        assert arena.requests >= refused_at, f"{place} was not reached"
-        arena.refuse(0)
+        assert requests(arena) >= refused_at, f"{place} was not reached"
+        refuse(arena, 0)
         assert set(promises(db).values()) == {0}, f"{place} left {promises(db)}"
         check_arena(db)
         if is_refused:
@@ -155,7 +156,7 @@ def test_each_refused_take_of_a_call_is_a_typed_error_and_nothing_is_lost(start:
 
 
 def takes_of_an_opening(start: dict[str, bytes]) -> int:
-    return int(open_memory(MemoryFiles.from_snapshot(start), **OPTIONS).parts.store.arena.requests)
+    return requests(open_memory(MemoryFiles.from_snapshot(start), **OPTIONS).parts.store.arena)
 
 
 def test_each_refused_take_of_an_opening_is_an_error_that_changes_nothing(
@@ -176,7 +177,7 @@ def test_each_refused_take_of_an_opening_is_an_error_that_changes_nothing(
             assert files.snapshot() == start, f"take {nth} of {takes}: an opening that failed has changed the store"
             monkeypatch.setattr(Arena, "refused_take", 0)
             db = open_memory(files, **OPTIONS)
-        assert db.parts.store.arena.requests >= nth or seen["refused"], f"take {nth} was not reached"
+        assert requests(db.parts.store.arena) >= nth or seen["refused"], f"take {nth} was not reached"
         check_arena(db)
         assert len(rows_now(db)[NAME]) == 300
     assert seen["refused"] > seen["done without it"], seen

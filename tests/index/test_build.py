@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.engine.pool_words import free_blocks
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
-from tests.index.whole import WholeIndex
 from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.ordered import OrderedIndex
-from tidemark.engine.index.tree_setup_kernels import drop_tree, set_tree_state
+from tidemark.engine.index.tree_setup_kernels import drop_tree
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of, next_handle
 from tidemark.engine.memory.handles_kernels import withdraw
@@ -90,29 +90,15 @@ def has_entry(stage: Stage, place: int) -> bool:
     return True
 
 
-def test_built_index_is_published_by_its_state() -> None:
-    stage, _ = make("one word", 10, 21, None)
-    table = stage.table
-    index = WholeIndex(
-        stage.store.arena, table.definition, table.format.layout, ["k"], table.fragments, ix.INDEX_BUILDING
-    )
-    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_BUILDING
-    index.build()
-    set_tree_state(index.mem, index.handle, ix.INDEX_READY)
-    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_READY
-    assert index.check() is None
-    stage.close()
-
-
 @pytest.mark.parametrize("shape", ["one word", "long"])
 def test_dropped_index_gives_every_block_back(shape: str) -> None:
     stage, _ = make(shape, 2_000, 15, TINY)
-    pages, blocks = stage.store.arena.used_pages(), stage.store.arena.free_blocks()
+    pages, blocks = stage.store.arena.used_pages(), free_blocks(stage.store.arena)
     index = stage.make_index(TINY)
     index.build()
     index.drop()
     more = stage.store.arena.used_pages() - pages
-    assert stage.store.arena.free_blocks() == blocks + more * a.BLOCKS_PER_PAGE
+    assert free_blocks(stage.store.arena) == blocks + more * a.BLOCKS_PER_PAGE
     stage.close()
 
 
@@ -135,11 +121,11 @@ def test_scan_of_an_index_being_dropped_ends_at_once() -> None:
 def test_build_without_memory_is_refused_and_its_memory_comes_back() -> None:
     stage, _ = make("one word", 3_000, 17, None, data_memory="1 MiB")
     index = stage.make_index((4, 8))
-    blocks = stage.store.arena.free_blocks()
+    blocks = free_blocks(stage.store.arena)
     with pytest.raises(MemoryExhausted):
         index.build()
     index.drop()
-    assert stage.store.arena.free_blocks() > blocks
+    assert free_blocks(stage.store.arena) > blocks
     with pytest.raises(MemoryExhausted):
         while True:
             stage.make_index()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 import tidemark as tm
 from tests.index.stage import Stage, numpy_random
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
+from tests.index.whole import encode_places
 from tests.naive import keys as naive
 from tests.seeds import fresh_seeds
 from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
-from tidemark.engine.index.key_words_kernels import encode_images, encode_places
+from tidemark.engine.index.key_words_kernels import encode_images
 from tidemark.engine.schema import types as t
+from tidemark.engine.schema.index_definition import IndexDefinition
 
 SEEDS = [*range(12), *fresh_seeds(6)]
 
@@ -193,11 +196,13 @@ def test_index_over_what_cannot_be_indexed_is_refused() -> None:
     ]
     stage = Stage(columns, ["k"])
     definition, layout = stage.table.definition, stage.table.format.layout
-    for names in (["text"], ["on_disk"], ["long"], [], ["k", "k"]):
+    for names in (["text"], ["on_disk"], [], ["k", "k"]):
         with pytest.raises(SchemaInvalid):
-            KeyShape(definition, layout, names)
+            replace(definition, indexes=(IndexDefinition("by", names),))
     with pytest.raises(NoSuchColumn):
-        KeyShape(definition, layout, ["nothing"])
+        replace(definition, indexes=(IndexDefinition("by", ["nothing"]),))
+    with pytest.raises(SchemaInvalid):
+        KeyShape(definition, layout, ["long"])
     shape = KeyShape(definition, layout, ["k"])
     for values in ([None], [1, 2]):
         with pytest.raises(TypeMismatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.engine.pool_words import free_blocks
 from tests.index.stage import Stage, numpy_random
 from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.index import index_layout as ix
@@ -147,7 +148,7 @@ def test_reservations_of_many_transactions_add_up_and_are_released() -> None:
     """Blocks over a few spare ones go back to the pool when reservations are used or released."""
     adversary = Adversary(numpy_random(2), (8, 8))
     stage, index = adversary.stage, adversary.stage.index
-    start = stage.store.arena.free_blocks() + stage.owned_blocks()
+    start = free_blocks(stage.store.arena) + stage.owned_blocks()
     for entries in (1, 300, 7):
         index.reserve(entries)
     assert index.counters()["reserved"] == 308
@@ -161,7 +162,7 @@ def test_reservations_of_many_transactions_add_up_and_are_released() -> None:
         adversary.remove(key)
     counters = index.counters()
     assert counters["leaves"] == 1 and counters["inner_nodes"] == 0 and counters["free_blocks"] <= 17
-    end = stage.store.arena.free_blocks() + stage.owned_blocks()
+    end = free_blocks(stage.store.arena) + stage.owned_blocks()
     assert (end - start) % a.BLOCKS_PER_PAGE == 0, "blocks are only ever added by the page"
     stage.close()
 

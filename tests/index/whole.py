@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_words_kernels import encode_row, side_part
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS, OrderedIndex
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.index.tree_changes_kernels import add_row, remove_row
@@ -17,6 +19,21 @@ from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.handles_kernels import descriptor_of
 
 SCAN_ENTRIES = 4_096
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
+def encode_places(mem, tree, places, count, limit, out, lengths):  # type: ignore[no-untyped-def]
+    """Encode the key words of the rows at `places` into `out`, `limit` + 2 words apart; write to lengths[i] how many
+    row i has. Return `count`, or ST_DROPPED.
+    """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return a.ST_DROPPED
+    for i in range(count):
+        lengths[i] = encode_row(
+            mem, tree, places[i], mem, side_part(mem, tree, ix.SIDE_VALUE), out, i * (limit + 2), limit
+        )
+    return count
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")

@@ -6,10 +6,11 @@ import random
 
 import numpy as np
 
+from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
-from tidemark.engine.programs.vm_run_kernels import run_program
+from tidemark.engine.programs.vm_run_kernels import run_rows
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
@@ -17,6 +18,12 @@ from tidemark.engine.schema.definition import TableDefinition
 
 TABLE = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("version", t.UInt32)), ("id",))
 CONFLICT = 9999
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def run_program(data, rows, count, program, work):  # type: ignore[no-untyped-def]
+    """Run a program over the rows of one vector; see `run_rows`."""
+    return run_rows(data, rows, count, program, work)
 
 
 def epoch(applied: int) -> Program:

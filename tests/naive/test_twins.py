@@ -292,7 +292,6 @@ TWINS = {
         [
             "schema.partitions.put_partition_words",
             "schema.partitions.drop_partition_words",
-            "table.setup.set_partition_words",
             "table.setup.change_partitions",
             "table.setup.add_fragment",
             "table.setup.drop_fragment_rest",
@@ -312,7 +311,7 @@ TWINS = {
         ],
         TRACES,
     ),
-    **dict.fromkeys(["index.key_words.encode_places", "index.key_words.encode_images"], KEY_WORDS),
+    "index.key_words.encode_images": KEY_WORDS,
     "index.tree_scans.tree_estimate": TREE_RANGES,
     **dict.fromkeys(["index.tree_reservation.tree_reserve", "index.tree_reservation.tree_release"], TREE_RESERVATIONS),
     **dict.fromkeys(
@@ -325,7 +324,6 @@ TWINS = {
     "index.tree_build.tree_add_rows": TREE_ONLINE,
     **dict.fromkeys([f"index.tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
     **dict.fromkeys(["index.tree_setup.make_tree", "index.tree_setup.drop_tree"], TREE_DROPPED),
-    "index.tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(
         [
             "txn.commit.commit_indexed",
@@ -357,9 +355,6 @@ TWINS = {
         f"{UNIQUE_LIFE}:test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say",
     ),
     "index.unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
-    "index.unique_setup.forget_unique": (
-        f"{UNIQUE_LIFE}:test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory"
-    ),
     **dict.fromkeys(
         [f"index.unique_setup.{name}_unique" for name in "collect reserve load".split()],
         f"{UNIQUE_LIFE}:test_restart_builds_what_was_there_after_any_crash",
@@ -393,7 +388,6 @@ TWINS = {
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
     "programs.vm_batch.run_batch": MACHINE,
-    "programs.vm_run.run_program": ADDRESSES,
 }
 
 

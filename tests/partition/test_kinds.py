@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemark as tm
+from tests.engine.pool_words import free_blocks
 from tests.naive.partitions import number_of
 from tests.partition.kinds import table as random_table
 from tidemark.engine.base.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
@@ -138,8 +139,8 @@ def test_bounds_in_blocks_and_pages_find_every_neighbour(count: int) -> None:
     keys = np.arange(-15, 10 * count + 5, dtype=np.int32)
     expected = [-1 if key >= 10 * (count - 1) else max(0, key // 10 + 1) for key in keys.tolist()]
     assert made.fragments_of(keys).tolist() == expected
-    used = arena.used_pages(), arena.free_blocks()
+    used = arena.used_pages(), free_blocks(arena)
     again = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None)
     again.drop()
-    assert arena.used_pages() * 8 - arena.free_blocks() == used[0] * 8 - used[1]
+    assert arena.used_pages() * 8 - free_blocks(arena) == used[0] * 8 - used[1]
     assert drop_partition_words(arena.mem, words) == a.OK

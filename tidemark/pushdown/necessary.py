@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.access.conditions import Condition
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.expressions import (
+    NEGATED,
     Col,
     Compare,
     Constant,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
 NESTING_MAX = 100  # of a condition that is read by recursion; the parts below are left out
-_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 Found = Expression | None  # None: every row
 
 
@@ -102,7 +102,7 @@ def _compare(node: Compare, kind: ColumnType, negated: bool) -> Found:
     # For pyarrow no comparison with NaN is true, so each negated one is; here NaN is above every number.
     if negated and isinstance(kind, Floating) and node.condition in ("gt", "ge"):
         return None
-    return Compare(_NEGATED[node.condition], node.left, node.right) if negated else node
+    return Compare(NEGATED[node.condition], node.left, node.right) if negated else node
 
 
 def _member(node: Member, kind: ColumnType, negated: bool) -> Found:
