@@ -349,14 +349,12 @@ def python_values(array: pa.Array) -> list[Any]:
             return found  # type: ignore[no-any-return]
         return [None if each is None else each.replace(tzinfo=datetime.UTC) for each in found]
     if pa.types.is_fixed_size_binary(kind):
-        found = np.frombuffer(
-            array.buffers()[1], f"V{kind.byte_width}", len(array), array.offset * kind.byte_width
-        ).tolist()
+        width = kind.byte_width
+        values: list[Any] = np.frombuffer(array.buffers()[1], f"V{width}", len(array), array.offset * width).tolist()
         if array.null_count:
-            found = [
-                each if is_valid else None for each, is_valid in zip(found, array.is_valid().to_pylist(), strict=True)
-            ]
-        return found
+            valid = array.is_valid().to_pylist()
+            values = [each if is_valid else None for each, is_valid in zip(values, valid, strict=True)]
+        return values
     return array.to_pylist()  # type: ignore[no-any-return]
 
 

@@ -741,6 +741,12 @@ def check_links(document: Path, root: Path) -> Iterator[str]:
             yield f"{document.relative_to(root)} links to {target}, which is not there"
 
 
+def check_navigation(site: str, pages: Iterable[str]) -> Iterator[str]:
+    """Every page of `docs/` is in the navigation of the site, which does not build otherwise."""
+    named = set(re.findall(r"[\w/.-]+\.md\b", site))
+    yield from (f"mkdocs.yml does not name {page}" for page in pages if page not in named)
+
+
 PACKAGE_RULES = (
     check_floors,
     check_one_name,

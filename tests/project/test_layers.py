@@ -78,6 +78,16 @@ def test_links_of_documents_lead_somewhere() -> None:
     assert [line for document in DOCUMENTS for line in rules.check_links(document, ROOT)] == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """Story: a record of a decision was added and not named there, and `make docs` failed until a reader tried it."""
+    docs = ROOT / "docs"
+    pages = [str(page.relative_to(docs)) for page in DOCUMENTS if page.is_relative_to(docs)]
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert len(pages) > 90
+    assert list(rules.check_navigation(site, pages)) == []
+    assert list(rules.check_navigation("- a/b.md\n", ["a/b.md", "b.md"])) == ["mkdocs.yml does not name b.md"]
+
+
 def test_documents_have_no_phrase_of_the_list() -> None:
     """docs/style.md quotes such phrases in its pairs."""
     documents = [each for each in DOCUMENTS if each.name != "style.md"]
