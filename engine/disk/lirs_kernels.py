@@ -111,7 +111,6 @@ def free_entry(mem, cache, entry):
     mem[entry + C.CE_FLAGS] = 0
     mem[entry + C.CE_HASH_NEXT] = mem[cache + C.C_FREE_ENTRY]
     mem[cache + C.C_FREE_ENTRY] = entry
-    mem[cache + C.C_ENTRIES_USED] -= 1
 
 
 @helper
@@ -136,7 +135,6 @@ def take_entry(mem, cache, page):
     mem[entry + C.CE_PAGE] = page
     mem[entry + C.CE_HASH_NEXT] = mem[head]
     mem[head] = entry
-    mem[cache + C.C_ENTRIES_USED] += 1
     return entry
 
 
@@ -149,7 +147,6 @@ def free_frame(mem, cache, entry):
     mem[cache + C.C_FREE_FRAMES] += 1
     mem[cache + C.C_RESIDENT] -= 1
     mem[entry + C.CE_FRAME] = 0
-    mem[entry + C.CE_LSN] = 0
     mem[entry + C.CE_DIRTIED] = 0
 
 

@@ -41,9 +41,7 @@ def start_lcp(mem, fragment, epoch):
     mem[fragment + A.F_LCP_POSITION] = 0
     mem[fragment + A.F_LCP_PAGES] = mem[fragment + A.F_PAGES]
     mem[fragment + A.F_LCP_EPOCH] = epoch
-    mem[fragment + A.F_LCP_SCANNED] = 0
     mem[fragment + A.F_LCP_COPIED] = 0
-    mem[fragment + A.F_LCP_SKIPPED] = 0
     mem[fragment + A.F_LCP_HAS_VAR] = mem[fragment + A.F_HAS_VAR]
     return A.OK
 
@@ -92,15 +90,12 @@ def scan_lcp(mem, fragment, out, limit, state):
             changed = 1 if head & A.LCP_BIT else 0
             if changed != (1 if mem[row + 1] > epoch else 0):
                 return A.ST_INVARIANT
-            if changed:
-                mem[fragment + A.F_LCP_SKIPPED] += 1
-            elif writing:
+            if writing and not changed:
                 need = lcp_entry_words(mem, fragment, row)
                 if state[0] + need > out.size:
                     return A.ST_SPACE - need
                 state[0] += write_lcp_entry(mem, fragment, position, row, out, state[0])
                 state[1] += 1
-                mem[fragment + A.F_LCP_SCANNED] += 1
         mem[row] = head & ~A.LCP_BIT
         position += 1
         mem[fragment + A.F_LCP_POSITION] = position
