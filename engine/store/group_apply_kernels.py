@@ -278,7 +278,6 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
             return status
         state[O.GA_IMAGE] = image + used
         state[O.GA_ROW] += 1
-        state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
             state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough work for one call
@@ -305,7 +304,6 @@ def prepare_record(mem, tables, txn, words, at, kind, size, state):
     else:
         status = prepare_deleted(mem, txn, words, fragment, at)
     if status == A.OK:
-        state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
     return status
 
