@@ -115,7 +115,7 @@ def claim_missing(mem, cache, page, is_fresh, how):
         return free
     entry = find_entry(mem, cache, page)
     if entry != 0:
-        take_from(mem, cache + C.C_GHOST_FIRST, entry)
+        take_from(mem, cache + C.C_GHOST_FIRST, entry, C.CE_BEFORE, C.CE_AFTER)
     else:
         entry = take_entry(mem, cache, page)
         if entry == 0:
