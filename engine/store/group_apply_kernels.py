@@ -10,16 +10,7 @@ diverged.
 
 from __future__ import annotations
 
-from tidemark.engine.disk import disk_layout as D
-from tidemark.engine.disk.parts_kernels import (
-    chunks_of,
-    plan_part,
-    planned_page,
-    reserve_undo_of,
-    restore_reserved,
-    unplan_part,
-)
-from tidemark.engine.disk.undo_kernels import undo_reserve
+from tidemark.engine.disk.parts_kernels import reserve_undo_of, restore_reserved
 from tidemark.engine.index.changes_kernels import place_of, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import copy_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
@@ -47,24 +38,10 @@ from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
 from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
 from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, WHOLE, apply_operations
-from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
+from tidemark.engine.txn.disk_changes_kernels import current_part, plan_changed, plan_new, reference_at
 
 
 # --- one row --------------------------------------------------------------------------------------
-@helper
-def plan_new(mem, txn, fragment, disk):
-    """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
-    status, plan = plan_part(mem, fragment, disk, 0)
-    if status != A.OK:
-        return status, 0
-    before = mem[txn + A.X_UNDO_WORDS]
-    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status != A.OK:
-        restore_reserved(mem, txn, before)
-        unplan_part(mem, fragment, disk, plan)
-    return status, plan
-
-
 @helper
 def take_var_part(mem, fragment, row, words, at, size):
     """Copy the var part words[at : at + size]; return (OK or ST_MEMORY; reference of the copy, 0 for an empty part)."""
@@ -152,30 +129,6 @@ def row_to_change(mem, txn, fragment, rowid):
     if lock_owner(mem, head) != txn:
         return A.ST_BUSY, row
     return (A.ST_MISSING if own_kind(mem, row) == L.KIND_DELETE else A.OK), row
-
-
-@helper
-def plan_changed(mem, txn, words, fragment, rowid, row, disk):
-    """Reserve space to replace the disk part of a row; return (OK, plan), or a status with nothing reserved."""
-    space = mem[fragment + A.F_TABLESPACE]
-    status, current, page = current_part(mem, txn, words, fragment, rowid, row)
-    if status != A.OK:
-        return status, 0
-    before = mem[txn + A.X_UNDO_WORDS]
-    plan = 0
-    if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
-    else:
-        status, plan = plan_part(mem, fragment, disk, page)
-        if status != A.OK:
-            return status, 0
-        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
-        if status == A.OK:
-            status = reserve_undo_of(mem, txn, space, current, page, True)
-    if status != A.OK:
-        restore_reserved(mem, txn, before)
-        unplan_part(mem, fragment, disk, plan)
-    return status, plan
 
 
 @helper
