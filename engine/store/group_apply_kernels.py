@@ -32,8 +32,7 @@ from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import take_var
+from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
 from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
@@ -42,17 +41,6 @@ from tidemark.engine.txn.disk_changes_kernels import current_part, plan_changed,
 
 
 # --- one row --------------------------------------------------------------------------------------
-@helper
-def take_var_part(mem, fragment, row, words, at, size):
-    """Copy the var part words[at : at + size]; return (OK or ST_MEMORY; reference of the copy, 0 for an empty part)."""
-    if size <= 0 or is_empty_var(mem, fragment, size):
-        return A.OK, 0
-    if make_side(mem, fragment, row) != A.OK:
-        return A.ST_MEMORY, 0
-    reference = take_var(mem, fragment, words, at, size)
-    return (A.OK if reference != 0 else A.ST_MEMORY), reference
-
-
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
     """Add a row to the operation that this unit has for the insert record, or to a new one. Return the operation; 0 if

@@ -36,8 +36,8 @@ from tidemark.engine.rows.rows_kernels import (
     map_get,
     map_leaf,
 )
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import free_var, take_var
+from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import add_operation, check_row, image_words
 from tidemark.engine.txn.disk_changes_kernels import plan_new, reference_at
 
@@ -164,15 +164,10 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
     """Allocate var part, index entry and operation of a row in its slot; OK, or ST_MEMORY with nothing allocated."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
-    reference = 0
-    if has_var:
-        words = image_words(buf, at, fixed, has_var) - fixed
-        if not is_empty_var(mem, fragment, words):
-            if make_side(mem, fragment, row) != A.OK:
-                return A.ST_MEMORY
-            reference = take_var(mem, fragment, buf, at + fixed, words)
-            if reference == 0:
-                return A.ST_MEMORY
+    words = image_words(buf, at, fixed, has_var) - fixed
+    status, reference = take_var_part(mem, fragment, row, buf, at + fixed, words)
+    if status != A.OK:
+        return status
     if index_insert(mem, fragment, tag, rowid) != A.OK:
         free_var(mem, fragment, reference)
         return A.ST_MEMORY
