@@ -280,18 +280,6 @@ class Loader:
         return Loaded(load.rows, seen[1])
 
 
-class OnePool:
-    """A loader for `apply_schema` in a store with one pool: new tables take their memory from it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def adopt(self, table: Table) -> None:
-        """Give a table's fragments the pool."""
-        for fragment in table.fragments:
-            self._store.arena.set_word(fragment, F_POOL, S_POOL)
-
-
 def shapes_of(
     definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
 ) -> tuple[Words, Words]:
