@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.job import LoadJob
 
 BATCH_ROWS = 1 << 16
-REFUSED_MAX = 1_000  # bad rows that are examined one by one
+REFUSED_MAX = 1_000  # refused rows that are examined one by one
 SHOWN_CHARACTERS = 80
 _BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
 _NO_WORDS: Words = np.zeros(0, dtype=np.int64)
 
 
 class Refusals:
-    """Rows of a task that the table cannot hold."""
+    """Rows that the table cannot hold: of a task, or of an adoption."""
 
     def __init__(self) -> None:
         self.count = 0
