@@ -173,9 +173,8 @@ def _data_name() -> str:
 
 def _read_data(data: bytes) -> object:
     files = disk({_data_name(): data})
-    return sum(
-        used for _, used in read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0)
-    )
+    blocks = read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0)
+    return sum(block.stop for block in blocks)
 
 
 def _extents() -> tuple[str, bytes]:
