@@ -19,7 +19,6 @@ from tidemark.engine.memory.arena_layout import (
     F_LCP_ACTIVE,
     F_LCP_PAGES,
     F_LCP_POSITION,
-    F_LCP_SCANNED,
     F_ROW_WORDS,
     LCP_ABANDONED,
     LCP_BIT,
@@ -72,7 +71,6 @@ def scan_fuzzy(mem, fragment, out, limit, state):  # type: ignore[no-untyped-def
                 return ST_SPACE - need
             state[0] += write_entry(mem, out, fragment, position, row, False, out, state[0])
             state[1] += 1
-            mem[fragment + F_LCP_SCANNED] += 1
         mem[row] = head & ~LCP_BIT
         position += 1
         mem[fragment + F_LCP_POSITION] = position

@@ -55,7 +55,6 @@ def cache_dirtied(mem, cache, page, lsn):
     if entry == 0 or mem[entry + C.CE_FRAME] == 0:
         return
     mem[mem[entry + C.CE_FRAME] + D.DP_LSN] = lsn
-    mem[entry + C.CE_LSN] = lsn
     if (mem[entry + C.CE_FLAGS] & C.CE_IS_DIRTY) == 0:
         mem[entry + C.CE_FLAGS] |= C.CE_IS_DIRTY
         mem[entry + C.CE_DIRTIED] = lsn

@@ -42,7 +42,6 @@ C_HITS = 18
 C_MISSES = 19
 C_EVICTIONS = 20
 C_POLICY = 21  # POLICY_LIRS, or POLICY_LRU to compare
-C_ENTRIES_USED = 22
 C_PINNED = 23  # entries with pins
 C_GHOST_FIRST = 24  # entries without a frame, in the order they lost it, linked by CE_BEFORE and CE_AFTER
 C_GHOST_LAST = 25
@@ -65,7 +64,6 @@ CE_UP = 5  # LIRS stack
 CE_DOWN = 6
 CE_BEFORE = 7  # LIRS queue of resident cold pages, evicted from its front
 CE_AFTER = 8
-CE_LSN = 9  # UNDO LSN of the newest change of the page
 CE_DIRTIED = 10  # UNDO LSN of the first change since it was last copied out
 CACHE_ENTRY_WORDS = 16
 CE_HOT = 1
@@ -166,3 +164,4 @@ UNDO_WORDS = 32
 
 assert OP_CHAIN < CELL_WORDS
 assert CE_DIRTIED < CACHE_ENTRY_WORDS
+assert C_STACK_BOTTOM - C_STACK_TOP == C_QUEUE_LAST - C_QUEUE_FIRST == C_GHOST_LAST - C_GHOST_FIRST == 1

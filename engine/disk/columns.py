@@ -244,9 +244,9 @@ class DiskColumns:
         cache.forget_files(each.file_id for each in tablespace.files)
 
     @contextmanager
-    def held(self, pages: list[int], is_reference: bool = True) -> Iterator[None]:
-        """Hold pages during a `with` block."""
-        self.hold(pages, is_reference)
+    def held(self, pages: list[int]) -> Iterator[None]:
+        """Hold pages during a `with` block, without a reference to them."""
+        self.hold(pages, False)
         try:
             yield
         finally:

@@ -15,8 +15,10 @@ from tidemark.engine.disk.space_kernels import (
     count_page,
     extent_of,
     file_of,
+    link_first,
     matrix_unlink,
     own_extent,
+    unlink,
     unlink_free,
     unused_words,
 )
@@ -290,16 +292,11 @@ def copy_extents(mem, file, out, state, budget):
 @helper
 def link_dropped(mem, tablespace, extent, table_id):
     """Put an extent into the list of extents of dropped tables."""
-    first = mem[tablespace + C.TS_DROPPED]
     mem[extent + C.EX_FRAGMENT] = 0
     mem[extent + C.EX_TABLE] = table_id
     mem[extent + C.EX_POSITION] = C.POSITION_DROPPED
-    mem[extent + C.EX_PREVIOUS] = 0
-    mem[extent + C.EX_NEXT] = first
     mem[extent + C.EX_OWNED] = 0
-    if first != 0:
-        mem[first + C.EX_PREVIOUS] = extent
-    mem[tablespace + C.TS_DROPPED] = extent
+    link_first(mem, tablespace + C.TS_DROPPED, extent, C.EX_PREVIOUS, C.EX_NEXT)
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -342,13 +339,7 @@ def free_dropped_extents(mem, tablespace, kept, budget):
     while extent != 0 and freed < budget:
         after = mem[extent + C.EX_NEXT]
         if not is_among(kept, mem[extent + C.EX_TABLE] | mem[extent + C.EX_NUMBER] << D.OWNER_FRAGMENT_SHIFT):
-            before = mem[extent + C.EX_PREVIOUS]
-            if before != 0:
-                mem[before + C.EX_NEXT] = after
-            else:
-                mem[tablespace + C.TS_DROPPED] = after
-            if after != 0:
-                mem[after + C.EX_PREVIOUS] = before
+            unlink(mem, tablespace + C.TS_DROPPED, extent, C.EX_PREVIOUS, C.EX_NEXT)
             link_free(mem, tablespace, extent)
             freed += 1
         extent = after

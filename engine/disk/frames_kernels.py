@@ -95,7 +95,6 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
         # Another owner: the frame still has the page of a dropped table.
         if mem[frame + D.DP_OWNER] != owner:
             page_format(mem, frame, mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
-            mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
     if (how & C.CLAIM_QUIET) == 0:
         mem[cache + C.C_HITS] += 1
         reference(mem, cache, entry)
@@ -116,7 +115,7 @@ def claim_missing(mem, cache, page, is_fresh, how):
         return free
     entry = find_entry(mem, cache, page)
     if entry != 0:
-        take_from(mem, cache + C.C_GHOST_FIRST, entry)
+        take_from(mem, cache + C.C_GHOST_FIRST, entry, C.CE_BEFORE, C.CE_AFTER)
     else:
         entry = take_entry(mem, cache, page)
         if entry == 0:
@@ -130,7 +129,6 @@ def claim_missing(mem, cache, page, is_fresh, how):
         prune(mem, cache)  # the victim may have been the hot page at the bottom
     if formats != 0:
         page_format(mem, mem[entry + C.CE_FRAME], mem[cache + C.C_PAGE_WORDS], page, owner, fresh_lsn(mem))
-        mem[entry + C.CE_LSN] = mem[mem[entry + C.CE_FRAME] + D.DP_LSN]
         if (how & C.CLAIM_PIN) != 0:
             pin(mem, cache, entry)
         return C.CLAIM_HIT
@@ -215,7 +213,6 @@ def fill_frame(mem, cache, page, words, start, is_pinned):
         move_words(words, start, mem, frame, page_words)
         if mem[frame + D.DP_PAGE] != page or page_check(mem, frame, page_words) != A.OK:
             return A.ST_INVARIANT
-    mem[entry + C.CE_LSN] = mem[frame + D.DP_LSN]
     mem[entry + C.CE_FLAGS] &= ~C.CE_LOADING
     if is_pinned == 0:
         unpin(mem, cache, entry)

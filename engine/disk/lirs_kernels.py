@@ -38,15 +38,18 @@ def append_to(mem, first, entry):
 
 
 @helper
-def take_from(mem, first, entry):
-    before = mem[entry + C.CE_BEFORE]
-    after = mem[entry + C.CE_AFTER]
+def take_from(mem, first, entry, previous, next):
+    """Remove an entry from the list with its head at `first` and its tail in the next word; its links are its words
+    `previous` and `next`.
+    """
+    before = mem[entry + previous]
+    after = mem[entry + next]
     if before != 0:
-        mem[before + C.CE_AFTER] = after
+        mem[before + next] = after
     else:
         mem[first] = after
     if after != 0:
-        mem[after + C.CE_BEFORE] = before
+        mem[after + previous] = before
     else:
         mem[first + 1] = before
 
@@ -55,7 +58,7 @@ def take_from(mem, first, entry):
 def enqueue(mem, cache, entry):
     """Put an entry at the end of the queue; it may already be in it."""
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
-        take_from(mem, cache + C.C_QUEUE_FIRST, entry)
+        take_from(mem, cache + C.C_QUEUE_FIRST, entry, C.CE_BEFORE, C.CE_AFTER)
     append_to(mem, cache + C.C_QUEUE_FIRST, entry)
     mem[entry + C.CE_FLAGS] |= C.CE_ON_QUEUE
 
@@ -63,25 +66,15 @@ def enqueue(mem, cache, entry):
 @helper
 def unqueue(mem, cache, entry):
     if (mem[entry + C.CE_FLAGS] & C.CE_ON_QUEUE) != 0:
-        take_from(mem, cache + C.C_QUEUE_FIRST, entry)
+        take_from(mem, cache + C.C_QUEUE_FIRST, entry, C.CE_BEFORE, C.CE_AFTER)
         mem[entry + C.CE_FLAGS] &= ~C.CE_ON_QUEUE
 
 
 @helper
 def unstack(mem, cache, entry):
-    if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) == 0:
-        return
-    up = mem[entry + C.CE_UP]
-    down = mem[entry + C.CE_DOWN]
-    if up != 0:
-        mem[up + C.CE_DOWN] = down
-    else:
-        mem[cache + C.C_STACK_TOP] = down
-    if down != 0:
-        mem[down + C.CE_UP] = up
-    else:
-        mem[cache + C.C_STACK_BOTTOM] = up
-    mem[entry + C.CE_FLAGS] &= ~C.CE_ON_STACK
+    if (mem[entry + C.CE_FLAGS] & C.CE_ON_STACK) != 0:
+        take_from(mem, cache + C.C_STACK_TOP, entry, C.CE_UP, C.CE_DOWN)
+        mem[entry + C.CE_FLAGS] &= ~C.CE_ON_STACK
 
 
 @helper
@@ -111,7 +104,6 @@ def free_entry(mem, cache, entry):
     mem[entry + C.CE_FLAGS] = 0
     mem[entry + C.CE_HASH_NEXT] = mem[cache + C.C_FREE_ENTRY]
     mem[cache + C.C_FREE_ENTRY] = entry
-    mem[cache + C.C_ENTRIES_USED] -= 1
 
 
 @helper
@@ -121,7 +113,7 @@ def take_entry(mem, cache, page):
         ghost = mem[cache + C.C_GHOST_FIRST]
         if ghost == 0:
             return 0
-        take_from(mem, cache + C.C_GHOST_FIRST, ghost)
+        take_from(mem, cache + C.C_GHOST_FIRST, ghost, C.CE_BEFORE, C.CE_AFTER)
         unstack(mem, cache, ghost)
         free_entry(mem, cache, ghost)
     entry = mem[cache + C.C_FREE_ENTRY]
@@ -136,7 +128,6 @@ def take_entry(mem, cache, page):
     mem[entry + C.CE_PAGE] = page
     mem[entry + C.CE_HASH_NEXT] = mem[head]
     mem[head] = entry
-    mem[cache + C.C_ENTRIES_USED] += 1
     return entry
 
 
@@ -149,7 +140,6 @@ def free_frame(mem, cache, entry):
     mem[cache + C.C_FREE_FRAMES] += 1
     mem[cache + C.C_RESIDENT] -= 1
     mem[entry + C.CE_FRAME] = 0
-    mem[entry + C.CE_LSN] = 0
     mem[entry + C.CE_DIRTIED] = 0
 
 
@@ -179,7 +169,7 @@ def prune(mem, cache):
             return 1
         unstack(mem, cache, entry)
         if mem[entry + C.CE_FRAME] == 0:
-            take_from(mem, cache + C.C_GHOST_FIRST, entry)
+            take_from(mem, cache + C.C_GHOST_FIRST, entry, C.CE_BEFORE, C.CE_AFTER)
             free_entry(mem, cache, entry)
     return 0
 

@@ -12,7 +12,7 @@ interrupted in the middle (disk full, a signal) is written again before anything
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,16 +21,9 @@ from tidemark.engine.sealed.sealed_layout import disk_page_word, seal_units, sto
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.double_write import DoubleWrite, Places
+    from tidemark.engine.disk.undo import UndoLog
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.sealed.sealed_layout import Words
-
-
-class WriteAhead(Protocol):
-    """The UNDO log as pages see it."""
-
-    def flush_through(self, lsn: int) -> None:
-        """Make every record up to and including the one with this LSN durable (or filtered)."""
-        ...
 
 
 class PageWriter:
@@ -40,7 +33,7 @@ class PageWriter:
         self,
         files: Files,
         places: Places,
-        write_ahead: WriteAhead,
+        write_ahead: UndoLog,
         double_write: DoubleWrite,
         identity: tuple[bytes, int],
     ) -> None:

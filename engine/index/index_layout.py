@@ -38,7 +38,6 @@ I_SIDE_STRIDE = 17
 I_SIDE_IS_PAGE = 18  # 1: a page, 0: a block
 I_CREDIT = 19  # entries added to leaves less than half full, at most C = a leaf's capacity; an append split spends C/2
 I_POOL = 20
-I_PIECES = 21  # pieces of a primary key stored in the var part; 0 otherwise
 I_VERSION = 22  # counts changes of the tree: tells a check in slices whether the tree changed between them
 I_JOINS = 24
 I_INSERTED = 25

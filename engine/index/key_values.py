@@ -115,7 +115,6 @@ class KeyShape:
         self.descriptor[ix.I_KEY_WORDS] = self.key_words
         self.descriptor[ix.I_COLUMN_COUNT] = len(self.columns)
         self.descriptor[ix.I_NULLABLE] = self._nullable
-        self.descriptor[ix.I_PIECES] = len(self._pieces)
         self.descriptor[ix.I_PIECE_WORDS : ix.I_PIECE_WORDS + len(self._pieces)] = self._pieces
         self.descriptor[ix.I_SIDE] = BLOCK_WORDS
         self.descriptor[ix.I_COLUMNS : ix.I_COLUMNS + column_array.size] = column_array

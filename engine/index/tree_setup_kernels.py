@@ -37,7 +37,6 @@ def shape_descriptor(mem, pool, shape, constants):
     mem[tree + X.I_INNER_CAPACITY] = shape[4]
     mem[tree + X.I_KEY_WORDS] = shape[5]
     mem[tree + X.I_NULLABLE] = shape[6]
-    mem[tree + X.I_PIECES] = shape[7]
     mem[tree + X.I_COLUMN_COUNT] = shape[8]
     for i in range(shape[7]):
         mem[tree + X.I_PIECE_WORDS + i] = shape[9 + i]

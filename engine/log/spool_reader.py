@@ -1,4 +1,4 @@
-"""Reading files of records that the log refers to, spool files and load files (D3, W1, Q1).
+"""Files of records that the log refers to, spool files and load files: their blocks, and reading them (D3, W1, Q1).
 
 Files that a durable group names were durable before the group was queued. So a missing or short file, or one with a
 block that does not match its digest, is damage.
@@ -34,14 +34,16 @@ from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS
 from tidemark.engine.memory.arena import Words
 from tidemark.engine.memory.arena_layout import OK
 from tidemark.engine.sealed.checksums_kernels import xxh3_signed
-from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, is_sealed, store_of
+from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, is_sealed, seal, store_of, write_seal
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidemark.engine.files.protocol import File, Files
     from tidemark.engine.log.reader import GroupRead
+
+FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # place of the first record of a transaction in its buffer
 
 
 def is_name(name: str) -> bool:
@@ -50,9 +52,25 @@ def is_name(name: str) -> bool:
     return (folder == SPOOL_FOLDER and txid_of(leaf) is not None) or (folder == LOAD_FOLDER and is_load_leaf(leaf))
 
 
-def records_digest(checksums: Words) -> int:
-    """Return the digest over the checksums of a file's blocks, which follow DIGEST_PAD_WORDS zero words."""
-    return xxh3_signed(checksums, 1, checksums.size - 1)
+def seal_block(
+    unit: Words, identity: tuple[bytes, int], owner: int, number: int, start_word: int, records_words: int
+) -> int:
+    """Seal a block that has its records after the header, and zeros after them; return its checksum."""
+    header = header_of(unit, SPOOL_BLOCK)
+    write_seal(header, KIND_SPOOL, unit.size, *identity)
+    header["txid"] = owner
+    header["number"] = number
+    header["start_word"] = start_word
+    header["records_words"] = records_words
+    seal(unit, unit.size)
+    return int(unit[0])
+
+
+def records_digest(checksums: Sequence[int] | Words) -> int:
+    """Return the digest of a file of records: over DIGEST_PAD_WORDS zero words and the checksums of its blocks."""
+    sums: Words = np.zeros(DIGEST_PAD_WORDS + len(checksums), dtype=np.int64)
+    sums[DIGEST_PAD_WORDS:] = checksums
+    return xxh3_signed(sums, 1, sums.size - 1)
 
 
 def is_block(unit: Words, store: bytes, owner: int, number: int, start_word: int) -> bool:
@@ -125,7 +143,7 @@ class SpoolBlock(NamedTuple):
 
 def referred(group: GroupRead) -> Referred | None:
     """Return the files a group refers to, None if it holds its records itself. Raises: RedoDamaged."""
-    at = GROUP_WORDS + TRANSACTION_WORDS
+    at = FIRST_WORD
     if group.records_words < TRANSACTION_WORDS + 2 or int(group.words[at]) & KIND_MASK != KIND_FILES:
         return None
     record = [int(word) for word in group.words[at : GROUP_WORDS + group.records_words]]
@@ -218,16 +236,14 @@ class FileReader:
                 self._block(file, number, offset, unit)
                 checksums.append(int(unit[0]))
                 header = header_of(unit, SPOOL_BLOCK)
-                if int(header["start_word"]) != GROUP_WORDS + TRANSACTION_WORDS + done:
+                if int(header["start_word"]) != FIRST_WORD + done:
                     raise self.damaged(offset, "has a block that does not follow the one before")
                 done += int(header["records_words"])
                 yield unit, offset
                 offset += unit.nbytes
         finally:
             self._files.close(file)
-        sums = np.zeros(DIGEST_PAD_WORDS + what.blocks, dtype=np.int64)
-        sums[DIGEST_PAD_WORDS:] = checksums
-        if (done, offset, records_digest(sums)) != (what.records_words, what.size_bytes, what.digest):
+        if (done, offset, records_digest(checksums)) != (what.records_words, what.size_bytes, what.digest):
             raise self.damaged(offset, "differs from its description in the log")
 
     def blocks(self) -> Iterator[SpoolBlock]:

@@ -16,7 +16,6 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.primary_kernels import (
     image_key,
-    index_append_unordered,
     index_find,
     index_insert,
     order_index,
@@ -41,9 +40,7 @@ def start_lcp(mem, fragment, epoch):
     mem[fragment + A.F_LCP_POSITION] = 0
     mem[fragment + A.F_LCP_PAGES] = mem[fragment + A.F_PAGES]
     mem[fragment + A.F_LCP_EPOCH] = epoch
-    mem[fragment + A.F_LCP_SCANNED] = 0
     mem[fragment + A.F_LCP_COPIED] = 0
-    mem[fragment + A.F_LCP_SKIPPED] = 0
     mem[fragment + A.F_LCP_HAS_VAR] = mem[fragment + A.F_HAS_VAR]
     return A.OK
 
@@ -92,15 +89,12 @@ def scan_lcp(mem, fragment, out, limit, state):
             changed = 1 if head & A.LCP_BIT else 0
             if changed != (1 if mem[row + 1] > epoch else 0):
                 return A.ST_INVARIANT
-            if changed:
-                mem[fragment + A.F_LCP_SKIPPED] += 1
-            elif writing:
+            if writing and not changed:
                 need = lcp_entry_words(mem, fragment, row)
                 if state[0] + need > out.size:
                     return A.ST_SPACE - need
                 state[0] += write_lcp_entry(mem, fragment, position, row, out, state[0])
                 state[1] += 1
-                mem[fragment + A.F_LCP_SCANNED] += 1
         mem[row] = head & ~A.LCP_BIT
         position += 1
         mem[fragment + A.F_LCP_POSITION] = position
@@ -229,43 +223,6 @@ def place_entry(mem, fragment, words, at, size):
     """Put the row of an entry of `size` words into its fragment; OK or a status code."""
     image = at + A.ENTRY_WORDS
     return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
-def load_entries(mem, fragment, words, start, stop, state):
-    """Load entries words[start:stop] of a data file into its fragment, in private memory; then call `finish_entries`.
-
-    F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
-    of the entry at state[0]; an entry of another fragment gives ST_INVARIANT.
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    fixed = mem[fragment + A.F_FIXED_WORDS]
-    has_var = mem[fragment + A.F_LCP_HAS_VAR]
-    held = mem[fragment + A.F_KEY_WORDS]
-    seed = mem[fragment + A.F_INDEX_SEED]
-    table = mem[fragment + A.F_TABLE]
-    number = mem[fragment + A.F_NUMBER]
-    at = start
-    while at < stop:
-        state[0] = at
-        size = checked_entry_words(fixed, has_var, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
-            return A.ST_INVARIANT
-        image = at + A.ENTRY_WORDS
-        first, key_words = image_key(words, image, fixed, held)
-        if first + key_words > at + size:
-            return A.ST_INVARIANT
-        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
-        if status == A.OK:
-            status = index_append_unordered(mem, fragment, tag_of(words, first, key_words, seed), words[at])
-        if status != A.OK:
-            return status
-        state[1] += 1
-        at += size
-    state[0] = stop
-    return A.OK
 
 
 @kernel("int64(int64[::1], int64)", nogil=True)

@@ -13,7 +13,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.memory.pool_kernels import take_page
-from tidemark.engine.rows.var_parts_kernels import copy_var, var_words
+from tidemark.engine.rows.var_parts_kernels import copy_var, take_var, var_words
 from tidemark.engine.schema import row_layout as R
 
 NO_VALUES = 1 | R.VAR_VERSION << R.VAR_VERSION_SHIFT  # stands for a missing var part: a header without columns
@@ -70,6 +70,17 @@ def make_side(mem, fragment, row):
 def is_empty_var(mem, fragment, words):
     """Whether an image's var part of `words` words stands for a missing one."""
     return words == 1 and mem[fragment + A.F_VAR_SINCE] != 0
+
+
+@helper
+def take_var_part(mem, fragment, row, words, at, size):
+    """Copy the var part words[at : at + size]; return (OK or ST_MEMORY; reference of the copy, 0 for an empty part)."""
+    if size <= 0 or is_empty_var(mem, fragment, size):
+        return A.OK, 0
+    if make_side(mem, fragment, row) != A.OK:
+        return A.ST_MEMORY, 0
+    reference = take_var(mem, fragment, words, at, size)
+    return (A.OK if reference != 0 else A.ST_MEMORY), reference
 
 
 @helper

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
-from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies, load_entries
+from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies
 from tidemark.engine.store.load_chosen_kernels import load_chosen, stamp_rows
 from tidemark.engine.store.replay import PartsOutOfMemory
 
@@ -53,7 +54,7 @@ class FragmentLoad:
 
     def take(self, words: Words, start: int, stop: int) -> None:
         """Take all entries words[start:stop] of a block."""
-        status = load_entries(self._mem, self._fragment, words, start, stop, self._state)
+        status = load_chosen(self._mem, self._fragment, words, start, stop, NOTHING, 0, 1, self._state)
         _check_status(int(status), int(self._state[0]))
 
     def take_chosen(self, words: Words, start: int, stop: int, live: Words, slots: int, is_newest: bool) -> int:

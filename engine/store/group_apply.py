@@ -51,7 +51,6 @@ from tidemark.engine.store.group_apply_layout import (
     GA_FILES,
     GA_IS_LARGE,
     GA_IS_READY,
-    GA_ROWS,
     GA_SCHEMA,
     GA_TXN_STOP,
     GA_WORDS,
@@ -123,7 +122,6 @@ class GroupApplier:
         """
         self.store = store
         self._identity = store.spools.identity[0]
-        self.rows_applied = 0
         text = "this node is not the primary of its group and takes no transactions; call the primary"
         store.refusal = lambda: NotPrimary(text)
         if store.locks.by_slot:
@@ -225,7 +223,7 @@ class GroupApplier:
             if group.epoch > store.epochs.current:
                 store.epochs.advance(group.epoch)
             store.epochs.used()
-        self.rows_applied += GroupRun(store, group, own, reader).all()
+        GroupRun(store, group, own, reader).all()
         with store.latch:
             store.log.append(own)
         if what is not None:
@@ -275,18 +273,14 @@ class GroupRun:
         self._reader = reader
         self._state: Words = np.zeros(GA_WORDS, dtype=np.int64)
         self._tables = store.directory()
-        self._rows = 0
         self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
 
-    def all(self) -> int:
-        """Apply every transaction; return the number of rows changed. Raises: StoreFailed, and other errors that must
-        fail the store.
-        """
+    def all(self) -> None:
+        """Apply every transaction. Raises: StoreFailed, and other errors that must fail the store."""
         stop = GROUP_WORDS + self._group.records_words
         self._state[GA_AT] = self._state[GA_TXN_STOP] = GROUP_WORDS
         self.apply_part(self._group.words, stop)
         self._txn.rollback()  # its operations are applied; frees its slot
-        return self._rows + int(self._state[GA_ROWS])
 
     def apply_part(self, words: Words, stop: int) -> None:
         store, state = self.store, self._state
@@ -370,6 +364,5 @@ class GroupRun:
 
     def _continue_at(self, at: int, txn_stop: int) -> None:
         """Continue at a word of other records, with nothing prepared."""
-        self._rows += int(self._state[GA_ROWS])
         self._state[:] = 0
         self._state[GA_AT], self._state[GA_TXN_STOP] = at, txn_stop

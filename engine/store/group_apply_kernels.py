@@ -10,16 +10,7 @@ diverged.
 
 from __future__ import annotations
 
-from tidemark.engine.disk import disk_layout as D
-from tidemark.engine.disk.parts_kernels import (
-    chunks_of,
-    plan_part,
-    planned_page,
-    reserve_undo_of,
-    restore_reserved,
-    unplan_part,
-)
-from tidemark.engine.disk.undo_kernels import undo_reserve
+from tidemark.engine.disk.parts_kernels import reserve_undo_of, restore_reserved
 from tidemark.engine.index.changes_kernels import place_of, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import copy_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
@@ -41,41 +32,15 @@ from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import take_var
+from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
 from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
 from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, WHOLE, apply_operations
-from tidemark.engine.txn.disk_changes_kernels import current_part, reference_at
+from tidemark.engine.txn.disk_changes_kernels import current_part, plan_changed, plan_new, reference_at
 
 
 # --- one row --------------------------------------------------------------------------------------
-@helper
-def plan_new(mem, txn, fragment, disk):
-    """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
-    status, plan = plan_part(mem, fragment, disk, 0)
-    if status != A.OK:
-        return status, 0
-    before = mem[txn + A.X_UNDO_WORDS]
-    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status != A.OK:
-        restore_reserved(mem, txn, before)
-        unplan_part(mem, fragment, disk, plan)
-    return status, plan
-
-
-@helper
-def take_var_part(mem, fragment, row, words, at, size):
-    """Copy the var part words[at : at + size]; return (OK or ST_MEMORY; reference of the copy, 0 for an empty part)."""
-    if size <= 0 or is_empty_var(mem, fragment, size):
-        return A.OK, 0
-    if make_side(mem, fragment, row) != A.OK:
-        return A.ST_MEMORY, 0
-    reference = take_var(mem, fragment, words, at, size)
-    return (A.OK if reference != 0 else A.ST_MEMORY), reference
-
-
 @helper
 def lead_insert(mem, txn, fragment, rowid, at):
     """Add a row to the operation that this unit has for the insert record, or to a new one. Return the operation; 0 if
@@ -152,30 +117,6 @@ def row_to_change(mem, txn, fragment, rowid):
     if lock_owner(mem, head) != txn:
         return A.ST_BUSY, row
     return (A.ST_MISSING if own_kind(mem, row) == L.KIND_DELETE else A.OK), row
-
-
-@helper
-def plan_changed(mem, txn, words, fragment, rowid, row, disk):
-    """Reserve space to replace the disk part of a row; return (OK, plan), or a status with nothing reserved."""
-    space = mem[fragment + A.F_TABLESPACE]
-    status, current, page = current_part(mem, txn, words, fragment, rowid, row)
-    if status != A.OK:
-        return status, 0
-    before = mem[txn + A.X_UNDO_WORDS]
-    plan = 0
-    if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
-    else:
-        status, plan = plan_part(mem, fragment, disk, page)
-        if status != A.OK:
-            return status, 0
-        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
-        if status == A.OK:
-            status = reserve_undo_of(mem, txn, space, current, page, True)
-    if status != A.OK:
-        restore_reserved(mem, txn, before)
-        unplan_part(mem, fragment, disk, plan)
-    return status, plan
 
 
 @helper
@@ -278,7 +219,6 @@ def prepare_run(mem, txn, words, fragment, at, size, state):
             return status
         state[O.GA_IMAGE] = image + used
         state[O.GA_ROW] += 1
-        state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
         if mem[fragment + A.F_INDEX_BLOCKS] != blocks:
             state[O.GA_LEFT] = 0  # a segment of the index was rebuilt, which is enough work for one call
@@ -305,7 +245,6 @@ def prepare_record(mem, tables, txn, words, at, kind, size, state):
     else:
         status = prepare_deleted(mem, txn, words, fragment, at)
     if status == A.OK:
-        state[O.GA_ROWS] += 1
         state[O.GA_LEFT] -= 1
     return status
 

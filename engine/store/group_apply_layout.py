@@ -11,7 +11,6 @@ GA_IS_LARGE = 5  # 1: may be applied in several steps, like a large commit
 GA_IS_READY = 6  # 1: a unit is prepared and must be applied
 GA_LEFT = 7  # rows this call may still prepare
 GA_AHEAD = 8  # records up to here were read ahead
-GA_ROWS = 9  # rows changed so far
 GA_WORDS = 16
 
 GA_DISK = 1  # the prepared unit changes disk parts: the caller loads pages and applies it

@@ -1,5 +1,5 @@
-"""Kernels that load entries of several levels of a backup into a fragment, and set the epochs of replayed rows
-(docs/backup.md, 4). All content is checked.
+"""Kernels that load entries of a local checkpoint or of several levels of a backup into a fragment, and set the epochs
+of replayed rows (docs/backup.md, 4). All content is checked.
 """
 
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import place_image, take_bit, whole_entry_words
+from tidemark.engine.rows.lcp_kernels import checked_entry_words, place_image, take_bit, whole_entry_words
 from tidemark.engine.rows.primary_kernels import image_key, index_append_unordered, tag_of
 from tidemark.engine.rows.rows_kernels import row_address
 
@@ -23,8 +23,9 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
     bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
 
-    is_newest: entries are of the newest level, where every bit must be set. state: [offset reached, rows loaded].
-    Return OK, or a status for the invalid entry at state[0].
+    live: empty for a local checkpoint, and for a level of all rows: every entry is loaded. is_newest: entries are of
+    the newest level, where every bit must be set. state: [offset reached, rows loaded]. Return OK, or a status for the
+    invalid entry at state[0]; an entry of another fragment gives ST_INVARIANT.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -33,13 +34,13 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     has_var = mem[fragment + A.F_LCP_HAS_VAR]
     held = mem[fragment + A.F_KEY_WORDS]
     seed = mem[fragment + A.F_INDEX_SEED]
+    table = mem[fragment + A.F_TABLE]
+    number = mem[fragment + A.F_NUMBER]
     at = start
     while at < stop:
         state[0] = at
-        size, _ = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + A.F_TABLE]:
-            return A.ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != mem[fragment + A.F_NUMBER]:
+        size = checked_entry_words(fixed, has_var, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
             return A.ST_INVARIANT
         chosen = take_bit(live, words[at], slots)
         if chosen < 0 or (is_newest and not chosen):

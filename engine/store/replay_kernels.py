@@ -25,8 +25,8 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from tidemark.engine.rows.rows_kernels import free_slot, row_address
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import free_var, take_var
+from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.var_parts_kernels import free_var
 
 
 @helper
@@ -79,13 +79,10 @@ def replay_update(mem, fragment, words, at, size, epoch):
         if first + key_words > at + size or not key_equals(mem, fragment, row, words, first, key_words):
             return A.ST_INVARIANT
     if has_var and not kept:
-        reference = 0
-        if not is_empty_var(mem, fragment, size - L.OPERATION_WORDS - fixed):
-            if make_side(mem, fragment, row) != A.OK:
-                return A.ST_MEMORY
-            reference = take_var(mem, fragment, words, image + fixed, size - L.OPERATION_WORDS - fixed)
-            if reference == 0:
-                return A.ST_MEMORY
+        var_size = size - L.OPERATION_WORDS - fixed
+        status, reference = take_var_part(mem, fragment, row, words, image + fixed, var_size)
+        if status != A.OK:
+            return status
         free_var(mem, fragment, set_var(mem, fragment, row, reference))
     # The last word, the disk reference, stays.
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed - mem[fragment + A.F_HAS_DISK])

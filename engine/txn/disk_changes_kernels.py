@@ -105,6 +105,44 @@ def current_part(mem, txn, buf, fragment, rowid, row):
 
 
 @helper
+def plan_new(mem, txn, fragment, disk):
+    """Reserve pages and UNDO log for a new disk part; return (OK, plan), or a status with nothing reserved."""
+    status, plan = plan_part(mem, fragment, disk, 0)
+    if status != A.OK:
+        return status, 0
+    before = mem[txn + A.X_UNDO_WORDS]
+    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
+    if status != A.OK:
+        restore_reserved(mem, txn, before)
+        unplan_part(mem, fragment, disk, plan)
+    return status, plan
+
+
+@helper
+def plan_changed(mem, txn, buf, fragment, rowid, row, disk):
+    """Reserve space to replace the disk part of a row; return (OK, plan), or a status with nothing reserved."""
+    space = mem[fragment + A.F_TABLESPACE]
+    status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
+    if status != A.OK:
+        return status, 0
+    before = mem[txn + A.X_UNDO_WORDS]
+    plan = 0
+    if current == disk and chunks_of(mem, space, disk) == 0:
+        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
+    else:
+        status, plan = plan_part(mem, fragment, disk, page)
+        if status != A.OK:
+            return status, 0
+        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
+        if status == A.OK:
+            status = reserve_undo_of(mem, txn, space, current, page, True)
+    if status != A.OK:
+        restore_reserved(mem, txn, before)
+        unplan_part(mem, fragment, disk, plan)
+    return status, plan
+
+
+@helper
 def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
     """Insert a row with a disk part; OK or a status code."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
@@ -112,13 +150,11 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
     disk = images[at + part] & A.VAR_WORDS_MASK
     if mem[txn + A.X_USED] + L.OPERATION_WORDS + part + disk > buf.size:
         return A.ST_SPACE
-    status, plan = plan_part(mem, fragment, disk, 0)
+    before = mem[txn + A.X_UNDO_WORDS]
+    status, plan = plan_new(mem, txn, fragment, disk)
     if status != A.OK:
         return status
-    before = mem[txn + A.X_UNDO_WORDS]
-    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status == A.OK:
-        status = reserve_row(mem, txn, buf, fragment, tag, images, at, disk)
+    status = reserve_row(mem, txn, buf, fragment, tag, images, at, disk)
     if status != A.OK:
         restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)
@@ -140,7 +176,6 @@ def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode
     stays.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
-    space = mem[fragment + A.F_TABLESPACE]
     if mode == A.MODE_UPDATE_KEPT:
         status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, L.FLAG_DISK_KEPT)
         if status == A.OK:
@@ -150,22 +185,11 @@ def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode
     disk = images[at + part] & A.VAR_WORDS_MASK
     if mem[txn + A.X_USED] + L.OPERATION_WORDS + part + disk > buf.size:
         return A.ST_SPACE
-    status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
+    before = mem[txn + A.X_UNDO_WORDS]
+    status, plan = plan_changed(mem, txn, buf, fragment, rowid, row, disk)
     if status != A.OK:
         return status
-    before = mem[txn + A.X_UNDO_WORDS]
-    plan = 0
-    if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_reserve(mem, txn, D.UNDO_RECORD_WORDS + D.PIECE_HEADER_WORDS + disk, page)
-    else:
-        status, plan = plan_part(mem, fragment, disk, page)
-        if status != A.OK:
-            return status
-        status = reserve_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
-        if status == A.OK:
-            status = reserve_undo_of(mem, txn, space, current, page, True)
-    if status == A.OK:
-        status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, 0)
+    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, 0)
     if status != A.OK:
         restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)

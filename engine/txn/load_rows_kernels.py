@@ -8,7 +8,7 @@ slot for other transactions: it counts as full, and is in no list, until `close_
 
 from __future__ import annotations
 
-from tidemark.engine.disk.parts_kernels import plan_part, planned_page, reserve_undo_of, restore_reserved, unplan_part
+from tidemark.engine.disk.parts_kernels import restore_reserved, unplan_part
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.changes_kernels import release_index_entries, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
@@ -36,10 +36,10 @@ from tidemark.engine.rows.rows_kernels import (
     map_get,
     map_leaf,
 )
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
-from tidemark.engine.rows.var_parts_kernels import free_var, take_var
+from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import add_operation, check_row, image_words
-from tidemark.engine.txn.disk_changes_kernels import reference_at
+from tidemark.engine.txn.disk_changes_kernels import plan_new, reference_at
 
 
 @kernel("int64(int64[::1], int64, int64)")
@@ -164,15 +164,10 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
     """Allocate var part, index entry and operation of a row in its slot; OK, or ST_MEMORY with nothing allocated."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
     has_var = mem[fragment + A.F_HAS_VAR]
-    reference = 0
-    if has_var:
-        words = image_words(buf, at, fixed, has_var) - fixed
-        if not is_empty_var(mem, fragment, words):
-            if make_side(mem, fragment, row) != A.OK:
-                return A.ST_MEMORY
-            reference = take_var(mem, fragment, buf, at + fixed, words)
-            if reference == 0:
-                return A.ST_MEMORY
+    words = image_words(buf, at, fixed, has_var) - fixed
+    status, reference = take_var_part(mem, fragment, row, buf, at + fixed, words)
+    if status != A.OK:
+        return status
     if index_insert(mem, fragment, tag, rowid) != A.OK:
         free_var(mem, fragment, reference)
         return A.ST_MEMORY
@@ -218,13 +213,11 @@ def reserve_placed_disk(mem, txn, buf, fragment, tag, rowid, row, at, record):
     fixed = mem[fragment + A.F_FIXED_WORDS]
     part = image_words(buf, at, fixed, mem[fragment + A.F_HAS_VAR])
     disk = buf[at + part] & A.VAR_WORDS_MASK
-    status, plan = plan_part(mem, fragment, disk, 0)
+    before = mem[txn + A.X_UNDO_WORDS]
+    status, plan = plan_new(mem, txn, fragment, disk)
     if status != A.OK:
         return status
-    before = mem[txn + A.X_UNDO_WORDS]
-    status = reserve_undo_of(mem, txn, mem[fragment + A.F_TABLESPACE], disk, planned_page(mem, plan), False)
-    if status == A.OK:
-        status = reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record)
+    status = reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record)
     if status != A.OK:
         restore_reserved(mem, txn, before)
         unplan_part(mem, fragment, disk, plan)

@@ -17,19 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, IoFailed, TransactionTooLarge
-from tidemark.engine.log.redo_layout import (
-    FILES_SPOOL,
-    FILES_WORDS,
-    GROUP_WORDS,
-    KIND_FILES,
-    TRANSACTION_WORDS,
-    pack_kind,
-)
+from tidemark.engine.log.redo_layout import FILES_SPOOL, FILES_WORDS, KIND_FILES, pack_kind
 from tidemark.engine.log.spool_files import damaged, spool_name
-from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from tidemark.engine.log.spool_reader import is_block, records_digest
+from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_reader import FIRST_WORD, is_block, records_digest, seal_block
 from tidemark.engine.memory.arena import NOTHING, Reservation
-from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
 from tidemark.engine.txn.spool_kernels import block_end, has_updates
 
 if TYPE_CHECKING:
@@ -39,7 +31,6 @@ if TYPE_CHECKING:
     from tidemark.engine.log.spool_files import SpoolFiles
     from tidemark.engine.memory.arena import Words
 
-FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS
 BLOCK_WORDS_MAX = 32_768  # 256 KiB: small enough to read for one record, large enough to write at full speed
 BLOCK_SHARE = 16  # of `transaction_memory`
 LOADED_MIN = 2  # blocks: a row's newest image and its newest disk part may be in two
@@ -151,14 +142,8 @@ class Spool:
         """Write a block to its place in the file, unless it is unchanged."""
         unit = np.zeros(block.words, dtype=np.int64)
         unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + block.stop - block.start] = self.words[block.start : block.stop]
-        header = header_of(unit, SPOOL_BLOCK)
-        write_seal(header, KIND_SPOOL, block.words, *self._files.identity)
-        header["txid"] = self.txid
-        header["number"] = bisect_right(self.blocks, block.start - 1, key=_start_of)
-        header["start_word"] = block.start
-        header["records_words"] = block.stop - block.start
-        seal(unit, block.words)
-        checksum = int(unit[0])
+        number = bisect_right(self.blocks, block.start - 1, key=_start_of)
+        checksum = seal_block(unit, self._files.identity, self.txid, number, block.start, block.stop - block.start)
         if checksum == block.checksum:
             return
         if self._file is None:
@@ -281,10 +266,9 @@ class Spool:
         assert self._file is not None
         self._files.files.fdatasync(self._file)
         self._files.sync_names()
-        sums = np.zeros(DIGEST_PAD_WORDS + len(self.blocks), dtype=np.int64)
-        sums[DIGEST_PAD_WORDS:] = [block.checksum or 0 for block in self.blocks]
+        digest = records_digest([block.checksum or 0 for block in self.blocks])
         record = [pack_kind(KIND_FILES, 0, FILES_WORDS), FILES_SPOOL, self.txid, len(self.blocks), used - FIRST_WORD]
-        record += [self.size_bytes, records_digest(sums), 0]
+        record += [self.size_bytes, digest, 0]
         return Reference(np.array(record, dtype=np.int64), self.size_bytes, (spool_name(self.txid),))
 
     def seal(self) -> None:

@@ -39,7 +39,7 @@ from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
 from tidemark.recovery.system_restart.indexes import build_indexes
-from tidemark.recovery.system_restart.load import OnePool, must_fit
+from tidemark.recovery.system_restart.load import must_fit
 from tidemark.recovery.system_restart.replay import apply_schema
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import RESTORING
@@ -411,7 +411,7 @@ class Restore:
                 self._make_tablespace(definition, min(DEFAULT_BYTES, definition.limit_bytes or DEFAULT_BYTES))
             elif "datafile" not in change and "drop_tablespace" not in change:
                 kept.append((at, change))
-        apply_schema(self._store, OnePool(self._store), kept, epoch)
+        apply_schema(self._store, kept, epoch)
 
     # --- another log -----------------------------------------------------------------------------
     @property

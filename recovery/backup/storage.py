@@ -18,7 +18,7 @@ from tidemark.engine.base.errors import ReadOnly, Rejected, StorageFull
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
-from tidemark.engine.files.protocol import File
+from tidemark.engine.files.protocol import File, RawFiles
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Buffer, Files
@@ -107,8 +107,8 @@ def _arrow(system: Any, path: str, create: bool) -> Files:
     return CheckedFiles(ArrowRaw(system, path.rstrip("/")))
 
 
-class ArrowRaw:
-    """A pyarrow filesystem as `RawFiles`."""
+class ArrowRaw(RawFiles):
+    """A pyarrow filesystem as `RawFiles`. It has no lock: the caller must ensure that there is one writer at a time."""
 
     def __init__(self, system: Any, root: str) -> None:
         self._system = system
@@ -182,15 +182,6 @@ class ArrowRaw:
             raise FileNotFoundError(errno.ENOENT, "no such file")
         self._system.delete_file(self._path(name))
 
-    def unlink_unpinned(self, name: str) -> bool:
-        """Unlink the file; nothing can be pinned there."""
-        self.unlink(name)
-        return True
-
-    def is_pinned(self, name: str) -> bool:
-        """Return False: nothing can be pinned there."""
-        return False
-
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs
 
@@ -210,24 +201,5 @@ class ArrowRaw:
     def exists(self, name: str) -> bool:
         return self._kind(name) != "NotFound"
 
-    def lock(self) -> None:
-        """Do nothing: the caller must ensure that there is one writer at a time."""
-
-    def unlock(self) -> None:
-        """Do nothing: there is no lock."""
-
-    def check_place(self) -> None:
-        """Do nothing: a place given by a URI cannot be moved away under an open descriptor."""
-
-    def free_bytes(self) -> int | None:
-        """Return None: the place does not say."""
-        return None
-
     def close(self, file: File) -> None:
         self.streams.pop(int(file)).close()
-
-    def close_directories(self) -> None:
-        """Do nothing: no directory is held open."""
-
-    def mark(self, kind: str, values: dict[str, Any]) -> None:
-        """Do nothing: there is no listener."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +46,7 @@ from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
 from tidemark.recovery.load.commit import read_manifest, sweep
 from tidemark.recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from tidemark.recovery.load.job import EXAMPLES_MAX
-from tidemark.recovery.load.tasks import shown
+from tidemark.recovery.load.tasks import REFUSED_MAX, Refusals, shown
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
 UNIQUE_SHARE = 2  # an entry in a unique index takes as long as this many rows
-REFUSED_MAX = 1_000  # rows that are examined one by one
 RESERVE_ROWS_MIN = 4_096
 COMMITTED = "committed"
 
@@ -76,13 +75,6 @@ class AdoptReport:
     size_bytes: int
     txid: int
     is_repeated: bool = False  # the load had been adopted before
-
-
-@dataclass
-class _Refused:
-    count: int = 0
-    is_at_least: bool = False
-    examples: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Adopter:
@@ -250,7 +242,7 @@ class _Placing:
         self._records = records
         self._progress = progress
         self._shape = manifest.job.shape
-        self._refused = _Refused()
+        self._refused = Refusals()
         self._done = 0
         self._surveyor = Surveyor()
         self._expected: dict[int, int] = {}

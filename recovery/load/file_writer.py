@@ -9,10 +9,7 @@ import numpy as np
 from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.log.load_blocks import RecordPacker
 from tidemark.engine.log.load_files import LoadFile
-from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
-from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_BLOCK
-from tidemark.engine.log.spool_reader import records_digest
-from tidemark.engine.sealed.sealed_layout import KIND_SPOOL, header_of, seal, write_seal
+from tidemark.engine.log.spool_reader import FIRST_WORD, records_digest, seal_block
 from tidemark.recovery.load.directory import NEW
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.directory import Directory
     from tidemark.recovery.load.job import LoadJob
 
-FIRST_WORD = GROUP_WORDS + TRANSACTION_WORDS  # place of the first record of a transaction
 BLOCK_WORDS = 1 << 17  # 1 MiB
 BLOCK_WORDS_MIN = 1 << 13
 BLOCKS_WORDS_MAX = 1 << 23  # of all files that a task writes at once
@@ -56,15 +52,11 @@ class FileWriter:
 
     def _write_block(self) -> None:
         unit, records_words = self._packer.unit(), self._packer.records_words
-        header = header_of(unit, SPOOL_BLOCK)
-        write_seal(header, KIND_SPOOL, unit.size, self._job.store, self._job.incarnation)
-        header["txid"] = self._job.number
-        header["number"] = len(self._checksums)
-        header["start_word"] = FIRST_WORD + self._records_words
-        header["records_words"] = records_words
-        seal(unit, unit.size)
+        identity, start_word = (self._job.store, self._job.incarnation), FIRST_WORD + self._records_words
+        number = len(self._checksums)
+        checksum = seal_block(unit, identity, self._job.number, number, start_word, records_words)
         self._out.write(unit.data.cast("B"))
-        self._checksums.append(int(unit[0]))
+        self._checksums.append(checksum)
         self._records_words += records_words
         self._packer.clear()
 
@@ -79,11 +71,9 @@ class FileWriter:
             return None
         self._out.close()
         self._place.files.rename(self._place.name(self.leaf + NEW), self._place.name(self.leaf))
-        sums: Words = np.zeros(DIGEST_PAD_WORDS + len(self._checksums), dtype=np.int64)
-        sums[DIGEST_PAD_WORDS:] = self._checksums
         rows = self._packer.rows
         counts = (rows, -(-rows // self._job.shape.slots), len(self._checksums), self._records_words)
-        return LoadFile(*self._identity, *counts, self._out.size_bytes, records_digest(sums))
+        return LoadFile(*self._identity, *counts, self._out.size_bytes, records_digest(self._checksums))
 
     def discard(self) -> None:
         """Remove the file under either name. Never raises if the disk fails: the file is swept later."""

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.job import LoadJob
 
 BATCH_ROWS = 1 << 16
-REFUSED_MAX = 1_000  # bad rows that are examined one by one
+REFUSED_MAX = 1_000  # refused rows that are examined one by one
 SHOWN_CHARACTERS = 80
 _BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
 
 
 class Refusals:
-    """Rows of a task that the table cannot hold."""
+    """Rows that the table cannot hold: of a task, or of an adoption."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -137,10 +137,19 @@ class DataFileWriter:
         self._out.leave()
 
 
+class DataBlock(NamedTuple):
+    """A verified block: words[BLOCK_HEADER_WORDS:stop] are entries. The words are valid until the next block."""
+
+    words: Words
+    stop: int
+    blocks: int  # in the file up to here, with this one
+    size_bytes: int  # of these blocks
+
+
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
-) -> Iterator[tuple[Words, int]]:
-    """Yield every block of a data file as (words, words of entries), checked. The words are valid until the next block.
+) -> Iterator[DataBlock]:
+    """Yield every block of a data file, checked; there is one at least.
 
     Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
     """
@@ -162,9 +171,9 @@ def read_blocks(
                 raise LcpDamaged(f"{name} holds a block of another file at {offset}", file=name, offset=offset)
             if used > words.size - BLOCK_HEADER_WORDS:
                 raise LcpDamaged(f"{name} has an impossible block at {offset}", file=name, offset=offset)
-            yield words, used
             offset += words.size * 8
             number += 1
+            yield DataBlock(words, BLOCK_HEADER_WORDS + used, number, offset)
             if int(header["is_last"]):
                 return
     finally:

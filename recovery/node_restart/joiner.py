@@ -29,7 +29,6 @@ from tidemark.recovery.node_restart.messages import (
     Slice,
     Taken,
 )
-from tidemark.recovery.system_restart.load import OnePool
 from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
 from tidemark.recovery.system_restart.restart import CaughtUp
 
@@ -98,7 +97,6 @@ class Joiner:
     def __init__(self, private: PrivateStore) -> None:
         self._private = private
         self._store = private.store
-        self._pool = OnePool(private.store)
         self._rows = JoinedRows(private.store)
         self.caught_up: CaughtUp | None = None
         self.progress = Progress(private.clock, private.clock.monotonic())
@@ -196,14 +194,14 @@ class Joiner:
                 table.publish_definition(definition, {})
                 return before
             try:
-                alter_table(store, self._pool, definition)
+                alter_table(store, definition)
                 return before & set(store.by_id[definition.table_id].by_number)
             except RedoDamaged:
                 store.remove_table(table)
                 table = None
         if table is not None:
             return set(table.by_number)
-        self._pool.adopt(store.install_table(definition))
+        store.install_table(definition)
         return set()
 
     # --- the delete log, slices ------------------------------------------------------------------
@@ -251,7 +249,7 @@ class Joiner:
                 for shape in part.tablespaces:
                     self._make_files(shape)
             else:
-                apply_schema(self._store, self._pool, [(part.epoch, change)], 0)
+                apply_schema(self._store, [(part.epoch, change)], 0)
         except MemoryExhausted as error:
             raise join_memory_error() from error
         self._rows.refresh_tables()

@@ -114,17 +114,13 @@ class PartReader:
         is_copies = part.fragment == COPIES
         place = (COPIES_TABLE, COPIES_FRAGMENT) if is_copies else (table_id, part.fragment)
         name = copies_name(origin.number) if is_copies else data_name(origin.number, *place)
-        entries = blocks = size_bytes = 0
-        for words, used in read_blocks(self._files, name, origin.store, origin.number, *place):
+        entries = 0
+        for block in read_blocks(self._files, name, origin.store, origin.number, *place):
             wanted = (part.fragment, 0, 0, 0)
-            found = self._find(
-                words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, self._shapes, wanted, NOTHING, name
-            )
+            found = self._find(block.words, BLOCK_HEADER_WORDS, block.stop, self._shapes, wanted, NOTHING, name)
             entries += int(self._state[B_ENTRIES])
-            blocks += 1
-            size_bytes += words.nbytes
-            yield from self._batch(words, found, self._format.has_var, name)
-        check_counts(name, (entries, blocks, size_bytes), part.sizes)
+            yield from self._batch(block.words, found, self._format.has_var, name)
+        check_counts(name, (entries, block.blocks, block.size_bytes), part.sizes)
 
     # --- rows ------------------------------------------------------------------------------------
     def _find(

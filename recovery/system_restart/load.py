@@ -237,21 +237,17 @@ class Loader:
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
         self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
-        entries, blocks, size_bytes = control.fragments[place]
-        self._store.by_id[place[0]].reserve_index(fragment, entries)
+        self._store.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
         load = FragmentLoad(self._store.mem, fragment)
-        seen = [0, 0]
-        for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
+        for block in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
             before = load.rows
             with refused(name):
-                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
+                load.take(block.words, BLOCK_HEADER_WORDS, block.stop)
             self._advance(load.rows - before)
-            seen[0] += 1
-            seen[1] += words.size * 8
         with refused(name):
             load.finish()
-        check_counts(name, (load.rows, *seen), (entries, blocks, size_bytes))
-        return Loaded(load.rows, size_bytes)
+        check_counts(name, (load.rows, block.blocks, block.size_bytes), control.fragments[place])
+        return Loaded(load.rows, block.size_bytes)
 
     @staticmethod
     def _has_var(control: Control, table_id: int) -> bool:
@@ -270,26 +266,11 @@ class Loader:
             return table.by_number[number] if is_wanted and table is not None else 0
 
         load = CopiesLoad(self._store.mem, *shapes_of(control.tables, target_of))
-        seen = [0, 0]
-        for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
+        for block in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
             with refused(name):
-                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
-            seen[0] += 1
-            seen[1] += words.size * 8
-        check_counts(name, (load.entries, *seen), control.copies)
-        return Loaded(load.rows, seen[1])
-
-
-class OnePool:
-    """A loader for `apply_schema` in a store with one pool: new tables take their memory from it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def adopt(self, table: Table) -> None:
-        """Give a table's fragments the pool."""
-        for fragment in table.fragments:
-            self._store.arena.set_word(fragment, F_POOL, S_POOL)
+                load.take(block.words, BLOCK_HEADER_WORDS, block.stop)
+        check_counts(name, (load.entries, block.blocks, block.size_bytes), control.copies)
+        return Loaded(load.rows, block.size_bytes)
 
 
 def shapes_of(

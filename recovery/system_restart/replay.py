@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.delete_log import DeleteLog
     from tidemark.recovery.system_restart.spool import Spooled
+
+    Adopt = Callable[[Table], None]
 
 
 def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
@@ -68,20 +71,15 @@ def definition_in(change: dict[str, Any]) -> TableDefinition:
     return TableDefinition.from_json(json.dumps(change["create" if "create" in change else "alter"]).encode())
 
 
-class Adopter(Protocol):
-    """Gives memory to new tables, as `Loader` does."""
-
-    def adopt(self, table: Table) -> None:
-        """Give a table's fragments a pool."""
-        ...
-
-
-def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
+def apply_schema(
+    store: Store, changes: list[tuple[int, dict[str, Any]]], known_epoch: int, adopt: Adopt | None = None
+) -> None:
     """Apply the log's schema changes from after the checkpoint. What the log drops is removed at once: replay skips
-    operations on it. Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
+    operations on it. adopt: called with each table that has new fragments, which allocate from the store's only pool
+    otherwise. Raises: RedoDamaged, SysfileDamaged, MemoryExhausted.
     """
     try:
-        _apply_schema(store, loader, changes, known_epoch)
+        _apply_schema(store, changes, known_epoch, adopt)
     except Rejected as error:
         # A record was valid when it was written, so one that names a missing object is damaged (F112).
         raise RedoDamaged(
@@ -89,7 +87,9 @@ def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[st
         ) from error
 
 
-def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
+def _apply_schema(
+    store: Store, changes: list[tuple[int, dict[str, Any]]], known_epoch: int, adopt: Adopt | None
+) -> None:
     dropped = {change["drop"] for _, change in changes if "drop" in change}
     # Drops first: a table created later may have the name of one dropped before.
     for table_id in dropped:
@@ -101,16 +101,20 @@ def _apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[s
         if "alter" in change:
             definition = definition_in(change)
             if definition.table_id not in dropped:
-                alter_table(store, loader, definition)
+                alter_table(store, definition, adopt)
         elif "create" in change and epoch > known_epoch:
             definition = definition_in(change)
             store.next_table_id = max(store.next_table_id, definition.table_id + 1)
             if definition.table_id not in dropped:
-                loader.adopt(store.install_table(definition))
+                table = store.install_table(definition)
+                if adopt is not None:
+                    adopt(table)
 
 
-def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> None:
-    """Change a table to the next version of its definition, unless it has that already. Raises: RedoDamaged."""
+def alter_table(store: Store, definition: TableDefinition, adopt: Adopt | None = None) -> None:
+    """Change a table to the next version of its definition, unless it has that already. adopt: as in `apply_schema`.
+    Raises: RedoDamaged.
+    """
     table = store.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:
         return
@@ -130,7 +134,8 @@ def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> N
     table.apply(change)
     if change.gone:
         table.drop_fragment(change.gone)  # memory is private: no other thread can see it
-    loader.adopt(table)
+    if adopt is not None:
+        adopt(table)
 
 
 def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:

@@ -410,7 +410,7 @@ class Restart:
 
     def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
         try:
-            apply_schema(store, loader, schema_changes(groups), known_epoch)
+            apply_schema(store, schema_changes(groups), known_epoch, loader.adopt)
         except MemoryExhausted as error:
             raise PartsOutOfMemory from error  # descriptors come from one half; the whole arena may be enough
 

@@ -185,13 +185,10 @@ class FileCheck:
     ) -> tuple[int, int, int]:
         """Return entries, blocks and bytes of a data file; every entry is checked, and none is loaded."""
         load = CopiesLoad(NOTHING, *of_tables)
-        blocks = size_bytes = 0
-        for words, used in read_blocks(self._files, name, store, control.lcp_id, *place):
+        for block in read_blocks(self._files, name, store, control.lcp_id, *place):
             with refused(name):
-                load.take(words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used)
-            blocks += 1
-            size_bytes += words.size * 8
-        return load.entries, blocks, size_bytes
+                load.take(block.words, BLOCK_HEADER_WORDS, block.stop)
+        return load.entries, block.blocks, block.size_bytes
 
     def _leftovers(self) -> None:
         named = set(control_ids(self._files))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
+    from tidemark.recovery.local_checkpoint.data_file import DataBlock
 
 NO_MAP: Words = np.zeros(0, dtype=np.int64)
 _SLOTS_ANY = 1 << 16  # for entries whose slots are not counted
@@ -138,31 +139,24 @@ class LcpFragment:
             [layout.fixed_words, int(layout.has_var), 0, *place, _SLOTS_ANY, int(layout.has_var)], dtype=np.int64
         )
         name = data_name(control.lcp_id, *place)
-        seen = np.zeros(3, dtype=np.int64)
-        for words, used in self._blocks(name, place, seen):
-            copy = partial(copy_chosen, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shape, NO_MAP, 0)
-
-            for batch in _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name)):
-                seen[0] += batch.count
+        entries = 0
+        for block in self._blocks(name, place):
+            copy = partial(copy_chosen, block.words, BLOCK_HEADER_WORDS, block.stop, shape, NO_MAP, 0)
+            for batch in _pieces(copy, block.words.size, block.stop, self._refusal(name)):
+                entries += batch.count
                 yield batch
-        check_counts(name, (int(seen[0]), int(seen[1]), int(seen[2])), control.fragments[place])
+        check_counts(name, (entries, block.blocks, block.size_bytes), control.fragments[place])
         yield from self._copies(place)
 
     def _copies(self, place: tuple[int, int]) -> Iterator[ScanBatch]:
         name = copies_name(self._control.lcp_id)
         shapes, _ = shapes_of(self._control.tables, lambda definition, number: 0)
-        seen = np.zeros(3, dtype=np.int64)
-        for words, used in self._blocks(name, (COPIES_TABLE, COPIES_FRAGMENT), seen):
-            copy = partial(copy_of_fragment, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shapes, *place)
+        for block in self._blocks(name, (COPIES_TABLE, COPIES_FRAGMENT)):
+            copy = partial(copy_of_fragment, block.words, BLOCK_HEADER_WORDS, block.stop, shapes, *place)
+            yield from _pieces(copy, block.words.size, block.stop, self._refusal(name))
 
-            yield from _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name))
-
-    def _blocks(self, name: str, place: tuple[int, int], seen: Words) -> Iterator[tuple[Words, int]]:
-        """Yield the blocks of a file. seen: [entries, blocks, bytes], of which this updates the last two."""
-        for words, used in read_blocks(self._files, name, self._store, self._control.lcp_id, *place):
-            seen[1] += 1
-            seen[2] += words.size * 8
-            yield words, used
+    def _blocks(self, name: str, place: tuple[int, int]) -> Iterator[DataBlock]:
+        return read_blocks(self._files, name, self._store, self._control.lcp_id, *place)
 
     def _refusal(self, name: str) -> Callable[[int], LcpDamaged]:
         return lambda at: LcpDamaged(

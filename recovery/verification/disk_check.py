@@ -127,7 +127,7 @@ class FragmentCheck:
             self._store.failure.check()
             part = pages[first : first + step]
             try:
-                with self._store.disk.held(part, is_reference=False):
+                with self._store.disk.held(part):
                     self._judge(part)
             except (Damaged, IoFailed):
                 for page in part:
@@ -222,7 +222,7 @@ class FragmentCheck:
         if page in self._unreadable:
             return False
         try:
-            with self._store.disk.held([page], is_reference=False):
+            with self._store.disk.held([page]):
                 if is_judged:
                     self._judge([page])
                 return True

@@ -363,20 +363,18 @@ class StoreListing:
         entries, blocks, size_bytes = sizes
         kind = "copies file" if is_copies else "data file"
         yield {"kind": kind, "file": name, **table, "entries": entries, "blocks": blocks, "bytes": size_bytes}
-        offset = 0
         try:
-            for words, used in read_blocks(self._files, name, self.sysfile.store, control.lcp_id, *place):
-                header = header_of(words, LCP_BLOCK)
+            for block in read_blocks(self._files, name, self.sysfile.store, control.lcp_id, *place):
+                header = header_of(block.words, LCP_BLOCK)
                 yield {
                     "kind": "block",
                     "file": name,
                     "number": int(header["number"]),
-                    "offset": offset,
-                    "bytes": words.size * 8,
+                    "offset": block.size_bytes - block.words.nbytes,
+                    "bytes": block.words.nbytes,
                     "is_last": bool(header["is_last"]),
                 }
-                yield from _rows(name, words, used, dictionary, "old row" if is_copies else "row")
-                offset += words.size * 8
+                yield from _rows(name, block.words, block.stop, dictionary, "old row" if is_copies else "row")
         except (Damaged, IoFailed) as error:
             if self._files.failure.first is not None:
                 raise
@@ -399,8 +397,8 @@ def _control_entry(control: Control) -> Entry:
     }
 
 
-def _rows(name: str, words: Words, used: int, dictionary: Dictionary, kind: str) -> Iterator[dict[str, Any]]:
-    at, stop = BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used
+def _rows(name: str, words: Words, stop: int, dictionary: Dictionary, kind: str) -> Iterator[dict[str, Any]]:
+    at = BLOCK_HEADER_WORDS
     while at < stop:
         if at + ENTRY_WORDS > stop:
             raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)

@@ -204,7 +204,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "counts-of-copied-rows-unchecked",
         "tidemark.recovery.system_restart.load",
-        "check_counts(name, (load.entries, *seen), control.copies)",
+        "check_counts(name, (load.entries, block.blocks, block.size_bytes), control.copies)",
         "pass",
         "damage",
     ),

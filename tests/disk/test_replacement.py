@@ -125,9 +125,10 @@ class Pair:
             c.C_MISSES: twin.misses,
             c.C_EVICTIONS: twin.evictions,
             c.C_PINNED: sum(pins > 0 for pins in twin.pins.values()),
-            c.C_ENTRIES_USED: len(twin.resident) + len(twin.ghosts),
         }
         assert {word: int(mem[ADDRESS + word]) for word in counts} == counts
+        free = len(self.entries(c.C_FREE_ENTRY, c.CE_HASH_NEXT))
+        assert mem[ADDRESS + c.C_FRESH_ENTRY] - free == len(twin.resident) + len(twin.ghosts)
         for page in twin.resident:
             assert (k.frame(mem, ADDRESS, page) == 0) == (page in twin.loading)
         frames = [k.frame(mem, ADDRESS, page) for page in twin.resident - twin.loading]

@@ -20,7 +20,27 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
+from tidemark.engine.files.protocol import RawFiles
+from tidemark.recovery.backup.storage import ArrowRaw
 from tidemark.recovery.crash_harness.disks import MemoryFiles
+from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper
+
+CALLS = {name for name in vars(RawFiles) if not name.startswith("_")}
+PINS = {"unlink_unpinned", "is_pinned"}
+NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
+
+
+@pytest.mark.parametrize(
+    ("disk", "inherited"),
+    [
+        (RawWrapper, PINS),
+        (type(MemoryFiles().raw), PINS | NOTHING_THERE),
+        (ArrowRaw, PINS | NOTHING_THERE | {"lock", "unlock"}),
+    ],
+)
+def test_disk_inherits_these_calls_alone(disk: type[RawFiles], inherited: set[str]) -> None:
+    """A call that a wrapper does not forward, or a disk forgets, would do nothing without an error."""
+    assert CALLS - vars(disk).keys() == inherited
 
 
 def test_create_with_size_reads_zeros(files: CheckedFiles) -> None:

@@ -258,9 +258,7 @@ TWINS = {
     **dict.fromkeys([f"{BACKUP}.restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
     f"{BACKUP}.restore.take_epoch": EPOCHS_TAKEN,
     **dict.fromkeys(["store.load_chosen.load_chosen", "store.load_chosen.stamp_rows"], CHAINS),
-    **dict.fromkeys(
-        ["store.replay.replay_group", "rows.lcp.load_entries", "rows.lcp.finish_entries", "rows.lcp.finish_load"], WALK
-    ),
+    **dict.fromkeys(["store.replay.replay_group", "rows.lcp.finish_entries", "rows.lcp.finish_load"], WALK),
     "rows.growth.reserve_index": GROWN,
     **dict.fromkeys(["rows.lcp.start_lcp", "rows.lcp.scan_lcp", "rows.lcp.load_copies"], SCAN),
     "rows.lcp.abandon_lcp": BITS,

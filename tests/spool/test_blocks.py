@@ -14,7 +14,8 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_UPDATE, pack_kind
 from tidemark.engine.log.spool_files import SpoolFiles, spool_name
 from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_HEADER_WORDS
-from tidemark.engine.txn.spool import FIRST_WORD, Spool
+from tidemark.engine.log.spool_reader import FIRST_WORD
+from tidemark.engine.txn.spool import Spool
 from tidemark.engine.txn.spool_kernels import block_end, has_updates
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 

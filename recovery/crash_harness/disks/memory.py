@@ -12,11 +12,11 @@ import errno
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from tidemark.engine.base.errors import Locked, Rejected
 from tidemark.engine.files.layer import CheckedFiles
-from tidemark.engine.files.protocol import Buffer, File, flat
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
 from tidemark.recovery.crash_harness.disks.content import Content
 from tidemark.recovery.crash_harness.disks.power_loss import (
     Change,
@@ -158,7 +158,7 @@ class MemoryFiles(CheckedFiles):
         return self.image(survives, rng.randbytes if has_garbage else bytes)
 
 
-class _MemoryRaw:
+class _MemoryRaw(RawFiles):
     """The calls of `RawFiles` on a `MemoryDisk`."""
 
     def __init__(self, disk: MemoryDisk, personality: Personality) -> None:
@@ -314,13 +314,6 @@ class _MemoryRaw:
             self.inode(name)
             self._unlink(*self._parent(name))
 
-    def unlink_unpinned(self, name: str) -> bool:
-        self.unlink(name)
-        return True
-
-    def is_pinned(self, name: str) -> bool:
-        return False
-
     def names(self, path: str) -> tuple[str, ...]:
         with self._disk.mutex:
             return tuple(self._directory(path).live)
@@ -355,17 +348,5 @@ class _MemoryRaw:
             if self._has_lock:
                 self._disk.is_locked = self._has_lock = False
 
-    def check_place(self) -> None:
-        pass
-
-    def free_bytes(self) -> int | None:
-        return None
-
     def close(self, file: File) -> None:
         del self._inodes[file]
-
-    def close_directories(self) -> None:
-        pass
-
-    def mark(self, kind: str, values: dict[str, Any]) -> None:
-        pass

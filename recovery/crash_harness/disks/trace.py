@@ -72,9 +72,9 @@ class TraceFiles(WrappedFiles):
         """Everything recorded so far, in order."""
         return tuple(self._trace.events)
 
-    def render(self, digests: bool = True, reads: bool = False) -> str:
-        """Return the record as text, one line per event; `pread`, `size`, `list` and `exists` only with `reads`."""
-        hidden = () if reads else ("pread", "size", "list", "exists")
+    def render(self, digests: bool = True) -> str:
+        """Return the record as text, one line per event, without `pread`, `size`, `list` and `exists`."""
+        hidden = ("pread", "size", "list", "exists")
         shown = [event.render(digests) for event in self._trace.events if event.operation not in hidden]
         return "\n".join(shown) + "\n"
 

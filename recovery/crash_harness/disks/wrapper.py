@@ -15,8 +15,10 @@ from tidemark.engine.files.protocol import Buffer, File, RawFiles
 T = TypeVar("T")
 
 
-class RawWrapper:
-    """Every call of `RawFiles`, forwarded to `inner`; most of them through `_call`, which a subclass may override."""
+class RawWrapper(RawFiles):
+    """Every call of `RawFiles`, forwarded to `inner`; most of them through `_call`, which a subclass may override.
+    Nothing is pinned: disks in memory have no readers other than the store.
+    """
 
     def __init__(self, inner: RawFiles) -> None:
         self.inner = inner
@@ -53,13 +55,6 @@ class RawWrapper:
 
     def unlink(self, name: str) -> None:
         self._call("unlink", name, self.inner.unlink, name)
-
-    def unlink_unpinned(self, name: str) -> bool:
-        self.unlink(name)  # through the wrapper: disks in memory have no readers other than the store
-        return True
-
-    def is_pinned(self, name: str) -> bool:
-        return False
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._call("list", path, self.inner.names, path)

@@ -44,7 +44,7 @@ from tidemark.engine.log.group_layout import GROUP
 from tidemark.engine.log.listing import Dictionary, list_group, list_spooled
 from tidemark.engine.log.load_layout import LOAD_MANIFEST
 from tidemark.engine.log.reader import LogReader
-from tidemark.engine.log.spool_layout import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, records_digest, referred
 from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
 from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
@@ -173,9 +173,8 @@ def _data_name() -> str:
 
 def _read_data(data: bytes) -> object:
     files = disk({_data_name(): data})
-    return sum(
-        used for _, used in read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0)
-    )
+    blocks = read_blocks(files, _data_name(), kept().store, kept().lcp_id, kept().table.table_id, 0)
+    return sum(block.stop for block in blocks)
 
 
 def _extents() -> tuple[str, bytes]:
@@ -268,12 +267,10 @@ def _described(data: bytes, what: Referred) -> Referred:
     found = np.frombuffer(data[: len(data) // 8 * 8], np.int64)
     if len(data) % 2 or not units or len(found) < units[-1] + SPOOL_HEADER_WORDS:
         return what
-    sums = np.zeros(DIGEST_PAD_WORDS + len(units), np.int64)
-    sums[DIGEST_PAD_WORDS:] = found[units]
     headers = [s.header_of(found[at : at + SPOOL_HEADER_WORDS].copy(), SPOOL_BLOCK) for at in units]
     words = sum(int(header["records_words"]) for header in headers)
     file = replace(
-        what.files[0], blocks=len(units), records_words=words, size_bytes=len(data), digest=records_digest(sums)
+        what.files[0], blocks=len(units), records_words=words, size_bytes=len(data), digest=records_digest(found[units])
     )
     return replace(what, files=(file,))
 
