@@ -4,10 +4,11 @@ Owns the region of frames in the arena, the right to fill a frame, and the waite
 frames under the GIL (`engine/disk/frames_kernels.py`); this module handles files, threads and errors.
 
 Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed; (H2)
-pages reserved for holders never exceed the frames, so a holder gets its frames once others are cleaned, and two holders
-cannot wait for each other; a thread that holds pages and asks for more may wait `wait_ms` in vain; (H3) a page is
-verified before any thread sees it: checksum, store, page number, directory; (H4) dirty pages are copied to
-`WriteBehind` under `_turn` and are clean from then on; `PageWriter` writes them.
+the frames that all holders have reserved never exceed those of the cache, so a holder with a reservation gets its
+frames once dirty pages are cleaned, and two of them cannot wait for each other; but a thread that already holds pages
+and asks for more may wait `wait_ms` in vain; (H3) a page is verified before any thread sees it: checksum, store, page
+number, directory; (H4) dirty pages are copied to `WriteBehind` under `_turn` and are clean from then on; `PageWriter`
+writes them.
 """
 
 from __future__ import annotations

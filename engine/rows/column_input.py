@@ -50,8 +50,8 @@ def rows_expected(data: Any) -> int:
 def to_columns(
     data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS, fill_in: bool = True
 ) -> Iterator[Batch]:
-    """Return an iterator of batches of at most `batch_rows` rows, in order. Columns missing in Python rows given as
-    mappings take their defaults; without `fill_in` batches omit them, and all rows must omit the same ones.
+    """Return an iterator of batches of at most `batch_rows` rows, in order. Python rows that are mappings may omit
+    columns, which take their defaults; without `fill_in` batches omit them too, and all rows must omit the same ones.
 
     Raises: TypeMismatch if the data is not tabular; for Python values also NoSuchColumn, NotNullViolation and
     ValueOutOfRange.

@@ -2,8 +2,9 @@
 
 An epoch transaction is one transaction of the store, with its rows, refreshes, exceptions rows, and, last, its row of
 `ndb_apply_status`, which records that it was applied. A crash leaves all of it or nothing. State in memory (max
-replicated epoch, counters, last conflict) changes after the commit. After any error nothing has changed, and the same
-epoch may be applied again.
+replicated epoch, counters, last conflict) changes after the commit. After an error nothing has changed, unless it came
+during the commit and leaves its outcome unknown (OutcomeUnknown, KeyboardInterrupt). In either case the same epoch may
+be applied again: it is skipped if it was committed.
 """
 
 from __future__ import annotations
@@ -138,8 +139,9 @@ class Applier:
         """Apply an epoch transaction, or skip it if it was applied before. It is as durable on return as a commit of
         the store.
 
-        Raises: errors that stop the applier, with their class as `stop` (`tidemark.replication.applier.stops`); a
-        Retryable after the last retry. Nothing of the transaction is then applied.
+        Raises: errors that stop the applier, most with their class as `stop` (`tidemark.replication.applier.stops`); a
+        Retryable after the last retry; OutcomeUnknown, after which all of the transaction may be applied. After any
+        other error nothing of it is.
         """
         for attempt in range(self.options.retries + 1):
             try:
