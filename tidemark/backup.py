@@ -132,7 +132,7 @@ def restore(
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
-    """Restore a backup and the log archived after it, or the binlog, as a new store.
+    """Restore a backup, the log archived after it, and then the `binlog` if one is given, as a new store.
 
     Args:
         place: A path, a URI, or (pyarrow filesystem, path).
@@ -167,8 +167,8 @@ def restore(
         EpochGap: The binlog has an incident.
         BinlogDamaged: The binlog is damaged.
 
-    A change in the binlog that cannot be applied raises its own error. After an error the directory is empty again,
-    apart from folders.
+    A change in the binlog that cannot be applied raises its own error. After an error the directory has no files of
+    the new store, only `LOCK` and folders, unless its disk has failed.
 
     Examples:
         >>> number = db.backup("backups")["number"]
@@ -183,7 +183,7 @@ def restore(
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    # Each callback runs even if the previous one fails, as it does when memory is exhausted.
+    # Each callback runs even if the one before it raises, as may happen when memory is exhausted.
     with at_place(place) as source, _opened(binlog) as log, ExitStack() as ends:
         planned = make_plan(source, until_of(until), number, log)
         if log is not None and planned.later is not None:

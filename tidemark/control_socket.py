@@ -1,7 +1,7 @@
 """The local socket through which the command line talks to an open store: one JSON object per line, both ways.
 
 Owns `control.sock` in the store's directory. It is created while the store is locked and removed before the lock is
-released, so a stale file found under a new lock was left by a process that was killed.
+released, so a file found under a new lock is stale: its process was killed or could not remove it.
 
 Commands run with all rights of this process: a backup is written wherever this process may write. So only processes of
 the same user or of root are served; they could do the same themselves. The file's mode keeps other users away, and the

@@ -1,6 +1,6 @@
 """Choice of the page to evict: LIRS, or LRU for comparison.
 
-The stack holds hot pages and recently referenced ones, newest on top; its bottom is always hot. The queue holds
+The stack holds hot pages and recently referenced ones, newest on top; after pruning, its bottom is hot. The queue holds
 resident cold pages; victims come from its front. A page referenced again while it is still on the stack becomes hot,
 and the hot page at the bottom becomes cold in its place: a long scan passes through the queue and leaves the hot pages
 alone.
@@ -39,8 +39,8 @@ def append_to(mem, first, entry):
 
 @helper
 def take_from(mem, first, entry, previous, next):
-    """Remove an entry from the list with its head at `first` and its tail in the next word; its links are its words
-    `previous` and `next`.
+    """Remove an entry from the list with its head at `first` and its tail in the word after that. `previous` and `next`
+    are the offsets of the entry's links.
     """
     before = mem[entry + previous]
     after = mem[entry + next]

@@ -50,7 +50,7 @@ class Geometry:
     @property
     def reach_step_bytes(self) -> int:
         """The bytes by which `reach_lsn` in the sysfile is moved past the end of the log (ADR 0007). A restart searches
-        at most this many bytes past the end for further groups.
+        for further groups up to there, or in the whole ring if the sysfile may be older than the log.
         """
         share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
@@ -90,8 +90,8 @@ def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
 
 
 def create_files(files: Files, geometry: Geometry) -> None:
-    """Create the zero-filled files of a new log. Durable on return: content and names. Raises: StorageFull; if the disk
-    is known to be too small, before anything is written.
+    """Create the zero-filled files of a new log. Durable on return: content and names. Raises: StorageFull; nothing
+    is written if the disk is known to be too small.
     """
     option = f"{geometry.folder}_log"
     check_room(files, geometry.capacity_bytes, option, f"give a smaller {option}")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def key_numbers(columns: Sequence[pa.Array]) -> tuple[Words, int]:
-    """Return (a number for each row, equal for equal keys; number of keys)."""
+    """Return (a number for each row, equal for equal keys; the number of keys, or more if `columns` is one dictionary
+    with values that no row has).
+    """
     import pyarrow as pa
 
     numbers: Words | None = None
@@ -60,7 +62,8 @@ def slices_of_moves(before: Words, after: Words) -> Iterator[slice]:
     count = len(before)
     both = np.concatenate([before, after])
     earlier = np.full(count, -1, np.int64)
-    # Old (side 0) and new (side 1) keys in the order of rows. A key may occur again only as new after it was old.
+    # The old (side 0) and new (side 1) keys, sorted by key, row and side. In a slice, a key may occur in two rows only
+    # if it is the old key of the first and the new key of the second.
     row = np.concatenate([np.arange(count), np.arange(count)])
     side = np.concatenate([np.zeros(count, np.int64), np.ones(count, np.int64)])
     order = np.lexsort((side, row, both))

@@ -227,7 +227,7 @@ class _Parser(ColumnReader):
             while self.charset():
                 pass
             if is_conversion and self.may_lose_text:
-                raise Unsupported("what text becomes in a smaller character set is not known here")
+                raise Unsupported("how CONVERT TO a character set other than utf8mb4 changes text is not known here")
         elif not self.has("FORCE") and not (self.has_one("ENABLE", "DISABLE") and self.has("KEYS")):
             self.take()
             self.has("=")
