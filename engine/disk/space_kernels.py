@@ -112,7 +112,7 @@ def matrix_position(mem, tablespace, extent):
 
 @helper
 def link_first(mem, head, entry, previous, next):
-    """Put an entry at the front of the list whose head is at `head`; its links are its words `previous` and `next`."""
+    """Put an entry at the front of the list whose head is at `head`. `previous` and `next` are offsets of its links."""
     first = mem[head]
     mem[entry + previous] = 0
     mem[entry + next] = first
