@@ -225,8 +225,8 @@ def _columns_of(chunk: list[Any], names: list[str], definition: TableDefinition,
         if not isinstance(row, Mapping) or row.keys() != wanted:
             number = first_row + place
             raise TypeMismatch(
-                f"{definition.name}: row {number} does not name exactly the columns {', '.join(names)}, as the rows"
-                " before it do; change rows of other columns in another call",
+                f"{definition.name}: row {number} does not name exactly the columns {', '.join(names)}, as all rows of"
+                " one call must; change rows of other columns in another call",
                 table=definition.name,
                 row=number,
             )
