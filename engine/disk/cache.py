@@ -121,8 +121,8 @@ class PageCache:
         cleaned, and the UNDO log takes the latch to flush.
 
         Raises: PageDamaged (also for an unreadable page), IoFailed, FileTruncated, NoSuchTable (the table was dropped
-        meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`); StorageFull, SyncFailed if
-        dirty pages had to be written.
+        meanwhile), MemoryExhausted (too many pages, or other threads pin them for `wait_ms`), StorageFull, SyncFailed
+        (dirty pages had to be written).
         """
         wanted = distinct(pages)
         reservation = [0]

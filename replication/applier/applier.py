@@ -140,8 +140,8 @@ class Applier:
         the store.
 
         Raises: errors that stop the applier, most with their class as `stop` (`tidemark.replication.applier.stops`); a
-        Retryable after the last retry; OutcomeUnknown, after which all of the transaction may be applied. After any
-        other error nothing of it is.
+        Retryable after the last retry; OutcomeUnknown. After OutcomeUnknown, and MemoryExhausted of the process, all of
+        the transaction may be applied; after any other error nothing of it is.
         """
         for attempt in range(self.options.retries + 1):
             try:
@@ -149,7 +149,7 @@ class Applier:
             except (Retryable, MemoryError) as error:
                 if attempt == self.options.retries:
                     if isinstance(error, MemoryError):
-                        raise memory_error(error, "nothing of the epoch was applied") from error
+                        raise memory_error(error, "the epoch was applied as a whole or not at all") from error
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
             except Error as error:
