@@ -1,4 +1,5 @@
-"""`python -m bench.compare [--quick] [--rows N] [--operations N] [--out DIR]`: YCSB and TATP against the peers.
+"""`python -m bench.compare [--quick] [--rows N] [--operations N] [--workload NAME] [--out DIR]`: YCSB and TATP against
+the peers.
 
 Each workload runs at two durabilities against Tidemark, SQLite, LMDB, RocksDB and Redis. Every store is first compared
 with plain dictionaries; one that disagrees ends the program. `--page FILE.json` measures nothing: it writes the table
@@ -45,10 +46,11 @@ def check_all(folder: Path) -> str:
     )
 
 
-def measure_all(folder: Path, rows: int, operations: int, rounds: int) -> list[Line]:
-    """Every workload at each durability, printed as it comes."""
+def measure_all(folder: Path, rows: int, operations: int, rounds: int, names: list[str] | None) -> list[Line]:
+    """Every workload, or those of these names, at each durability, printed as it comes."""
     lines: list[Line] = []
-    wanted, stores = workloads(rows, operations), competitors()
+    stores = competitors()
+    wanted = [each for each in workloads(rows, operations) if names is None or each.name in names]
     for workload in wanted:  # what is loaded is made before anything is timed, and is no garbage
         assert workload.data.pairs
     gc.collect()
@@ -68,6 +70,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rows and one round: to see that it works")
     parser.add_argument("--rows", type=int, help=f"records, and subscribers (default: {ROWS:,})")
     parser.add_argument("--operations", type=int, help=f"of each workload and round (default: {OPERATIONS:,})")
+    parser.add_argument(
+        "--workload", action="append", metavar="NAME", help="only this one, such as 'YCSB E'; repeatable"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
     parser.add_argument("--page", type=Path, metavar="FILE.json", help="write the page from this file, and end")
     arguments = parser.parse_args()
@@ -87,7 +92,7 @@ def main() -> None:
         print(checked, flush=True)
         if not is_quick:
             warm_memory()
-        lines = measure_all(Path(folder), rows, operations, rounds)
+        lines = measure_all(Path(folder), rows, operations, rounds, arguments.workload)
     settings = {
         "rows": rows,
         "operations": operations,
@@ -99,7 +104,8 @@ def main() -> None:
         "missing": peers.missing_peers(),
         "seconds": round(time.monotonic() - began),
     }
-    target = keep(lines, settings, arguments.out, "compare" + ("-quick" if is_quick else ""))
+    kind = "compare" + ("-part" if arguments.workload else "") + ("-quick" if is_quick else "")
+    target = keep(lines, settings, arguments.out, kind)
     print(f"{settings['seconds']} s; kept in {target.name}")
 
 
