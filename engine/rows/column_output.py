@@ -334,6 +334,7 @@ def python_values(array: pa.Array) -> list[Any]:
     """Return what `array.to_pylist()` returns, with times in `datetime.UTC`.
 
     For types whose values `to_pylist` reads through an Arrow scalar each, this takes a fortieth to a third of its time.
+    Raises: PageDamaged if bytes of a text are not UTF-8.
     """
     import pyarrow as pa
 
@@ -355,7 +356,10 @@ def python_values(array: pa.Array) -> list[Any]:
             valid = array.is_valid().to_pylist()
             values = [each if is_valid else None for each, is_valid in zip(values, valid, strict=True)]
         return values
-    return array.to_pylist()  # type: ignore[no-any-return]
+    try:
+        return array.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        raise PageDamaged("a row holds bytes that are not a value of its column; run `tidemark check`") from error
 
 
 def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:

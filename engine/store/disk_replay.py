@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.base.errors import NoSuchTable, PageDamaged
 from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.log.redo_layout import TABLE_MASK
 from tidemark.engine.memory.arena_layout import (
@@ -105,7 +105,10 @@ class DiskReplay:
         """Provide the page, extent or UNDO room that the replay of a record lacks; return the pages held for it."""
         at, page = int(self._state[R_OFFSET]), int(self._state[R_PAGE])
         if status == ST_PAGE:
-            self._disk.hold([page | FRESH_PAGE])
+            try:
+                self._disk.hold([page | FRESH_PAGE])
+            except NoSuchTable as error:  # no table is dropped now: the control file gives the page to none (F112)
+                raise self._damaged(page) from error
             return [page | FRESH_PAGE]
         if status == ST_UNDO:
             if self._disk.can_write:

@@ -44,6 +44,7 @@ _NUMBERS = (
     *("generation", "gci", "closed_epoch", "durable_lsn", "durable_sequence", "hash_seed", "next_table_id"),
     *("next_lcp_id", "created_us", "reach_lsn", "filtered_epoch", "timeline", "seam_lsn", "seam_sequence"),
 )
+_LSNS = ("durable_lsn", "reach_lsn", "seam_lsn", "undo_void_lsn")
 RESTORING = "restoring"  # a restore is running in this directory, or was interrupted
 
 
@@ -147,8 +148,11 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
     if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
         return None
-    # Kernels and the next generation take signed words: the store never wrote a value that does not fit (F112).
+    # Kernels and the next generation take signed words: the store never wrote a value that does not fit, nor an LSN
+    # with no room for those after it (F112).
     if max(int(header[name]) for name in (SYSFILE.names or ())[len(SEAL.names or ()) : -1]) >= 1 << 63:
+        return None
+    if max(int(header[name]) for name in _LSNS) >= 1 << 62:
         return None
     if int(header["next_table_id"]) > TABLE_ID_MAX + 1:
         return None

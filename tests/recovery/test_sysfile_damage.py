@@ -271,11 +271,13 @@ def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
         {"undo_file_count": 3, "undo_file_bytes": 0},
         {"undo_file_count": 1 << 60, "undo_file_bytes": 4_096},
         {"undo_file_count": 3, "undo_file_bytes": 4_097},
+        {"undo_void_lsn": (1 << 63) - 1},
+        {"reach_lsn": 1 << 62},
     ],
     ids=str,
 )
 def test_intact_copies_with_an_impossible_log_are_damage(history: History, fields: dict[str, int]) -> None:
-    # Story: this ended in ZeroDivisionError, or in a list of 2**60 names.
+    # Story: this ended in ZeroDivisionError, in a list of 2**60 names, or, an LSN after the void, in OverflowError.
     contents = history.copy()
     for name in NAMES:
         contents[name] = resealed(contents[name], **fields)
