@@ -333,7 +333,7 @@ def _decode_added(
 def python_values(array: pa.Array) -> list[Any]:
     """Return what `array.to_pylist()` returns, with times in `datetime.UTC`.
 
-    For types whose values `to_pylist` reads through an Arrow scalar each, this takes a fortieth to a third of its time.
+    Where `to_pylist` makes an Arrow scalar for each value, this takes a sixtieth to a fourth of its time.
     Raises: PageDamaged if bytes of a text are not UTF-8.
     """
     import pyarrow as pa
