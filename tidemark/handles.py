@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.display import ROWS_SHOWN, html_table, short
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from tidemark.engine.access.program_scans import count_rows
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
@@ -656,7 +657,7 @@ class TableHandle(WritableTable):
 
     def __len__(self) -> int:
         self._check_usable()
-        return self.table.newest.count()
+        return count_rows(self.table.newest)
 
     def __repr__(self) -> str:
         name = self.name

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
+from tidemark.engine.access.batch_operations import decode_entries
 from tidemark.engine.access.index_choice import Choice, choose
 from tidemark.engine.access.program_scans import accepted_batches, unless_dropped
+from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.out_of_memory import types_memory_errors

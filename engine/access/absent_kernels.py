@@ -17,6 +17,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
 from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent
 from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import add_operation, busy, image_words
@@ -53,7 +54,7 @@ def lock_absent_key(mem, txn, fragment, tag, images, at):
         free_slot(mem, fragment, rowid)
         free_var(mem, fragment, reference)
         return status
-    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
         set_var(mem, fragment, row, reference)
@@ -64,8 +65,11 @@ def lock_absent_key(mem, txn, fragment, tag, images, at):
 @helper
 def check_absent(mem, txn, fragment, rowid):
     """Return whether the key of an index entry can be locked as absent: OK if this transaction has deleted the row or
-    has locked the key already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds the row.
+    has locked the key already, ST_DUPLICATE if there is a row, ST_BUSY if another transaction holds the row, or
+    ST_UNFINISHED.
     """
+    if is_unfinished(mem, known_row_address(mem, fragment, rowid)):
+        return A.ST_UNFINISHED
     head = mem[known_row_address(mem, fragment, rowid)]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED:
         return A.ST_DUPLICATE
@@ -80,8 +84,8 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
     taken[i] becomes 1 + the key's fragment number if the lock is held, 0 if a row has the key by now, or -1 if no
     partition takes the key, so it never has a row.
 
-    Return OK, or the status at key X_ROW that stopped the call: ST_BUSY, ST_MEMORY, ST_PAGES. A transaction that holds
-    such a lock sees no row with the key, and gets ST_DUPLICATE if it inserts one.
+    Return OK, or the status at key X_ROW that stopped the call: ST_BUSY, ST_UNFINISHED, ST_MEMORY, ST_PAGES. A
+    transaction that holds such a lock sees no row with the key, and gets ST_DUPLICATE if it inserts one.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -98,7 +102,9 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
         taken[i] = 1 + mem[fragment + A.F_NUMBER]
         tag = tag_of(images, first, words, mem[table + A.T_SEED])
         entry = index_find(mem, fragment, tag, images, first, words)
-        if entry == 0:
+        if entry == 0 and seen_absent(mem) == A.ST_UNFINISHED:
+            status = A.ST_UNFINISHED
+        elif entry == 0:
             status = lock_absent_key(mem, txn, fragment, tag, images, offsets[i])
         else:
             status = check_absent(mem, txn, fragment, entry_rowid(mem, entry))

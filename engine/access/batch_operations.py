@@ -6,14 +6,17 @@ Batches are validated and encoded whole before the first row is changed; kernels
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.access.disk_reading import DiskScan, grown
-from tidemark.engine.access.disk_reading import read_keys as read_disk_keys
-from tidemark.engine.access.reads_kernels import read_rows, scan_rows
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.disk_reading import grown
+from tidemark.engine.access.reads_kernels import read_rows
 from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, refused, settle
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
+from tidemark.engine.access.snapshot_reads import fragment_scan
 from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
 from tidemark.engine.log.redo_layout import OPERATION_WORDS
 from tidemark.engine.memory.arena import NOTHING
@@ -28,6 +31,7 @@ from tidemark.engine.memory.arena_layout import (
     MODE_WRITE,
     OK,
     ST_ALTERED,
+    ST_CHANGED,
     ST_DROPPED,
     ST_DUPLICATE,
     ST_MISSING,
@@ -35,6 +39,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_PARTITION,
     ST_SPACE,
     ST_SPOOLED,
+    ST_UNFINISHED,
     ST_UNIQUE,
     X_ROW,
     X_USED,
@@ -44,7 +49,6 @@ from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_keys, encode_rows
 from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
-from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
 from tidemark.engine.table.table import TableAltered
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 Progress = Callable[[int, int, str], None]
 R = TypeVar("R")
@@ -64,9 +69,6 @@ RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs per kernel call, which holds the GIL
 UNIQUE_SHARE = 2  # a row's entry in a unique index takes as long as this many rows
 READ_SLICE_ROWS = 2_000
-SCAN_SLICE_SLOTS = 8_192
-SCAN_BATCH_ROWS = 65_536
-SCAN_WORDS = 1 << 20
 
 
 def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
@@ -315,20 +317,30 @@ def put_changed(
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
-    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
-    if with_disk:
-        return read_disk_keys(table, keys, txn)
-    desc = 0 if txn is None else txn.desc
-    buf = NOTHING if txn is None else txn.buf
+    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). All rows are read at
+    one instant.
+    """
+    check_table(table)
+    if not with_disk and keys.count <= READ_SLICE_ROWS:
+        return _read_keys(table, keys, txn, None)  # one call reads all of them
+    with table.views.open(table.handle) as view:
+        return (
+            snapshot_reads.read_keys(view, table, keys, True, txn) if with_disk else _read_keys(table, keys, txn, view)
+        )
+
+
+def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, view: View | None) -> tuple[Words, Words, int]:
     out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
     offsets = np.empty(keys.count + 1, dtype=np.int64)
     state = np.zeros(3, dtype=np.int64)
     while int(state[2]) < keys.count:
         stop = min(int(state[2]) + READ_SLICE_ROWS, keys.count)
         check_table(table)
+        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
         status = read_rows(
             table.mem,
             table.handle,
+            0 if view is None else view.view,
             desc,
             buf,
             keys.keys,
@@ -340,10 +352,19 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
             offsets,
             state,
         )
+        if view is None and status not in (OK, ST_DROPPED):
+            state[:] = 0  # start again: the rows must be read by one call
         if status == ST_SPOOLED and txn is not None:
             txn.load_spooled()
         elif status == ST_DROPPED:
             raise table.gone()
+        elif status == ST_UNFINISHED:
+            table.views.wait()
+        elif view is not None and view.check_status(status) == ST_CHANGED:
+            found = int(state[0])
+            more, places, count = snapshot_reads.read_keys(view, table, keys, False, txn, int(state[2]))
+            used = int(state[1])
+            return np.concatenate([out[:used], more]), np.concatenate([offsets[:found], places + used]), found + count
         elif status != OK:
             out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
@@ -388,115 +409,50 @@ def decode_entries(
     return decode_rows(row_format, entries[ENTRY_WORDS:], stride, count, columns, extra)
 
 
-class ScanBatch:
-    """Some rows of a scan: their entries, and the offset of each image."""
-
-    __slots__ = ("count", "entries", "offsets")
-
-    def __init__(self, entries: Words, offsets: Words, count: int) -> None:
-        self.entries = entries
-        self.offsets = offsets
-        self.count = count
-
-    def rowids(self) -> Words:
-        """Return the ROWID of each row."""
-        return self.entries[self.offsets - ENTRY_WORDS]
-
-    def epochs(self) -> Words:
-        """Return the epoch of the last change of each row."""
-        return self.entries[self.offsets - ENTRY_WORDS + 1]
-
-    def authors(self) -> Words:
-        """Return the author of the last change of each row."""
-        return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
-
-    def fragments(self) -> Words:
-        """Return the fragment number of each row."""
-        return (self.entries[self.offsets - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
-
-
 def scan(
     table: Table,
     txn: Transaction | None,
     limit: int | None = None,
     columns: Sequence[str] | None = None,
     numbers: Sequence[int] | None = None,
+    view: View | None = None,
 ) -> Iterator[ScanBatch]:
     """Yield all rows, or those of some fragments, fragment by fragment in ROWID order, with disk parts if one of
-    `columns` (None: all) is on disk. Each row is as committed, or as the transaction has changed it, when the scan
-    reaches it.
+    `columns` (None: all) is on disk. The rows are those committed when the scan began, and those that the transaction
+    has changed when the scan reaches them. view: of a scan that has begun.
 
-    A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile, and errors
-    of reading disk pages.
+    A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile,
+    SnapshotTooOld, and errors of reading disk pages.
     """
+    check_table(table)
+    with table.views.open(table.handle) if view is None else nullcontext(view) as shown:
+        yield from scan_from(table, txn, shown, limit, columns, numbers)
+
+
+def scan_from(
+    table: Table,
+    txn: Transaction | None,
+    view: View,
+    limit: int | None,
+    columns: Sequence[str] | None,
+    numbers: Sequence[int] | None,
+    first_rowid: int = 0,
+) -> Iterator[ScanBatch]:
+    """Do `scan` by an open view. first_rowid: where to begin in the first fragment."""
     left = limit
     with_disk = table.format.needs_disk(columns)
-    by_number = table.by_number
     for number in table.numbers_of(None) if numbers is None else numbers:
-        fragment = by_number.get(number)
+        fragment = table.by_number.get(number)
         if fragment is None:
             continue
-        if with_disk:
-            for batch in _scan_disk(table, txn, fragment, number, left):
-                left = None if left is None else left - batch.count
-                yield batch
-            continue
-        state = np.zeros(3, dtype=np.int64)
-        status = ST_MORE
-        while status != OK:
-            if left is not None and left <= 0:
-                return
-            batch, status = _scan_batch(table, txn, fragment, number, state, left)
-            if batch.count:
-                if left is not None:
-                    left -= batch.count
-                yield batch
-
-
-def _scan_disk(
-    table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
-) -> Iterator[ScanBatch]:
-    reader = DiskScan(table, fragment, txn)
-    is_end = False
-    while not is_end and (left is None or left > 0):
-        check_table(table)
-        if number not in table.by_number:
-            return
-        if txn is not None:
-            txn.check()
-        out, offsets, is_end = reader.next(SCAN_BATCH_ROWS if left is None else left)
-        if offsets.size:
-            left = None if left is None else left - offsets.size
-            yield ScanBatch(out, offsets, offsets.size)
-
-
-def _scan_batch(
-    table: Table, txn: Transaction | None, fragment: int, number: int, state: Words, left: int | None
-) -> tuple[ScanBatch, int]:
-    rows = SCAN_BATCH_ROWS if left is None else min(SCAN_BATCH_ROWS, left)
-    words = min(SCAN_WORDS, rows * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1))
-    out = np.empty(max(words, 64), dtype=np.int64)
-    offsets = np.empty(rows, dtype=np.int64)
-    state[0] = 0
-    state[1] = 0
-    while True:
-        check_table(table)
-        if number not in table.by_number:
-            return ScanBatch(out, offsets[: int(state[0])], int(state[0])), OK
-        if txn is not None:
-            txn.check()
-        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-        status = scan_rows(table.mem, fragment, desc, buf, SCAN_SLICE_SLOTS, out, offsets, state)
-        if status == ST_MORE:
-            continue
-        if status == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
-            continue
-        if status == ST_DROPPED:  # dropped after the partition was looked up: it has no more rows
-            status = OK
+        part = fragment_scan(view, table, fragment, with_disk, txn)
+        part.continue_at(first_rowid)
+        first_rowid = 0
+        while not part.is_end and number in table.by_number and (left is None or left > 0):
+            batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
+            view.advance(number, part.rowid)
             check_table(table)
-        if status <= ST_SPACE and int(state[0]) == 0:
-            out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
-            continue
-        count = int(state[0])
-        return ScanBatch(out, offsets[:count], count), OK if status == OK else ST_MORE
+            left = None if left is None else left - batch.count
+            if batch.count:
+                yield batch
+        check_table(table)

@@ -16,13 +16,10 @@ import numpy as np
 from tidemark.engine.access.disk_reads_kernels import (
     ENTRY_INCOMPLETE,
     chunk_words_of,
-    pages_of_keys,
     read_chunks,
-    read_disk_keys,
     read_disk_row,
-    read_disk_rowids,
-    scan_pages,
 )
+from tidemark.engine.access.versions_reads_kernels import read_places
 from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
@@ -30,10 +27,10 @@ from tidemark.engine.memory.arena_layout import (
     ST_DAMAGED,
     ST_DROPPED,
     ST_MISSING,
-    ST_MORE,
     ST_PAGE,
     ST_SPACE,
     ST_SPOOLED,
+    ST_UNFINISHED,
     VAR_WORDS_MASK,
 )
 from tidemark.engine.rows.lcp_layout import entry_fragment
@@ -43,14 +40,11 @@ from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.columns import DiskColumns
-    from tidemark.engine.rows.columnar import EncodedKeys
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
 OUT_WORDS = 2_048
-KEYS_SLICE = 2_000
 GROUP_PAGES = 64  # pages pinned for one kernel call: about 200 µs of copying
-SCAN_SLOTS = 8_192
 SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
 SCAN_WORDS = 4 << 20  # target size of a batch of a scan
@@ -106,6 +100,8 @@ def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | Non
                 raise table.gone()
             elif done == ST_SPOOLED and txn is not None:
                 txn.load_spooled()
+            elif done == ST_UNFINISHED:
+                table.views.wait()
             else:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
@@ -240,24 +236,6 @@ class Gatherer:
                 self.state[1] += entry.size
 
 
-def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
-    """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as
-    `read_entry`.
-    """
-    desc = 0 if txn is None else txn.desc
-    buf = NOTHING if txn is None else txn.buf
-    place = (table.mem, table.handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride)
-    pages = np.zeros(keys.count, dtype=np.int64)
-    for start in range(0, keys.count, KEYS_SLICE):
-        pages_of_keys(*place, start, min(start + KEYS_SLICE, keys.count), pages)
-    gatherer = Gatherer(table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
-    gatherer.run(partial(read_disk_keys, *place))
-    if table.is_dropped:
-        raise table.gone()
-    found = gatherer.offsets[gatherer.offsets >= 0]
-    return gatherer.out, found, found.size
-
-
 def _read_alone(table: Table, read: Read, row: int, count: int, txn: Transaction | None) -> Words:
     """Read the complete entry of one row of a batch of `count` alone; empty if it is gone. Raises: as `read_entry`."""
     disk = table.disk
@@ -291,44 +269,5 @@ def read_rowid(table: Table, number: int, rowid: int, txn: Transaction | None) -
     if fragment is None:
         return NOTHING
     desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-    rowids = np.array([rowid], dtype=np.int64)
-    return _read_alone(table, partial(read_disk_rowids, table.mem, fragment, desc, buf, rowids), 0, 1, txn)
-
-
-def is_complete(table: Table, out: Words, image: int) -> bool:
-    """Fetch the missing chunks of an entry; False if its row changed meanwhile. Raises: as `read_entry`."""
-    return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(table, out, image)
-
-
-class DiskScan:
-    """Rows of one fragment, window by window in ROWID order; inside a window the pages are read in their order."""
-
-    def __init__(self, table: Table, fragment: int, txn: Transaction | None) -> None:
-        self._table = table
-        self._fragment = fragment
-        self._txn = txn
-        self._rows = SCAN_ROWS_FIRST
-        self._position = np.zeros(3, dtype=np.int64)
-
-    def next(self, limit: int) -> tuple[Words, Words, bool]:
-        """Return (entries, image offsets, whether the fragment's end is reached) of the next rows, at most `limit`."""
-        table, fragment = self._table, self._fragment
-        desc, buf = (0, NOTHING) if self._txn is None else (self._txn.desc, self._txn.buf)
-        rowids = np.empty(min(limit, self._rows), dtype=np.int64)
-        pages = np.empty(rowids.size, dtype=np.int64)
-        self._position[0] = 0
-        status = ST_MORE
-        while status == ST_MORE:
-            status = int(scan_pages(table.mem, fragment, desc, SCAN_SLOTS, rowids, pages, self._position))
-        count = int(self._position[0])
-        expected = count * (ENTRY_WORDS + table.format.fixed_words + 16)
-        gatherer = Gatherer(table, pages[:count], expected, self._txn)
-        gatherer.run(partial(read_disk_rowids, table.mem, fragment, desc, buf, rowids))
-        self._adapt(int(gatherer.state[1]), count)
-        return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status in (OK, ST_DROPPED)
-
-    def _adapt(self, words: int, count: int) -> None:
-        """Set the rows of the next window to as many as fit SCAN_WORDS, at most four times as many as in this one."""
-        if count:
-            fitting = SCAN_WORDS * count // max(words, 1)
-            self._rows = max(1, min(SCAN_ROWS_MAX, 4 * self._rows, fitting))
+    fragments, rowids = np.array([fragment], dtype=np.int64), np.array([rowid], dtype=np.int64)
+    return _read_alone(table, partial(read_places, table.mem, 0, desc, buf, 1, fragments, rowids), 0, 1, txn)

@@ -22,7 +22,8 @@ from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
-from tidemark.engine.rows.rows_kernels import known_row_address, map_get, row_address
+from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent, seen_unfinished
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.disk_changes_kernels import disk_operation, own_disk, reference_at
 
@@ -78,7 +79,9 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def read_disk_row(mem, table, txn, buf, key, words, out, state):
-    """Read one row with its disk part by canonical key; see `read_whole`. txn 0: read the committed row."""
+    """Read one row with its disk part by canonical key; return as `read_whole`, ST_UNFINISHED or ST_DROPPED. txn 0:
+    read the committed row.
+    """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -87,42 +90,12 @@ def read_disk_row(mem, table, txn, buf, key, words, out, state):
         return A.ST_MISSING
     entry = index_find(mem, fragment, tag_of(key, 0, words, mem[table + A.T_SEED]), key, 0, words)
     if entry == 0:
-        return A.ST_MISSING
+        return seen_absent(mem)
     rowid = entry_rowid(mem, entry)
-    return read_whole(mem, txn, buf, fragment, rowid, known_row_address(mem, fragment, rowid), out, 0, state)
-
-
-@helper
-def find_row(mem, table, keys, key_offsets, stride, i):
-    """Return (fragment, ROWID) of key i of a batch; (0, 0) if no row has it."""
-    first = key_offsets[i] if key_offsets.size else i * stride
-    words = key_offsets[i + 1] - first if key_offsets.size else stride
-    fragment = fragment_of(mem, table, keys, first, words)
-    if fragment == 0:
-        return 0, 0
-    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
-    if entry == 0:
-        return 0, 0
-    return fragment, entry_rowid(mem, entry)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
-def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, pages):
-    """Write to pages[i], for each key i of [start, stop), the page that its reader needs, 0 if it needs none or
-    there is no row. Return stop, or ST_DROPPED.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    for i in range(start, stop):
-        fragment, rowid = find_row(mem, table, keys, key_offsets, stride, i)
-        pages[i] = 0
-        if fragment != 0:
-            row = known_row_address(mem, fragment, rowid)
-            seen = visible(mem, txn, row)
-            if seen != 0:
-                pages[i] = disk_page_of(mem, fragment, row, seen == 2)
-    return stop
+    row = known_row_address(mem, fragment, rowid)
+    if is_unfinished(mem, row) and visible(mem, txn, row) == 1:
+        return seen_unfinished(mem)
+    return read_whole(mem, txn, buf, fragment, rowid, row, out, 0, state)
 
 
 @helper
@@ -136,96 +109,6 @@ def count_read(done, i, offsets, state):
         state[0] += 1
         state[1] += done
     return A.OK if done > 0 or done == A.ST_MISSING else done
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64[::1], int64, int64, int64[::1], "
-    "int64[::1], int64[::1])"
-)
-def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start, stop, out, offsets, state):
-    """Read the rows of keys i of order[start:stop] into out; offsets[i] becomes the start of the image, -1 if there is
-    no row.
-
-    state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, ST_DROPPED, or the status
-    of `read_whole` at order[state[2]], where the call stopped.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    for position in range(start, stop):
-        i = order[position]
-        state[2] = position
-        fragment, rowid = find_row(mem, table, keys, key_offsets, stride, i)
-        done = A.ST_MISSING
-        if fragment != 0:
-            row = known_row_address(mem, fragment, rowid)
-            done = read_whole(mem, txn, buf, fragment, rowid, row, out, state[1], state)
-        if count_read(done, i, offsets, state) != A.OK:
-            return done
-    state[2] = stop
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
-def scan_pages(mem, fragment, txn, limit, rowids, pages, state):
-    """List the ROWIDs of visible rows from state[2] on, and the pages their readers need, examining at most `limit`
-    slots.
-
-    state: [rows found, -, next ROWID]. Return OK at the fragment's end, ST_MORE, ST_SPACE if the arrays are full.
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    position = state[2]
-    looked = 0
-    while position >> 16 < mem[fragment + A.F_PAGES]:
-        page = map_get(mem, fragment, position >> 16)
-        base = page << A.PAGE_SHIFT
-        if page <= 0 or position & 0xFFFF >= mem[base + A.PG_FRESH]:
-            position = ((position >> 16) + 1) << 16
-            state[2] = position
-            looked += 1
-            if looked >= limit:
-                return A.ST_MORE
-            continue
-        if looked >= limit:
-            return A.ST_MORE
-        if state[0] >= rowids.size:
-            return A.ST_SPACE
-        looked += 1
-        row = base + A.PAGE_HEADER_WORDS + (position & 0xFFFF) * mem[fragment + A.F_ROW_WORDS]
-        state_now = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK
-        if state_now == A.LIVE or (state_now == A.RESERVED and txn != 0):
-            seen = visible(mem, txn, row)
-            if seen:
-                rowids[state[0]] = position
-                pages[state[0]] = disk_page_of(mem, fragment, row, seen == 2)
-                state[0] += 1
-        position += 1
-        state[2] = position
-    return A.OK
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
-    "int64[::1])"
-)
-def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, offsets, state):
-    """Do `read_disk_keys` for rows given by ROWID; a row that is gone is not found."""
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    for position in range(start, stop):
-        i = order[position]
-        state[2] = position
-        row = row_address(mem, fragment, rowids[i])
-        done = A.ST_MISSING
-        if row != 0:
-            done = read_whole(mem, txn, buf, fragment, rowids[i], row, out, state[1], state)
-        if count_read(done, i, offsets, state) != A.OK:
-            return done
-    state[2] = stop
-    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])")

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import ScanBatch
 from tidemark.engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
 from tidemark.engine.access.index_scans import IndexScan
 from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, X_CHANGES
-from tidemark.engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, X_CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tidemark.engine.access.index_scans import Bounds, KeyRange
     from tidemark.engine.index.stored import StoredIndex
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -51,8 +48,22 @@ class IndexOnlyScan(IndexScan):
         state = np.zeros(1, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE and done < wanted:
-            limit = min(CALL_KEYS, wanted - done)
-            status = self._call(index_keys, limit, places, keys[done * width :], heads[done * 2 :], state)
+            check_table(self._table)
+            if self._txn is not None:
+                self._txn.check()
+            tree, stream = self._index.tree, self._stream
+            # The transaction whose changed rows are skipped, and the end of the records of these changes in its buffer.
+            own = (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
+            reader = (tree.mem, tree.handle, self._table.handle, self._view.view, *own, self._wanted)
+            place = (stream.cursor, stream.bound, self._reverse, min(CALL_KEYS, wanted - done), places)
+            status = int(index_keys(*reader, *place, keys[done * width :], heads[done * 2 :], state))
+            if status == ST_DROPPED:
+                raise self._index.gone()
+            if self._view.check_status(status) == ST_CHANGED:
+                if not done:
+                    return super()._fill(wanted)
+                status = ST_MORE
+                break
             done += int(state[0])
         stride = ENTRY_WORDS + row_format.fixed_words
         out = np.empty(done * stride, dtype=np.int64)
@@ -80,28 +91,20 @@ def scan_index(
     None. All ranges show the changes the transaction had made when the first range began, and no later ones: a row
     that an update moves from one range to the next occurs once. Raises: as `IndexScan.batches`.
     """
-    wanted = _wanted(table, numbers)
     made = IndexOnlyScan if is_only else IndexScan
-    scans = [made(table, txn, index, keys, reverse, limit, names, wanted) for keys in ranges]
-    if len(scans) > 1:
+    check_table(table)
+    with table.views.open(table.handle) as view:
+        scans = [made(table, txn, view, index, keys, reverse, limit, names, numbers) for keys in ranges]
+        if len(scans) > 1:
+            for each in scans:
+                each.gather_own_changes()
         for each in scans:
-            each.gather_own_changes()
-    for each in scans:
-        yield from each.batches()
-
-
-def _wanted(table: Table, numbers: Sequence[int] | None) -> Words:
-    """Return, by fragment number, whether its rows are requested; empty: all are."""
-    if numbers is None or set(numbers).issuperset(table.definition.partition.numbers):
-        return NOTHING
-    wanted = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
-    wanted[list(numbers)] = 1
-    return wanted
+            yield from each.batches()
 
 
 def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, keys: KeyRange | Bounds) -> int | None:
     """Return the number of rows in a range of keys, counted by leaves of the tree. None if the rows must be read: the
-    transaction has made changes, or entries of dropped partitions may still exist.
+    transaction has made changes, others change the table meanwhile, or entries of dropped partitions may still exist.
 
     Raises: NoSuchTable, NoSuchIndex.
     """
@@ -115,16 +118,16 @@ def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, ke
     cursor = keys.low.copy()
     state = np.zeros(1, dtype=np.int64)
     status = ST_MORE
-    while status == ST_MORE:
-        check_table(table)
-        tree = index.tree
-        if _is_everything(keys):
-            state[0] = status = int(descriptor_word(tree.mem, tree.handle, ix.I_COUNT))
-            break
-        status = int(count_entries(tree.mem, tree.handle, cursor, keys.high, CALL_LEAVES, state))
+    check_table(table)
+    with table.views.open(table.handle) as view:
+        while status == ST_MORE:
+            check_table(table)
+            tree = index.tree
+            place = (tree.mem, tree.handle, table.handle, view.view, cursor, keys.high)
+            status = view.check_status(int(count_entries(*place, CALL_LEAVES, int(_is_everything(keys)), state)))
     if status == ST_DROPPED:
         raise index.gone()
-    return int(state[0])
+    return None if status == ST_CHANGED else int(state[0])
 
 
 def _is_everything(keys: KeyRange | Bounds) -> bool:

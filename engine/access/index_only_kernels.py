@@ -18,24 +18,30 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.lcp_kernels import packed_place
+from tidemark.engine.rows.ticks_kernels import check_view
 from tidemark.engine.sealed.checksums_kernels import shift_right
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
-    "int64[::1], int64[::1])"
+    "int64(int64[::1], int64, int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, "
+    "int64[::1], int64[::1], int64[::1], int64[::1])"
 )
-def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
+def index_keys(mem, tree, table, view, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
     """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them. Rows are read
     only to skip those a transaction has changed.
 
-    txn, until, wanted: as for `index_rows`. places and keys: room for 1 and W words per entry examined. heads gets
-    ROWID and `packed_place` of each entry copied, state[0] their number. Return OK at the end, ST_MORE, or ST_DROPPED
-    if the index was dropped.
+    table: handle of its table. txn, until, wanted: as for `index_entries`. places and keys: room for 1 and W words per
+    entry examined. heads gets ROWID and `packed_place` of each entry copied, state[0] their number. Return OK at the
+    end, ST_MORE, ST_DROPPED if the index was dropped; ST_CHANGED, with nothing done, if the table has changed since the
+    view was opened, or ST_TOO_OLD.
     """
     tree = descriptor_of(mem, tree)
-    if tree == 0:
+    table = descriptor_of(mem, table)
+    if tree == 0 or table == 0:
         return A.ST_DROPPED
+    status = check_view(mem, view, table)
+    if status != A.OK:
+        return status
     found, leaf, number = entries_between(mem, tree, cursor, bound, reverse, limit, places, keys)
     words = mem[tree + X.I_WORDS]
     done = 0
@@ -146,15 +152,23 @@ def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
     return count
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])")
-def count_entries(mem, tree, cursor, bound, limit, state):
-    """Count entries past `cursor` and before `bound`, over at most `limit` leaves, into state[0].
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
+def count_entries(mem, tree, table, view, cursor, bound, limit, is_all, state):
+    """Count entries past `cursor` and before `bound`, or all if `is_all`, over at most `limit` leaves, into state[0].
 
-    Return OK at the end, ST_MORE (the cursor says where to continue), or ST_DROPPED if the index was dropped.
+    table, view: as for `index_keys`. Return OK at the end, ST_MORE (the cursor says where to continue), ST_DROPPED,
+    ST_CHANGED or ST_TOO_OLD.
     """
     tree = descriptor_of(mem, tree)
-    if tree == 0:
+    table = descriptor_of(mem, table)
+    if tree == 0 or table == 0:
         return A.ST_DROPPED
+    status = check_view(mem, view, table)
+    if status != A.OK:
+        return status
+    if is_all:
+        state[0] = mem[tree + X.I_COUNT]
+        return A.OK
     last = leaf_of(mem, tree, bound)
     end = find_target(mem, tree, last, bound) >> 1
     leaf = leaf_of(mem, tree, cursor)

@@ -1,7 +1,7 @@
 """Rows of a table by one of its ordered indexes: bounds, batches, and a transaction's own changes merged in.
 
-A scan keeps no place in the tree between two batches. Changes that its transaction had made when the scan began are
-merged in order among the committed rows; changes it makes while the scan is open are not seen.
+Changes that its transaction had made when the scan began are merged in order among the committed rows; changes it makes
+while the scan is open are not seen.
 """
 
 from __future__ import annotations
@@ -11,26 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import ScanBatch
-from tidemark.engine.access.disk_reading import exchange_pins, is_complete, read_rowid
-from tidemark.engine.access.index_reads_kernels import index_pages, index_rows
 from tidemark.engine.access.own_changes import OwnChanges, key_matrix, sorted_order, widened
 from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.snapshot_index import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, SnapshotIndexScan
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_words_kernels import LOWEST
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    OK,
-    ST_DAMAGED,
-    ST_DROPPED,
-    ST_MORE,
-    ST_SPACE,
-    X_CHANGES,
-    X_USED,
-)
-from tidemark.engine.rows.lcp_layout import entry_fragment
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_CHANGES, X_USED
 
 if TYPE_CHECKING:
     from tidemark.engine.index.key_values import KeyShape
@@ -38,11 +27,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
-
-CALL_ENTRIES = 512  # per kernel call: about 200 µs
-BATCH_ROWS_FIRST = 256
-BATCH_ROWS_MAX = 16_384
-PAGES_HELD = 64
+    from tidemark.engine.txn.views import View
 
 
 class Bounds(NamedTuple):
@@ -94,29 +79,30 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 class IndexScan:
-    """One scan; call `batches` once. Rows are in the order of the index, each as committed when the scan reaches it."""
+    """One scan; call `batches` once. Rows are in the order of the index, as committed when the view was opened."""
 
     def __init__(
         self,
         table: Table,
         txn: Transaction | None,
+        view: View,
         index: StoredIndex,
         keys: KeyRange | Bounds,
         reverse: bool = False,
         limit: int | None = None,
         columns: Sequence[str] | None = None,
-        wanted: Words = NOTHING,
+        numbers: Sequence[int] | None = None,
     ) -> None:
-        """Prepare the scan. wanted: by fragment number, whether its rows are requested; empty: all are."""
+        """Prepare the scan. numbers: fragments whose rows are requested; None: all."""
         self._table = table
         self._txn = txn
+        self._view = view
         self._index = index
         self._reverse = reverse
         self._left = limit
         self._with_disk = table.format.needs_disk(columns)
-        self._wanted = wanted
-        self._cursor = (keys.high if reverse else keys.low).copy()
-        self._bound = keys.low if reverse else keys.high
+        self._wanted = wanted_fragments(table, numbers)
+        self._stream = SnapshotIndexScan(view, table, index, keys, reverse, None, columns, None, numbers, txn)
         self._own: OwnChanges | None = None
         self._until = 0
 
@@ -129,7 +115,7 @@ class IndexScan:
         while not is_end and (self._left is None or self._left > 0):
             wanted = rows if self._left is None else min(rows, self._left)
             self.gather_own_changes()
-            batch, is_end = self._fill_disk(wanted) if self._with_disk else self._fill(wanted)
+            batch, is_end = self._fill(wanted)
             if self._own is not None:
                 batch = self._merged(batch, self._own, is_end)
             if self._left is not None:
@@ -153,101 +139,17 @@ class IndexScan:
         self._own = None
         if int(txn.mem[txn.desc + X_CHANGES]) == 0:
             return
-        low, high = (self._bound, self._cursor) if self._reverse else (self._cursor, self._bound)
+        bound, cursor = self._stream.bound, self._stream.cursor
+        low, high = (bound, cursor) if self._reverse else (cursor, bound)
         self._own = OwnChanges(
             self._table, self._index.tree.shape, txn, low, high, self._reverse, self._with_disk, self._wanted
         )
 
-    def _call(self, kernel: Any, limit: int, *more: Any) -> int:
-        """Call a kernel on the next entries. Raises: NoSuchTable, NoSuchIndex."""
-        check_table(self._table)
-        if self._txn is not None:
-            self._txn.check()
-        tree = self._index.tree
-        # The transaction whose changed rows are skipped, and the end of the records of these changes in its buffer.
-        place = (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
-        of_cursor = (self._cursor, self._bound, self._reverse)
-        status = int(kernel(tree.mem, tree.handle, *place, self._wanted, *of_cursor, limit, *more))
-        if status == ST_DROPPED:
-            raise self._index.gone()
-        return status
-
-    # --- memory ----------------------------------------------------------------------------------
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
-        row_format = self._table.format
-        out = np.empty(
-            wanted * (ENTRY_WORDS + row_format.fixed_words + (16 if row_format.has_var else 0)) + 64, dtype=np.int64
-        )
-        offsets = np.empty(wanted, dtype=np.int64)
-        places = np.empty(CALL_ENTRIES, dtype=np.int64)
-        state = np.zeros(5, dtype=np.int64)
-        status = ST_MORE
-        while status == ST_MORE and int(state[0]) < wanted:
-            # Any number of skipped entries may come before the next row.
-            limit = CALL_ENTRIES if self._wanted.size else min(CALL_ENTRIES, wanted - int(state[0]))
-            status = self._call(index_rows, limit, False, places, out, offsets, state)
-            if status <= ST_SPACE:
-                if int(state[0]):
-                    break
-                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
-                status = ST_MORE
-        count = int(state[0])
-        return ScanBatch(out[: int(state[1])], offsets[:count], count), status == OK
-
-    # --- disk ------------------------------------------------------------------------------------
-    def _fill_disk(self, wanted: int) -> tuple[ScanBatch, bool]:
-        """Pin the pages of the next entries, then read their rows in the order of the index."""
-        disk = self._table.disk
-        out = np.empty(wanted * (ENTRY_WORDS + self._table.format.fixed_words + 32) + 64, dtype=np.int64)
-        offsets = np.empty(wanted, dtype=np.int64)
-        places = np.empty(CALL_ENTRIES, dtype=np.int64)
-        pages = np.empty(CALL_ENTRIES, dtype=np.int64)
-        state = np.zeros(5, dtype=np.int64)
-        status = ST_MORE
-        held: list[int] = []
-        try:
-            while status == ST_MORE and int(state[0]) < wanted:
-                limit = self._call(index_pages, min(CALL_ENTRIES, wanted - int(state[0])), places, pages)
-                needed = _first_pages(pages[:limit].tolist(), disk.pages_per_hold(PAGES_HELD))
-                exchange_pins(disk, held, sorted(set(needed) - {0}))
-                status = self._call(index_rows, max(1, len(needed)), True, places, out, offsets, state)
-                if status == ST_DAMAGED:
-                    raise disk.damaged(int(state[3]), self._table.name)
-                if status <= ST_SPACE:
-                    if int(state[0]):
-                        break
-                    out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
-                if status != OK:
-                    status = ST_MORE  # a row has moved to a page that is not pinned: retry
-        finally:
-            disk.release(held)
-        return self._completed(ScanBatch(out, offsets[: int(state[0])], int(state[0])), bool(state[4])), status == OK
-
-    def _completed(self, batch: ScanBatch, is_incomplete: bool) -> ScanBatch:
-        """Fetch the chunks of large disk parts. A row that changes meanwhile is read again, and left out if its key has
-        changed.
-        """
-        if not is_incomplete:
-            return batch
-        table = self._table
-        kept: list[int] = []
-        for offset in batch.offsets.tolist():
-            if is_complete(table, batch.entries, offset):
-                kept.append(offset)
-                continue
-            number, rowid = entry_fragment(int(batch.entries[offset - 1])), int(batch.entries[offset - ENTRY_WORDS])
-            entry = read_rowid(table, number, rowid, None)
-            if entry.size and self._has_key_of(entry, batch.entries, offset):
-                kept.append(batch.entries.size + ENTRY_WORDS)
-                batch.entries = np.concatenate([batch.entries, entry])
-        return ScanBatch(batch.entries, np.array(kept, dtype=np.int64), len(kept))
-
-    def _has_key_of(self, entry: Words, entries: Words, offset: int) -> bool:
-        fixed = self._table.format.fixed_words
-        shape = self._index.tree.shape
-        one = key_matrix(shape, entry, np.array([ENTRY_WORDS]), fixed, False)
-        other = key_matrix(shape, entries, np.array([offset]), fixed, False)
-        return bool(np.array_equal(one, other))
+        """Return (about `wanted` next rows of the stream, whether these were the last)."""
+        check_table(self._table)
+        self._stream.until = 0 if self._own is None else self._until
+        return self._stream.fill(wanted)
 
     # --- own changes -----------------------------------------------------------------------------
     def _merged(self, batch: ScanBatch, own: OwnChanges, is_end: bool) -> ScanBatch:
@@ -273,12 +175,10 @@ class IndexScan:
         return ScanBatch(entries, offsets, len(order))
 
 
-def _first_pages(pages: list[int], most: int) -> list[int]:
-    """Return the longest prefix of the list that has at most `most` different pages; 0 is no page."""
-    seen: set[int] = set()
-    for number, page in enumerate(pages):
-        if page and page not in seen:
-            if len(seen) == most:
-                return pages[:number]
-            seen.add(page)
-    return pages
+def wanted_fragments(table: Table, numbers: Sequence[int] | None) -> Words:
+    """Return, by fragment number, whether its rows are requested; empty: all are."""
+    if numbers is None or set(numbers).issuperset(table.definition.partition.numbers):
+        return NOTHING
+    wanted = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
+    wanted[list(numbers)] = 1
+    return wanted

@@ -21,6 +21,7 @@ from tidemark.engine.programs.vm_rows_kernels import add_wide
 from tidemark.engine.programs.vm_run_kernels import run_rows
 from tidemark.engine.programs.vm_words_kernels import bits_of, float_of
 from tidemark.engine.rows.rows_kernels import known_row_address, map_get
+from tidemark.engine.rows.ticks_kernels import check_view
 
 SLOT_BITS = 16
 SLOT_MASK = 0xFFFF
@@ -156,20 +157,24 @@ def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], "
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], "
     "int64[::1], int64[::1])"
 )
-def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work, out, offsets, state):
+def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows, work, out, offsets, state):
     """Run a program over visible rows from state[PS_POSITION] on, examining at most `limit` slots, and copy the entries
     of accepted rows into out unless is_copied is 0.
 
     state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after the row at which
     the program ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE;
-    ST_SPOOLED; ST_SPACE - words needed, or ST_SPACE if offsets is full; ST_INVARIANT for RUN_BROKEN.
+    ST_SPOOLED; ST_SPACE - words needed, or ST_SPACE if offsets is full; ST_INVARIANT for RUN_BROKEN; or, with nothing
+    done, ST_CHANGED if the table has changed since the view was opened, or ST_TOO_OLD.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
+    status = check_view(mem, view, mem[fragment + A.F_OWNER])
+    if status != A.OK:
+        return status
     state[Q.PS_LOOKED] = 0
     state[Q.PS_END] = 0
     state[Q.PS_STATUS] = P.RUN_OK
@@ -250,15 +255,18 @@ def _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work
     work[P.W_ACCUMULATORS + P.ACC_COUNT] += count
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64[::1], int64[::1])")
-def sum_column(mem, fragment, limit, is_float, word, null_word, null_bit, work, state):
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64, int64[::1], int64[::1])")
+def sum_column(mem, fragment, view, limit, is_float, word, null_word, null_bit, work, state):
     """Do what `scan_program` does for a program that only sums a column of eight bytes, over committed rows: page by
     page from state[PS_POSITION] on, until `limit` slots were examined. Words of the image are counted from the row's
-    header; null_bit is 0 for columns without NULLs. Return OK at the fragment's end, or ST_MORE.
+    header; null_bit is 0 for columns without NULLs. Return OK at the fragment's end, ST_MORE, or as `scan_program`.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
+    status = check_view(mem, view, mem[fragment + A.F_OWNER])
+    if status != A.OK:
+        return status
     state[Q.PS_LOOKED] = 0
     state[Q.PS_STATUS] = P.RUN_OK
     row_words = mem[fragment + A.F_ROW_WORDS]
@@ -281,3 +289,18 @@ def sum_column(mem, fragment, limit, is_float, word, null_word, null_bit, work, 
         state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
         state[Q.PS_LOOKED] += 1
     return A.ST_MORE
+
+
+@kernel("int64(int64[::1], int64[::1])")
+def rows_of_fragments(mem, fragments):
+    """Return the number of committed rows of fragments, given by their handles; dropped ones have none. ST_UNFINISHED
+    if a large commit is being applied, which the fragments count row by row.
+    """
+    if mem[A.S_UNFINISHED] != 0:
+        return A.ST_UNFINISHED
+    rows = 0
+    for i in range(fragments.size):
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment != 0:
+            rows += mem[fragment + A.F_ROWS]
+    return rows

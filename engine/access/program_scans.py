@@ -14,25 +14,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import scan, scan_from
 from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
 from tidemark.engine.access.index_choice import Choice, choose
 from tidemark.engine.access.index_only import scan_index
-from tidemark.engine.access.program_scan_kernels import scan_program, sum_column
-from tidemark.engine.access.program_scan_layout import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
+from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program, sum_column
+from tidemark.engine.access.program_scan_layout import (
+    PS_CODE,
+    PS_POSITION,
+    PS_ROWS,
+    PS_STATE_WORDS,
+    PS_STATUS,
+    PS_WORDS,
+)
 from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
-    F_ROWS,
     OK,
     ROW_HEADER_WORDS,
+    S_UNFINISHED_KINDS,
+    ST_CHANGED,
     ST_DROPPED,
     ST_INVARIANT,
     ST_MORE,
     ST_SPACE,
     ST_SPOOLED,
+    ST_UNFINISHED,
+    X_DELETES,
+    X_UPDATES,
 )
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
@@ -45,6 +58,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 SUM_SLOTS = 32_768  # about 150 µs of a call that only sums
 # (1 for floats, word of the value, word of the NULL bit, NULL bit); words are counted from the row's header.
@@ -55,9 +69,12 @@ Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 class _InPlace:
     """One fragment; the program runs over its rows in place."""
 
-    def __init__(self, table: Table, txn: Transaction | None, number: int, running: Running, cost: int) -> None:
+    def __init__(
+        self, table: Table, txn: Transaction | None, view: View, number: int, running: Running, cost: int
+    ) -> None:
         self._table = table
         self._txn = txn
+        self._view = view
         self._number = number
         self._running = running
         self._slots = slots_per_call(cost)
@@ -78,9 +95,23 @@ class _InPlace:
         words, rows, work = self._running.program.words, self._running.rows, self._running.work
         status = int(
             scan_program(
-                table.mem, fragment, desc, buf, self._slots, int(is_copied), words, rows, work, out, offsets, state
+                table.mem,
+                fragment,
+                self._view.view,
+                desc,
+                buf,
+                self._slots,
+                int(is_copied),
+                words,
+                rows,
+                work,
+                out,
+                offsets,
+                state,
             )
         )
+        self._view.check_status(status)
+        self._view.advance(self._number, int(state[PS_POSITION]))
         if status == ST_SPOOLED and txn is not None:
             txn.load_spooled()
             return ST_MORE
@@ -93,8 +124,13 @@ class _InPlace:
             raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
         return status
 
-    def next(self, most: int) -> tuple[ScanBatch, bool]:
-        """Return (the next accepted rows, at most `most`; whether the fragment has no more)."""
+    def rest(self, names: Sequence[str]) -> Iterator[ScanBatch]:
+        """Yield the rows from here on, as the view shows them: the table has changed since it was opened."""
+        at = int(self._state[PS_POSITION])
+        return scan_from(self._table, self._txn, self._view, None, names, [self._number], at)
+
+    def next(self, most: int) -> tuple[ScanBatch, int]:
+        """Return (the next accepted rows, at most `most`; ST_MORE, OK at the end, or ST_CHANGED: see `rest`)."""
         table, state = self._table, self._state
         words = most * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
@@ -109,9 +145,9 @@ class _InPlace:
             if status <= ST_SPACE and count == 0:
                 out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
                 continue
-            return ScanBatch(out, offsets[:count], count), status == OK
+            return ScanBatch(out, offsets[:count], count), status if status in (OK, ST_CHANGED) else ST_MORE
 
-    def sum_column(self, column: _PlainColumn) -> None:
+    def sum_column(self, column: _PlainColumn, names: Sequence[str]) -> None:
         """Do what `add_up` does for the sum of one column, directly from the pages, over committed rows."""
         table, work, state = self._table, self._running.work, self._state
         status = ST_MORE
@@ -120,14 +156,20 @@ class _InPlace:
             fragment = table.by_number.get(self._number)
             if fragment is None:
                 return
-            status = int(sum_column(table.mem, fragment, SUM_SLOTS, *column, work, state))
+            status = int(sum_column(table.mem, fragment, self._view.view, SUM_SLOTS, *column, work, state))
+        if self._view.check_status(status) == ST_CHANGED:
+            return self._add_rest(names)
         if status == ST_DROPPED:
             return check_table(table)
         if status != OK:
             raise InvariantBroken(f"{table.name}: a column is outside its rows; report this")
 
-    def add_up(self) -> None:
-        """Run to the fragment's end without copying rows."""
+    def _add_rest(self, names: Sequence[str]) -> None:
+        for batch in self.rest(names):
+            self._running.accepted(self._table, batch.entries, batch.offsets)
+
+    def add_up(self, names: Sequence[str]) -> None:
+        """Run to the fragment's end without copying rows. names: the columns that the program reads."""
         out = np.empty(64, dtype=np.int64)
         while True:
             status = self._call(False, out, NOTHING)
@@ -135,6 +177,8 @@ class _InPlace:
                 out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
             elif status == OK:
                 return
+            elif status == ST_CHANGED:
+                return self._add_rest(names)
 
     @property
     def is_last(self) -> bool:
@@ -191,18 +235,30 @@ def _scan_fragments(
         return
     running = Running(condition.program)
     left = limit
-    for number in numbers:
-        part = _InPlace(table, txn, number, running, condition.cost)
-        is_end = False
-        while not is_end:
-            if left is not None and left <= 0:
+    check_table(table)
+    with table.views.open(table.handle) as view:
+        for number in numbers:
+            part = _InPlace(table, txn, view, number, running, condition.cost)
+            status = ST_MORE
+            while status == ST_MORE:
+                if left is not None and left <= 0:
+                    return
+                batch, status = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
+                left = None if left is None else left - batch.count
+                if batch.count:
+                    yield batch
+            if status == ST_CHANGED:
+                for batch in part.rest([*columns, *condition.names]):
+                    if left is not None and left <= 0:
+                        return
+                    places, is_last = running.accepted(table, batch.entries, batch.offsets, left)
+                    left = None if left is None else left - places.size
+                    if places.size:
+                        yield ScanBatch(batch.entries, batch.offsets[places], places.size)
+                    if is_last:
+                        return
+            elif part.is_last:
                 return
-            batch, is_end = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
-            left = None if left is None else left - batch.count
-            if batch.count:
-                yield batch
-        if part.is_last:
-            return
 
 
 def _chosen(
@@ -252,7 +308,7 @@ def aggregate(
     is_count = all(function == "count" and what is None for function, what in functions)
     if condition is None and limit is None and txn is None and is_count:
         check_table(table)
-        return [table.arena.sum_words(_fragments(table, partitions), F_ROWS)] * len(functions)
+        return [count_rows(table, partitions)] * len(functions)
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
@@ -266,12 +322,15 @@ def aggregate(
         if limit is None and cost is not None:
             running = Running(found.program)
             column = _summed_column(found.program, functions) if condition is None and txn is None else None
-            for number in numbers:
-                part = _InPlace(table, txn, number, running, cost)
-                if column is not None:
-                    part.sum_column(column)
-                else:
-                    part.add_up()
+            names = names_of(table.definition, found.program)
+            check_table(table)
+            with table.views.open(table.handle) as view:
+                for number in numbers:
+                    part = _InPlace(table, txn, view, number, running, cost)
+                    if column is not None:
+                        part.sum_column(column, names)
+                    else:
+                        part.add_up(names)
             return found.results(running.work)
 
     def found_rows(names: Sequence[str]) -> Iterator[ScanBatch]:
@@ -296,6 +355,18 @@ def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _P
         null_word, null_bit = ROW_HEADER_WORDS + null_word, null_mask << 8 * null_bit
         null_bit -= (null_bit >> 63) << 64
     return int(kind == c.CLASS_FLOAT64), ROW_HEADER_WORDS + at // WORD_BYTES, null_word, null_bit
+
+
+def count_rows(table: Table, partitions: Sequence[str] | None = None) -> int:
+    """Return the number of committed rows, of the whole table or of some partitions."""
+    fragments = _fragments(table, partitions)
+    while (rows := int(rows_of_fragments(table.mem, np.array(fragments, dtype=np.int64)))) == ST_UNFINISHED:
+        if table.mem[S_UNFINISHED_KINDS] & (X_UPDATES | X_DELETES):
+            table.views.wait()
+            continue
+        with table.views.open(table.handle) as view:
+            return snapshot_reads.count(view, table, table.numbers_of(partitions))
+    return rows
 
 
 def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:

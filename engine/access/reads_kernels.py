@@ -1,4 +1,4 @@
-"""Kernels of get and scan, which copy row images from the arena into private buffers.
+"""Kernels of get, which copy row images from the arena into private buffers.
 
 An entry is ROWID, epoch, author with table and fragment, then the row image, as in local-checkpoint files.
 """
@@ -28,8 +28,9 @@ from tidemark.engine.rows.primary_kernels import (
     tag_of,
     touch_buckets,
 )
-from tidemark.engine.rows.rows_kernels import known_row_address, map_get
+from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.segments_kernels import segment_of
+from tidemark.engine.rows.ticks_kernels import check_view, is_unfinished, seen_absent, seen_unfinished
 from tidemark.engine.schema.partitions_kernels import fragment_number, fragment_of
 from tidemark.engine.txn.operations_kernels import touch_row
 
@@ -51,16 +52,18 @@ def visible(mem, txn, row):
 
 @helper
 def read_entry(mem, txn, buf, fragment, entry, out, at):
-    """Read the row of an index entry into out[at:]; return entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words
-    needed.
+    """Read the row of an index entry into out[at:]; return entry words, ST_MISSING, ST_UNFINISHED, ST_SPOOLED, or
+    ST_SPACE - words needed.
     """
     if entry == 0:
-        return A.ST_MISSING
+        return seen_absent(mem)
     rowid = entry_rowid(mem, entry)
     row = known_row_address(mem, fragment, rowid)
     seen = visible(mem, txn, row)
     if seen == 0:
         return A.ST_MISSING
+    if seen == 1 and is_unfinished(mem, row):
+        return seen_unfinished(mem)
     if seen == 2 and is_image_evicted(mem, buf, row):
         return A.ST_SPOOLED
     need = entry_words(mem, fragment, row, seen == 2)
@@ -71,7 +74,7 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
 
 @helper
 def read_into(mem, table, txn, buf, keys, first, words, out, at):
-    """Read one row by key into out[at:]; return entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words needed."""
+    """Read one row by key into out[at:]; return as `read_entry`."""
     fragment = fragment_of(mem, table, keys, first, words)
     if fragment == 0:
         return A.ST_MISSING
@@ -129,10 +132,7 @@ def confirmed(mem, table, fragment, entry, keys, first, words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
 def read_row(mem, table, txn, buf, key, words, out):
-    """Read one row by canonical key; return entry words, ST_MISSING, ST_SPOOLED, ST_DROPPED or ST_SPACE - words needed.
-
-    txn 0: read the committed row.
-    """
+    """Read one row by canonical key; return as `read_entry`, or ST_DROPPED. txn 0: read the committed row."""
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
@@ -150,18 +150,23 @@ def read_int_key(mem, table, key, out):
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
-    "int64[::1])"
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], "
+    "int64[::1], int64[::1])"
 )
-def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
-    """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
+def read_rows(mem, table, view, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
+    """Read rows [start, stop) by key into out; offsets gets the image offset of each row found. view: 0 for one call
+    that reads all rows.
 
-    state: [rows found, words used, next key]. Return OK, or ST_SPOOLED, or ST_SPACE - words needed if out is full;
-    state says where to continue.
+    state: [rows found, words used, next key]. Return OK; ST_UNFINISHED, ST_SPOOLED, or ST_SPACE - words needed if out
+    is full, with state saying where to continue; ST_CHANGED with nothing done if the table has changed since the view
+    was opened, or ST_TOO_OLD.
     """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
+    status = check_view(mem, view, table)
+    if status != A.OK:
+        return status
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
@@ -175,7 +180,7 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
                 entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
                 done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
             state[2] = i
-            if done <= A.ST_SPACE or done == A.ST_SPOOLED:
+            if done <= A.ST_SPACE or done == A.ST_SPOOLED or done == A.ST_UNFINISHED:
                 return done
             if done > 0:
                 offsets[state[0]] = state[1] + A.ENTRY_WORDS
@@ -185,62 +190,12 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
-def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
-    """Copy visible rows from ROWID state[2] on into out, examining at most `limit` slots.
-
-    state: [rows found, words used, next ROWID]. Return OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
-    words needed.
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    position = state[2]
-    row_words = mem[fragment + A.F_ROW_WORDS]
-    looked = 0
-    while position >> 16 < mem[fragment + A.F_PAGES]:
-        page = map_get(mem, fragment, position >> 16)
-        if page <= 0:
-            position = ((position >> 16) + 1) << 16
-            looked += 1
-            state[2] = position
-            if looked >= limit:
-                return A.ST_MORE
-            continue
-        base = page << A.PAGE_SHIFT
-        slot = position & 0xFFFF
-        fresh = mem[base + A.PG_FRESH]
-        while slot < fresh:
-            if looked >= limit:
-                return A.ST_MORE
-            looked += 1
-            row = base + A.PAGE_HEADER_WORDS + slot * row_words
-            state_now = (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK
-            if state_now == A.LIVE or (state_now == A.RESERVED and txn != 0):
-                seen = visible(mem, txn, row)
-                if seen == 2 and is_image_evicted(mem, buf, row):
-                    return A.ST_SPOOLED
-                if seen:
-                    need = entry_words(mem, fragment, row, seen == 2)
-                    if state[1] + need > out.size or state[0] >= offsets.size:
-                        return A.ST_SPACE - need
-                    rowid = (position >> 16) << 16 | slot
-                    offsets[state[0]] = state[1] + A.ENTRY_WORDS
-                    state[1] += write_entry(mem, buf, fragment, rowid, row, seen == 2, out, state[1])
-                    state[0] += 1
-            slot += 1
-            state[2] = (position >> 16) << 16 | slot
-        position = ((position >> 16) + 1) << 16
-        state[2] = position
-    return A.OK
-
-
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def lock_found(mem, table, txn, keys, offsets, stride, start, stop, found):
     """Lock the rows with canonical keys [start, stop) that exist; found[i] is 1 if key i has a row, else 0.
 
     offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or the status at key X_ROW that stopped
-    the call: ST_BUSY, ST_MEMORY; `found` is undefined past that key.
+    the call: ST_BUSY, ST_UNFINISHED, ST_MEMORY; `found` is undefined past that key.
     """
     table = descriptor_of(mem, table)
     if table == 0:
@@ -256,6 +211,7 @@ def lock_found(mem, table, txn, keys, offsets, stride, start, stop, found):
             if found[i] >= 0:
                 fragment = mem[fragments + (found[i] >> HINT_SHIFT)]
                 entry = confirmed(mem, table, fragment, found[i] & HINT_MASK, keys, first, words)
+                status = seen_absent(mem)
                 if entry != 0:
                     status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), A.MODE_LOCK, None)
             mem[txn + A.X_ROW] = i

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
-from tidemark.engine.access.reads_kernels import read_int_key, read_row, scan_rows
+from tidemark.engine.access.reads_kernels import read_int_key, read_row
+from tidemark.engine.access.versions_reads_kernels import scan_rows
 from tidemark.engine.base.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
@@ -51,6 +52,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_SPACE,
     ST_SPOOLED,
     ST_UNDO,
+    ST_UNFINISHED,
     ST_UNIQUE,
     X_FRAGMENT,
     X_LOCK,
@@ -113,6 +115,8 @@ def settle(
             with nullcontext() if watch is None else watch.timed("lock wait", table=table.name, txid=txn.txid):
                 txn.store.locks.wait(txn.place, place, lock, deadline, row)
             txn.check()  # the store may have failed, or closed and rolled this transaction back
+        elif status == ST_UNFINISHED:
+            txn.store.views.wait()
         elif status in (ST_MEMORY, ST_PAGES):
             raise txn.store.arena.no_room(f"another row of {table.name}", table.name)
         elif status == ST_COPIES:
@@ -156,7 +160,7 @@ def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
     while True:
         state[2] = place[1]
         out = np.empty(size, dtype=np.int64)
-        status = scan_rows(table.mem, place[0], 0, NOTHING, 1, out, np.zeros(1, dtype=np.int64), state)
+        status = scan_rows(table.mem, place[0], 0, 0, NOTHING, 1, 2, out, np.zeros(1, dtype=np.int64), state)
         if status > ST_SPACE:
             break
         size = ST_SPACE - status
@@ -450,6 +454,9 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
             continue
         if done == ST_DROPPED:
             raise table.gone()
+        if done == ST_UNFINISHED:
+            table.views.wait()
+            continue
         if done > ST_SPACE:
             return None
         out = np.zeros(ST_SPACE - done, dtype=np.int64)
@@ -474,6 +481,9 @@ def get_committed(table: Table, key: Any) -> Any:
         _outs.append(place)
         if done == ST_DROPPED:
             raise table.gone()
+        if done == ST_UNFINISHED:
+            table.views.wait()
+            return get_committed(table, key)
         if done > ST_SPACE:
             row_format.encode_int_key(key)
             return None

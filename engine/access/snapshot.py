@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from tidemark.engine.base.errors import (
     InvariantBroken,
     LimitExceeded,
@@ -20,25 +22,19 @@ from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
 from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     OK,
-    S_SNAPSHOTS_DROPPED,
     S_VERSION_HEAD,
     S_VERSION_RING_WORDS,
     S_VERSION_TAIL,
     S_VERSIONS_KEPT,
+    S_VIEWS_ABANDONED,
     ST_DROPPED,
-    ST_MORE,
-    ST_SPACE,
     ST_TOO_OLD,
 )
 from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_layout import WORD_BYTES
-from tidemark.engine.txn.versions_kernels import (
-    close_snapshot,
-    cut_versions,
-    find_snapshot,
-    open_snapshot,
-    setup_versions,
-)
+from tidemark.engine.txn.versions_kernels import find_view, open_snapshot, setup_versions
+from tidemark.engine.txn.versions_layout import VIEW_LIST_WORDS
+from tidemark.engine.txn.views import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,12 +43,10 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transactions import Transactions
 
-CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
-
 
 def version_words(options: Options) -> int:
     """Return the words of the arena, past `data_memory`, for the version store; touched only as old rows are kept."""
-    return options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
+    return VIEW_LIST_WORDS + options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
 
 
 class Snapshots:
@@ -61,7 +55,7 @@ class Snapshots:
     def __init__(self, store: Transactions) -> None:
         """Set up the version store. Raises: MemoryExhausted."""
         self._mem = store.mem
-        self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; iterated as a copy
+        self.open: dict[int, Snapshot] = {}  # by the number of its view, oldest first; iterated as a copy
         words = version_words(store.options)
         if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
@@ -83,14 +77,9 @@ class Snapshots:
                 store.pin(snapshot)  # before the list of tables is read: tables dropped later wait for this snapshot
                 # A shallow copy is enough: changes of a table replace its parts.
                 snapshot.by_name = {name: copy.copy(table) for name, table in store.tables.items()}
-                self.open[epoch] = snapshot
-                status = open_snapshot(store.mem, epoch)
-                if status == ST_SPACE:
+                if len(self.open) >= SNAPSHOTS_OPEN_MAX or open_snapshot(store.mem, epoch, snapshot.words) != OK:
                     raise LimitExceeded(f"{SNAPSHOTS_OPEN_MAX} snapshots are open; close some")
-                if status != OK:
-                    raise store.fail(
-                        InvariantBroken(f"epoch {epoch} is not the latest of all snapshots; reopen the store")
-                    )
+                self.open[snapshot.view] = snapshot
                 look(snapshot)
             store.log.make_durable(sequence - 1)
         except BaseException:
@@ -101,11 +90,8 @@ class Snapshots:
 
     def forget(self, snapshot: Snapshot) -> None:
         """Drop all versions kept for a closed snapshot. Repeating the call changes nothing."""
-        mem = self._mem
-        close_snapshot(mem, snapshot.epoch)
-        while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
-            pass
-        self.open.pop(snapshot.epoch, None)
+        release(self._mem, snapshot.view)
+        self.open.pop(snapshot.view, None)
         snapshot.store.unpin(snapshot)
 
     def close_all(self) -> None:
@@ -116,14 +102,14 @@ class Snapshots:
     def counters(self) -> dict[str, Any]:
         """Return the counters for `status()`: open snapshots that were not dropped, and the version store."""
         mem = self._mem
-        epochs = [epoch for epoch in list(self.open) if find_snapshot(mem, epoch) == OK]
+        epochs = [each.epoch for view, each in list(self.open.items()) if find_view(mem, view) == OK]
         return {
             "open": len(epochs),
             "oldest_epoch": min(epochs, default=None),
             "used_bytes": int(mem[S_VERSION_HEAD] - mem[S_VERSION_TAIL]) * WORD_BYTES,
             "size_bytes": int(mem[S_VERSION_RING_WORDS]) * WORD_BYTES,
             "versions_kept": int(mem[S_VERSIONS_KEPT]),
-            "dropped": int(mem[S_SNAPSHOTS_DROPPED]),
+            "dropped": int(mem[S_VIEWS_ABANDONED]),
         }
 
 
@@ -139,6 +125,7 @@ class Snapshot:
         self._opened = opened
         self.mem = store.mem
         self.epoch = epoch
+        self.words = np.zeros(2, dtype=np.int64)  # number of its view, and where its versions begin in the ring
         self.by_name = {}
         self.is_closed = False
 
@@ -154,7 +141,7 @@ class Snapshot:
         """Check that its rows can be read. Raises: SnapshotClosed, SnapshotTooOld, StoreFailed."""
         if self.store.failure.first is not None:
             self.store.failure.check()
-        self.check_status(find_snapshot(self.mem, self.epoch))
+        self.check_status(find_view(self.mem, self.view))
 
     def check_status(self, status: int) -> int:
         """Return the status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
@@ -164,7 +151,7 @@ class Snapshot:
             raise SnapshotClosed("the snapshot is closed; open another one with db.snapshot()", epoch=self.epoch)
         if status == ST_DROPPED:
             raise InvariantBroken(f"a table of the open snapshot of epoch {self.epoch} has been withdrawn; report this")
-        if find_snapshot(self.mem, self.epoch) == OK:
+        if find_view(self.mem, self.view) == OK:
             raise SnapshotTooOld(
                 f"the snapshot of epoch {self.epoch} has lost the disk part of a row that was changed since: it was too"
                 " large to keep, or not in memory; read without that column, or open another snapshot",
@@ -175,6 +162,16 @@ class Snapshot:
             " open another snapshot, or open the store with a larger snapshot_memory",
             epoch=self.epoch,
         )
+
+    @property
+    def view(self) -> int:
+        """The number of its view."""
+        return int(self.words[0])
+
+    @property
+    def head(self) -> int:
+        """Versions from this position of the ring on may belong to it."""
+        return int(self.words[1])
 
     @property
     def version_words(self) -> int:

@@ -1,4 +1,4 @@
-"""Rows of a snapshot by an ordered index: rows that have not changed since, merged with versions of the others.
+"""Rows by a view and an ordered index: rows that have not changed since, merged with versions of the others.
 
 Keys and places are compared in the direction of the scan: for a descending one both are inverted, so that every
 comparison here is ascending. The rows of each tree call are merged with the versions appended before it
@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import ScanBatch
-from tidemark.engine.access.index_scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, Bounds, KeyRange
 from tidemark.engine.access.own_changes import compared, key_matrix, widened
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_reads import Meter, Progress, read_found
-from tidemark.engine.access.versions_index_kernels import gather_versions, snapshot_entries
+from tidemark.engine.access.versions_index_kernels import gather_versions, index_entries
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_words_kernels import LOWEST
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.access.index_scans import Bounds, KeyRange
+    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
+BATCH_ROWS_FIRST = 256
+BATCH_ROWS_MAX = 16_384
+CALL_ENTRIES = 512  # per kernel call: about 200 µs
 CALL_VERSIONS = 1_000
 GATHER_ROWS_FIRST = 256
 GATHER_WORDS_FIRST = 4_096
@@ -81,23 +86,48 @@ def _consecutive(keys: Words, places: Words, entries: Words, offsets: Words) -> 
     return _Sorted(keys, places, entries, starts, np.diff(np.append(starts, entries.size)))
 
 
+def versions_of(snapshot: Shown, table: Table, first: int, head: int) -> tuple[Words, Words, Words]:
+    """Return (entries, image offsets, places) of the versions of a table that a view shows, from a position of the ring
+    on and before `head`. Raises: SnapshotTooOld, SnapshotClosed.
+    """
+    places = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+    offsets = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+    out = np.empty(GATHER_WORDS_FIRST, dtype=np.int64)
+    state = np.array([0, 0, first], dtype=np.int64)
+    status = ST_MORE
+    while status != OK:
+        snapshot.check()
+        place = (snapshot.mem, table.table_id, snapshot.view, head, CALL_VERSIONS)
+        status = snapshot.check_status(gather_versions(*place, places, out, offsets, state))
+        if status == ST_SPACE:
+            places = np.concatenate([places, np.empty(3 * places.size, dtype=np.int64)])
+            offsets = np.concatenate([offsets, np.empty(3 * offsets.size, dtype=np.int64)])
+        elif status < ST_SPACE:
+            out = np.concatenate([out, np.empty(3 * out.size + ST_SPACE - status, dtype=np.int64)])
+    count = int(state[0])
+    return out[: int(state[1])], offsets[:count], places[:count]
+
+
 class SnapshotIndexScan:
-    """One scan; call `batches` once."""
+    """One scan; call `batches` once, or `fill` for each batch."""
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: Shown,
         table: Table,
         index: StoredIndex,
         keys: KeyRange | Bounds,
         reverse: bool,
         limit: int | None,
-        columns: Sequence[str],
+        columns: Sequence[str] | None,
         progress: Progress | None = None,
         numbers: Sequence[int] | None = None,
+        txn: Transaction | None = None,
     ) -> None:
-        """numbers: fragments whose rows are requested; None: all."""
+        """numbers: fragments whose rows are requested; None: all. txn: the reading transaction."""
         self._snapshot = snapshot
+        self._txn = txn
+        self.until = 0  # rows that the transaction had changed before this word of its buffer are left out
         self._table = table
         self._index = index
         self._reverse = reverse
@@ -105,10 +135,10 @@ class SnapshotIndexScan:
         wanted = table.by_number if numbers is None else [each for each in numbers if each in table.by_number]
         self._numbers = np.array(sorted(wanted), dtype=np.int64)
         self._with_disk = table.format.needs_disk(columns)
-        self._cursor = (keys.high if reverse else keys.low).copy()
-        self._bound = keys.low if reverse else keys.high
+        self.cursor = (keys.high if reverse else keys.low).copy()  # key and place of the last entry examined
+        self.bound = keys.low if reverse else keys.high
         self._filling = ~LOWEST if reverse else LOWEST
-        self._gathered = 0  # the ring was read up to this position
+        self._gathered = snapshot.head  # the ring was read up to this position
         # Versions past the cursor, in sorted runs: each is more than twice as long as the next one.
         self._runs: list[_Sorted] = []
         self._meter = Meter(progress, -1, "rows")
@@ -120,15 +150,7 @@ class SnapshotIndexScan:
         wanted = BATCH_ROWS_FIRST
         is_end = False
         while not is_end and (self._left is None or self._left > 0):
-            wanted = wanted if self._left is None else min(wanted, self._left)
-            pieces: list[ScanBatch] = []
-            count = 0
-            while not is_end and count < wanted:
-                piece, is_end = self._next(min(CALL_ENTRIES, wanted - count))
-                if piece.count:
-                    pieces.append(piece)
-                    count += piece.count
-            batch = self._finished(pieces)
+            batch, is_end = self.fill(wanted if self._left is None else min(wanted, self._left))
             if self._left is not None:
                 self._left -= batch.count
             self._meter.done += batch.count
@@ -136,6 +158,18 @@ class SnapshotIndexScan:
             if batch.count:
                 yield batch
             wanted = min(4 * wanted, BATCH_ROWS_MAX)
+
+    def fill(self, wanted: int) -> tuple[ScanBatch, bool]:
+        """Return (about `wanted` next rows, whether these were the last). Raises: as `batches`."""
+        pieces: list[ScanBatch] = []
+        count = 0
+        is_end = False
+        while not is_end and count < wanted:
+            piece, is_end = self._next(min(CALL_ENTRIES, wanted - count))
+            if piece.count:
+                pieces.append(piece)
+                count += piece.count
+        return self._finished(pieces), is_end
 
     def _finished(self, pieces: list[ScanBatch]) -> ScanBatch:
         if not pieces:
@@ -147,12 +181,14 @@ class SnapshotIndexScan:
             batch = ScanBatch(np.concatenate([piece.entries for piece in pieces]), offsets, offsets.size)
         if self._left is not None and batch.count > self._left:
             batch = ScanBatch(batch.entries, batch.offsets[: self._left], self._left)
-        return read_found(self._snapshot, self._table, batch.entries, batch.offsets) if self._with_disk else batch
+        if not self._with_disk:
+            return batch
+        return read_found(self._snapshot, self._table, batch.entries, batch.offsets)
 
     # --- one call --------------------------------------------------------------------------------
     def _next(self, limit: int) -> tuple[ScanBatch, bool]:
         """Return rows of the next entries, few or none if most or all have changed since, and whether it is the end."""
-        before = self._cursor.copy()
+        before = self.cursor.copy()
         batch, places, head, is_end = self._unchanged(limit)
         self._gather(before, head)
         due = self._due(is_end)
@@ -194,10 +230,14 @@ class SnapshotIndexScan:
         while True:
             out = np.empty(words, dtype=np.int64)
             self._snapshot.check()
+            if self._txn is not None:
+                self._txn.check()
             tree = self._index.tree
-            place = (tree.mem, tree.handle, self._snapshot.epoch, self._cursor, self._bound, self._reverse)
-            status = int(snapshot_entries(*place, limit, places, out, offsets, state))
+            reader = (self._snapshot.view, 0 if self._txn is None else self._txn.desc, self.until)
+            place = (self.cursor, self.bound, self._reverse, limit)
+            status = int(index_entries(tree.mem, tree.handle, *reader, *place, places, out, offsets, state))
             if status == ST_DROPPED:
+                check_table(self._table)
                 raise self._index.gone()
             self._snapshot.check_status(status)
             if status <= ST_SPACE:
@@ -222,7 +262,7 @@ class SnapshotIndexScan:
         """Add the versions appended since the last call that are between the previous cursor and the bound."""
         if head <= self._gathered:
             return
-        entries, offsets, places = self._copied(head)
+        entries, offsets, places = versions_of(self._snapshot, self._table, self._gathered, head)
         self._gathered = head
         batch, places = self._shown(ScanBatch(entries, offsets, offsets.size), places)
         offsets = batch.offsets
@@ -232,7 +272,7 @@ class SnapshotIndexScan:
         if self._reverse:
             places = ~places
         inside = self._against(keys, places, before) > 0
-        inside &= self._against(keys, places, self._bound) < 0
+        inside &= self._against(keys, places, self.bound) < 0
         if not inside.any():
             return
         found = _consecutive(keys, places, entries, offsets)
@@ -241,31 +281,11 @@ class SnapshotIndexScan:
             last = self._runs.pop()
             self._runs[-1] = self._runs[-1].merged_with([last], self._filling).in_order()
 
-    def _copied(self, head: int) -> tuple[Words, Words, Words]:
-        """Return (entries, image offsets, places) of the versions up to a position of the ring."""
-        snapshot, table = self._snapshot, self._table
-        places = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
-        offsets = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
-        out = np.empty(GATHER_WORDS_FIRST, dtype=np.int64)
-        state = np.array([0, 0, self._gathered], dtype=np.int64)
-        status = ST_MORE
-        while status != OK:
-            snapshot.check()
-            place = (snapshot.mem, table.table_id, snapshot.epoch, head, CALL_VERSIONS)
-            status = snapshot.check_status(gather_versions(*place, places, out, offsets, state))
-            if status == ST_SPACE:
-                places = np.concatenate([places, np.empty(3 * places.size, dtype=np.int64)])
-                offsets = np.concatenate([offsets, np.empty(3 * offsets.size, dtype=np.int64)])
-            elif status < ST_SPACE:
-                out = np.concatenate([out, np.empty(3 * out.size + ST_SPACE - status, dtype=np.int64)])
-        count = int(state[0])
-        return out[: int(state[1])], offsets[:count], places[:count]
-
     def _against(self, keys: Words, places: Words, target: Words | None = None) -> Words:
         """Return -1, 0 or 1 for each: whether it is before, at or past a target (None: the cursor) in the direction of
         the scan.
         """
-        target = self._cursor if target is None else target
+        target = self.cursor if target is None else target
         words = target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]
         place = int(target[ix.TG_PLACE])
         result = compared(keys, ~words if self._reverse else words, self._filling)

@@ -1,6 +1,7 @@
-"""Reads of a snapshot: all rows of a table, rows by key and by ROWID, row counts.
+"""Reads by a view, of a snapshot or of one call: all rows of a table, rows by key and by ROWID, row counts.
 
-The rows of a snapshot do not change, so rows with disk parts are found first and then read in the order of their pages.
+What a view shows does not change, so rows with disk parts are found first and then read in the order of their pages. A
+transaction that reads sees its own changes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, grown
 from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.access.versions_reads_kernels import (
-    find_snapshot_keys,
-    read_snapshot_rows,
-    scan_snapshot,
-    snapshot_pages,
-    snapshot_places,
+    find_keys,
+    pages_of_places,
+    read_places,
+    scan_places,
+    scan_rows,
 )
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, ST_MORE, ST_SPACE
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    F_PAGES,
+    OK,
+    ST_DROPPED,
+    ST_MORE,
+    ST_SPACE,
+    ST_SPOOLED,
+)
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
 from tidemark.engine.schema.partition_words import fragments_of_keys
@@ -29,11 +39,20 @@ if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
+
+    Shown = Snapshot | View
 
 Progress = Callable[[int, int, str], None]
 # Per kernel call: 50 to 200 µs.
 CALL_ROWS = 500
 CALL_SLOTS = 4_096
+
+
+def place_of(txn: Transaction | None) -> tuple[int, Words]:
+    """Return what kernels take for the reading transaction: its descriptor and its buffer."""
+    return (0, NOTHING) if txn is None else (txn.desc, txn.buf)
 
 
 class Meter:
@@ -66,7 +85,12 @@ def handles_of(table: Table, numbers: Words) -> Words:
 
 # --- rows by ROWID --------------------------------------------------------------------------------
 def read_rows(
-    snapshot: Snapshot, table: Table, fragments: Words, rowids: Words, pages: Words | None
+    snapshot: Shown,
+    table: Table,
+    fragments: Words,
+    rowids: Words,
+    pages: Words | None,
+    txn: Transaction | None = None,
 ) -> tuple[Words, Words]:
     """Return (entries, image offset of each row, -1 for a row that does not exist). pages: those of the disk parts;
     None: read no disk parts.
@@ -74,15 +98,15 @@ def read_rows(
     Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.
     """
-    place = (snapshot.mem, snapshot.epoch, int(pages is not None), fragments, rowids)
 
     def read(order: Words, start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
         snapshot.check()
-        return snapshot.check_status(read_snapshot_rows(*place, order, start, stop, out, offsets, state))
+        place = (snapshot.mem, snapshot.view, *place_of(txn), int(pages is not None), fragments, rowids)
+        return snapshot.check_status(read_places(*place, order, start, stop, out, offsets, state))
 
     words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
     if pages is not None:
-        gatherer = Gatherer(table, pages, words, None)
+        gatherer = Gatherer(table, pages, words, txn)
         gatherer.run(read)
         return gatherer.out, gatherer.offsets
     order = np.arange(rowids.size, dtype=np.int64)
@@ -91,45 +115,61 @@ def read_rows(
     state = np.zeros(5, dtype=np.int64)
     while int(state[2]) < rowids.size:
         status = read(order, int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
-        if status != OK:
+        if status == ST_SPOOLED and txn is not None:
+            txn.load_spooled()
+        elif status == ST_DROPPED:  # a partition dropped meanwhile
+            offsets[int(state[2])] = -1
+            state[2] += 1
+        elif status != OK:
             out = grown(out, int(state[1]), ST_SPACE - status)
     return out, offsets
 
 
-def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words) -> ScanBatch:
+def read_found(
+    snapshot: Shown, table: Table, entries: Words, offsets: Words, txn: Transaction | None = None
+) -> ScanBatch:
     """Read the rows of these entries again, in order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS]
     fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
         stop = min(start + CALL_ROWS, rowids.size)
-        snapshot.check_status(snapshot_pages(snapshot.mem, snapshot.epoch, fragments, rowids, start, stop, pages))
-    out, places = read_rows(snapshot, table, fragments, rowids, pages)
+        place = (snapshot.mem, snapshot.view, place_of(txn)[0], fragments, rowids)
+        snapshot.check_status(pages_of_places(*place, start, stop, pages))
+    out, places = read_rows(snapshot, table, fragments, rowids, pages, txn)
+    places = places[places >= 0]  # those of a partition that was dropped meanwhile are gone
     return ScanBatch(out, places, places.size)
 
 
 # --- rows by key ----------------------------------------------------------------------------------
-def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words, int]:
-    """Return entries of the rows found, in key order: (words, image offsets, rows). Raises: as `read_rows`."""
+def read_keys(
+    snapshot: Shown,
+    table: Table,
+    keys: EncodedKeys,
+    with_disk: bool,
+    txn: Transaction | None = None,
+    first: int = 0,
+) -> tuple[Words, Words, int]:
+    """Return entries of the rows found, in key order, from key `first` on: (words, image offsets, rows). Raises: as
+    `read_rows`.
+    """
     numbers = fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count)
     fragments = handles_of(table, numbers)
-    rowids = np.empty(keys.count, dtype=np.int64)
-    pages = np.empty(keys.count, dtype=np.int64)
+    rowids = np.full(keys.count, -1, dtype=np.int64)
+    pages = np.zeros(keys.count, dtype=np.int64)
     place = (keys.keys, keys.key_offsets, keys.key_stride)
-    for start in range(0, keys.count, CALL_ROWS):
+    for start in range(first, keys.count, CALL_ROWS):
         stop = min(start + CALL_ROWS, keys.count)
         snapshot.check()
-        snapshot.check_status(
-            find_snapshot_keys(
-                snapshot.mem, snapshot.epoch, table.seed, with_disk, fragments, *place, start, stop, rowids, pages
-            )
-        )
-    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None)
+        reader = (snapshot.mem, snapshot.view, place_of(txn)[0], table.seed, int(with_disk), fragments)
+        while snapshot.check_status(find_keys(*reader, *place, start, stop, rowids, pages)) == ST_DROPPED:
+            fragments[np.isin(fragments, list(table.by_number.values()), invert=True)] = 0  # dropped meanwhile
+    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None, txn)
     found = offsets[offsets >= 0]
     return out, found, found.size
 
 
-def get(snapshot: Snapshot, table: Table, key: Any) -> Any:
+def get(snapshot: Shown, table: Table, key: Any) -> Any:
     """Return the row that had this key, or None. Raises: TypeMismatch, and as `read_rows`."""
     snapshot.check()
     words = table.format.encode_key(key)
@@ -140,9 +180,9 @@ def get(snapshot: Snapshot, table: Table, key: Any) -> Any:
 
 # --- all rows -------------------------------------------------------------------------------------
 def scan(
-    snapshot: Snapshot,
+    snapshot: Shown,
     table: Table,
-    columns: Sequence[str],
+    columns: Sequence[str] | None,
     limit: int | None,
     numbers: Sequence[int],
     progress: Progress | None = None,
@@ -169,25 +209,41 @@ def scan(
 class _Fragment:
     """A scan of one fragment; `page` is the first logical page that was not read."""
 
-    def __init__(self, snapshot: Snapshot, table: Table, fragment: int) -> None:
+    def __init__(self, snapshot: Shown, table: Table, fragment: int, txn: Transaction | None) -> None:
         self._snapshot = snapshot
         self._table = table
         self._fragment = fragment
+        self._txn = txn
         self._state = np.zeros(3, dtype=np.int64)
         self.is_end = False
 
     @property
+    def rowid(self) -> int:
+        """The next ROWID."""
+        return int(self._state[2])
+
+    @property
     def page(self) -> int:
-        return int(self._state[2]) >> 16
+        return self.rowid >> 16
 
     def begin_at(self, page: int) -> None:
         """Start at this logical page."""
-        self._state[2] = page << 16
+        self.continue_at(page << 16)
+
+    def continue_at(self, rowid: int) -> None:
+        """Start at this ROWID."""
+        self._state[2] = rowid
 
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
         self._snapshot.check()
-        place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, CALL_SLOTS)
-        return self._snapshot.check_status(scan_snapshot(*place, out, offsets, self._state))
+        if self._txn is not None:
+            self._txn.check()
+        place = (self._snapshot.mem, self._fragment, self._snapshot.view, *place_of(self._txn), is_copied, CALL_SLOTS)
+        status = self._snapshot.check_status(scan_rows(*place, out, offsets, self._state))
+        if status == ST_SPOOLED and self._txn is not None:
+            self._txn.load_spooled()
+            return ST_MORE
+        return OK if status == ST_DROPPED else status  # a partition dropped meanwhile has no more rows
 
 
 class _Memory(_Fragment):
@@ -232,12 +288,14 @@ class DiskRows(_Fragment):
         status = ST_MORE
         while status == ST_MORE:
             snapshot.check()
-            place = (snapshot.mem, self._fragment, snapshot.epoch, CALL_SLOTS)
-            status = snapshot.check_status(snapshot_places(*place, rowids, pages, state))
-        self.is_end = status == OK
+            if self._txn is not None:
+                self._txn.check()
+            place = (snapshot.mem, self._fragment, snapshot.view, place_of(self._txn)[0], CALL_SLOTS)
+            status = snapshot.check_status(scan_places(*place, rowids, pages, state))
+        self.is_end = status in (OK, ST_DROPPED)
         count = int(state[0])
         fragments = np.full(count, self._fragment, dtype=np.int64)
-        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count])
+        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count], self._txn)
         if count:
             used = int(offsets.max())
             self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
@@ -245,12 +303,15 @@ class DiskRows(_Fragment):
         return ScanBatch(out, found, found.size)
 
 
-def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
+def fragment_scan(
+    snapshot: Shown, table: Table, fragment: int, with_disk: bool, txn: Transaction | None = None
+) -> _Memory | DiskRows:
     """Return a scan of one fragment (a handle), with or without disk parts."""
-    return DiskRows(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
+    made = DiskRows if with_disk else _Memory
+    return made(snapshot, table, fragment, txn)
 
 
-def count(snapshot: Snapshot, table: Table, numbers: Sequence[int]) -> int:
+def count(snapshot: Shown, table: Table, numbers: Sequence[int]) -> int:
     """Return the number of rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
     snapshot.check()
-    return sum(_Memory(snapshot, table, fragment).count() for fragment in fragments_of(table, numbers))
+    return sum(_Memory(snapshot, table, fragment, None).count() for fragment in fragments_of(table, numbers))

@@ -20,11 +20,13 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
 from tidemark.engine.rows.primary_kernels import row_key, tag_of, touch_buckets
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.rows.ticks_kernels import adds_only, is_unfinished
 from tidemark.engine.txn.changes_kernels import touch_lock
 
 AHEAD_KEYS = 32
 NO_PLACE = -1
 BUSY_PLACE = -2
+UNFINISHED_PLACE = -3
 
 
 @helper
@@ -33,7 +35,7 @@ def has_key(mem, txn, buf, index, place, keys, start, words):
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     seen = visible(mem, txn, row)
-    if seen == 0 or mem[fragment + A.F_DROPPED]:
+    if seen == 0 or mem[fragment + A.F_DROPPED] or (seen == 1 and is_unfinished(mem, row)):
         return False
     if seen == 2:
         held = own_key_words(mem, buf, index, fragment, row, X.SIDE_OTHER)
@@ -80,14 +82,17 @@ def place_among(mem, txn, buf, index, at, length, wanted, keys, start, words, wa
 
 @helper
 def place_of_key(mem, txn, buf, index, keys, start, words, waits):
-    """Return the place of the row with a key, as the reader sees it, or NO_PLACE.
+    """Return the place of the row with a key, as the reader sees it, or NO_PLACE; UNFINISHED_PLACE if the large commit
+    that is being applied may have taken the key from a row.
 
     waits: whether to return BUSY_PLACE, with evidence, if no row has the key and another transaction holds a row with
     the key's tag, which may get the key.
     """
     hash = mem[index + X.I_UNIQUE]
-    if words == 0 or mem[hash + A.F_INDEX_COUNT] == 0:
+    if words == 0:
         return NO_PLACE
+    if mem[hash + A.F_INDEX_COUNT] == 0:
+        return NO_PLACE if adds_only(mem) else UNFINISHED_PLACE
     tag = tag_of(keys, start, words, mem[index + X.U_SEED])
     wanted = A.ENTRY_USED | tag
     segment = segment_of(mem, hash, tag)
@@ -106,7 +111,7 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
             return found
         if found == BUSY_PLACE:
             place = BUSY_PLACE
-    return place
+    return place if adds_only(mem) else UNFINISHED_PLACE
 
 
 @helper
@@ -129,7 +134,8 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
     """Read rows by keys [state[2], stop) into out, without disk parts; offsets gets the image offset of each row found.
 
     keys: key words, `stride` words each; lengths: the number of words, 0 for a key no row has. state: [rows found,
-    words used, next key]. Return OK, ST_SPACE - words needed if out is full, or ST_DROPPED if the index was dropped.
+    words used, next key]. Return OK, ST_SPACE - words needed if out is full, ST_UNFINISHED, or ST_DROPPED if the index
+    was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -141,6 +147,8 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
             touch_keys(mem, index, keys, lengths, stride, i, ahead)
         place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], False)
         state[2] = i
+        if place == UNFINISHED_PLACE:
+            return A.ST_UNFINISHED
         if place >= 0:
             row = row_of_place(mem, place)
             fragment = fragment_of_place(mem, place)
@@ -173,8 +181,8 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
     """Copy the canonical primary keys of the rows with keys [state[2], stop) to out; with `locks` the rows are locked.
 
     offsets: n + 1 positions in out; a key without a row has no words there. state: [rows found, words used, next key].
-    Return OK; ST_BUSY with evidence, ST_MEMORY or ST_SPACE - words needed if the call stopped at key state[2] (with
-    `locks` also in X_ROW); or ST_DROPPED if the index was dropped.
+    Return OK; ST_BUSY with evidence, ST_UNFINISHED, ST_MEMORY or ST_SPACE - words needed if the call stopped at key
+    state[2] (with `locks` also in X_ROW); or ST_DROPPED if the index was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -183,6 +191,8 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
         state[2] = i
         offsets[i] = state[1]
         place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], locks)
+        if place == UNFINISHED_PLACE:
+            return A.ST_UNFINISHED
         if locks:
             mem[txn + A.X_ROW] = i
             if place == BUSY_PLACE:

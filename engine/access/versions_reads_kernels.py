@@ -1,43 +1,86 @@
-"""Reads of an open snapshot: an unchanged row from its slot, a changed one from the version store.
+"""Reads by an open view: an unchanged row from its slot, a changed one from the version store, a row that the reading
+transaction has changed from its buffer.
 
-Every kernel checks that the snapshot is open before it reads a row. The format of entries is that of
-`reads_kernels.py` and `disk_reads_kernels.py`.
+Every kernel checks that the view is open before it reads a row. view 0: none, each row is read as it is. txn 0: no
+transaction reads. The format of entries is that of `reads_kernels.py` and `disk_reads_kernels.py`.
 """
 
 # mypy: ignore-errors
 
 from __future__ import annotations
 
-from tidemark.engine.access.disk_reads_kernels import ENTRY_INCOMPLETE, PAGE_OF_OWN, count_read, read_whole
+from tidemark.engine.access.disk_reads_kernels import (
+    ENTRY_INCOMPLETE,
+    PAGE_OF_OWN,
+    count_read,
+    disk_page_of,
+    read_whole,
+)
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk.lirs_kernels import touch_page
 from tidemark.engine.disk.parts_kernels import part_on_page
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
-from tidemark.engine.log.own_images_kernels import entry_words, write_entry
+from tidemark.engine.log import redo_layout as L
+from tidemark.engine.log.own_images_kernels import (
+    entry_words,
+    is_image_evicted,
+    lock_owner,
+    newest_operation,
+    own_kind,
+    write_entry,
+)
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import is_live, known_row_address, map_get, row_address
+from tidemark.engine.rows.ticks_kernels import is_row_after, view_of
 from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.disk_changes_kernels import reference_at
-from tidemark.engine.txn.versions_kernels import find_open, find_version, key_bucket, version_at
+from tidemark.engine.txn.versions_kernels import find_version, is_shown, key_bucket, version_at
 
 ASKED_SLOTS = 8  # a search of the version store counts as this many examined slots
 
-# States of a slot relative to a snapshot.
+NO_VIEW = 0  # in place of a view's address: rows are read as they are
+
+# States of a slot for a reader.
 GONE = 0  # no row was there
 SAME = 1  # the row is as it was
 ASK = 2  # the version store must be searched
+OWN = 3  # the reading transaction has changed the row
 
 
 @helper
-def slot_since(mem, row, emptied, epoch):
-    """Return GONE, SAME or ASK for a slot. emptied: the "emptied through" epoch of its page."""
-    if mem[row + 1] <= epoch:
+def open_view_of(mem, view):
+    """Return (whether a reader may use a view, its address)."""
+    at = NO_VIEW if view == 0 else view_of(mem, view)
+    return view == 0 or at != NO_VIEW, at
+
+
+@helper
+def owned(mem, txn, row):
+    """Return SAME if a transaction has not changed a row, else OWN, or GONE if it has deleted it."""
+    head = mem[row]
+    if txn == 0 or head & A.LOCK_MASK == 0 or lock_owner(mem, head) != txn:
+        return SAME
+    kind = own_kind(mem, row)
+    if kind == A.OP_LOCK and mem[newest_operation(head) + A.O_PREVIOUS] == 0:
+        return SAME
+    return GONE if kind == L.KIND_DELETE else OWN
+
+
+@helper
+def slot_since(mem, txn, row, emptied, view):
+    """Return GONE, SAME, ASK or OWN for a slot. emptied: the "emptied through" epoch of its page."""
+    mine = owned(mem, txn, row)
+    if mine != SAME:
+        return mine
+    if view == NO_VIEW:
+        return SAME if is_live(mem, row) else GONE
+    if not is_row_after(mem, view, row):
         if is_live(mem, row):
             return SAME
-        return ASK if emptied > epoch else GONE
+        return ASK if emptied >= mem[view + A.VW_EPOCH] else GONE
     return ASK
 
 
@@ -106,14 +149,30 @@ def write_row(mem, fragment, rowid, row, out, place):
 
 
 @helper
-def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
-    """Copy a row as at the end of `epoch` to out[place:]; return words or status as `read_whole`, or ST_TOO_OLD."""
+def write_own(mem, buf, fragment, rowid, row, out, place):
+    """Copy the entry of a row as its lock holder sees it; return as `write_row`, or ST_SPOOLED."""
+    if is_image_evicted(mem, buf, row):
+        return A.ST_SPOOLED
+    words = entry_words(mem, fragment, row, True)
+    if place + words > out.size:
+        return A.ST_SPACE - words
+    return write_entry(mem, buf, fragment, rowid, row, True, out, place)
+
+
+@helper
+def read_at(mem, view, txn, buf, with_disk, fragment, rowid, out, place, state):
+    """Copy a row as a reader sees it to out[place:]; return words or status as `read_whole`, or ST_TOO_OLD."""
     row = row_address(mem, fragment, rowid)
-    if row != 0 and mem[row + 1] <= epoch and is_live(mem, row):
+    since = ASK if row == 0 else slot_since(mem, txn, row, mem[view + A.VW_EPOCH] if view != NO_VIEW else 0, view)
+    if since == SAME or since == OWN:
         if with_disk:
-            return read_whole(mem, 0, mem, fragment, rowid, row, out, place, state)
+            return read_whole(mem, txn if since == OWN else 0, buf, fragment, rowid, row, out, place, state)
+        if since == OWN:
+            return write_own(mem, buf, fragment, rowid, row, out, place)
         return write_row(mem, fragment, rowid, row, out, place)
-    at, source = find_version(mem, fragment, rowid, epoch)
+    if since == GONE or view == NO_VIEW:
+        return A.ST_MISSING
+    at, source = find_version(mem, fragment, rowid, view)
     if at == 0:
         return A.ST_MISSING
     if with_disk:
@@ -122,75 +181,83 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 
 @helper
-def page_at(mem, epoch, fragment, rowid):
-    """Return the page with the disk part of a row at the end of `epoch`: PAGE_OF_OWN if the reader needs none, -1 if
+def page_at(mem, view, txn, fragment, rowid):
+    """Return the page with the disk part of a row as a reader sees it: PAGE_OF_OWN if the reader needs none, -1 if
     there was no row.
     """
     row = row_address(mem, fragment, rowid)
-    if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
-        at, source = find_version(mem, fragment, rowid, epoch)
+    since = ASK if row == 0 else slot_since(mem, txn, row, mem[view + A.VW_EPOCH] if view != NO_VIEW else 0, view)
+    if since == GONE or (since == ASK and view == NO_VIEW):
+        return -1
+    if since == ASK:
+        at, source = find_version(mem, fragment, rowid, view)
         if at == 0:
             return -1
         if source != 0 or row == 0:
             return PAGE_OF_OWN
-    return mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
+    return disk_page_of(mem, fragment, row, since == OWN)
 
 
 # --- scans ----------------------------------------------------------------------------------------
 @helper
-def page_slots(mem, fragment, logical, epoch):
+def page_slots(mem, fragment, logical, view):
     """Return (address of a page's header, 0 if it was freed; its "emptied through" epoch; slots to examine)."""
     page = map_get(mem, fragment, logical)
     if page > 0:
         base = page << A.PAGE_SHIFT
         emptied = mem[base + A.PG_EMPTIED]
-        return base, emptied, mem[fragment + A.F_SLOTS] if emptied > epoch else mem[base + A.PG_FRESH]
+        is_asked = view != NO_VIEW and emptied >= mem[view + A.VW_EPOCH]
+        return base, emptied, mem[fragment + A.F_SLOTS] if is_asked else mem[base + A.PG_FRESH]
     emptied = -1 - page if page < 0 else 0
-    return 0, emptied, mem[fragment + A.F_SLOTS] if emptied > epoch else 0
+    is_asked = view != NO_VIEW and emptied >= mem[view + A.VW_EPOCH]
+    return 0, emptied, mem[fragment + A.F_SLOTS] if is_asked else 0
 
 
 @helper
-def look_at(mem, epoch, fragment, base, emptied, slot):
-    """Return (GONE, SAME or ASK; address of the row) of one slot."""
+def look_at(mem, view, txn, fragment, base, emptied, slot):
+    """Return (GONE, SAME, ASK or OWN; address of the row) of one slot."""
     if base == 0 or slot >= mem[base + A.PG_FRESH]:
         return ASK, 0
     row = base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
-    return slot_since(mem, row, emptied, epoch), row
+    return slot_since(mem, txn, row, emptied, view), row
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
-def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
-    """Copy rows as at the end of `epoch`, without disk parts, from ROWID state[2] on; count them only if `is_copied` is
-    0. One call examines about `limit` slots. state: [rows found, words used, next ROWID].
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
+def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, state):
+    """Copy rows, without disk parts, from ROWID state[2] on; count them only if `is_copied` is 0. One call examines
+    about `limit` slots. state: [rows found, words used, next ROWID].
 
-    Return OK at the fragment's end, ST_MORE, ST_SPACE - words needed, ST_DROPPED, or ST_TOO_OLD.
+    Return OK at the fragment's end, ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    if find_open(mem, epoch) < 0:
+    is_open, view = open_view_of(mem, view)
+    if not is_open:
         return A.ST_TOO_OLD
     looked = 0
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
-        base, emptied, slots = page_slots(mem, fragment, logical, epoch)
+        base, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
                 return A.ST_MORE
             looked += 1
             rowid = logical << 16 | slot
-            since, row = look_at(mem, epoch, fragment, base, emptied, slot)
+            since, row = look_at(mem, view, txn, fragment, base, emptied, slot)
             at = 0
             if since == ASK:
                 looked += ASKED_SLOTS - 1
-                at, _ = find_version(mem, fragment, rowid, epoch)
-            if since == SAME or at != 0:
+                at, _ = find_version(mem, fragment, rowid, view)
+            if since == SAME or since == OWN or at != 0:
                 if is_copied:
                     if state[0] >= offsets.size:
                         return A.ST_SPACE
                     if at != 0:
                         words = write_version(mem, at, out, state[1])
+                    elif since == OWN:
+                        words = write_own(mem, buf, fragment, rowid, row, out, state[1])
                     else:
                         words = write_row(mem, fragment, rowid, row, out, state[1])
                     if words < 0:
@@ -205,21 +272,22 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])")
-def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
-    """List the ROWIDs of rows as at the end of `epoch` from state[2] on, and the pages needed to read their disk parts.
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
+def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
+    """List the ROWIDs of rows from state[2] on, and the pages needed to read their disk parts.
 
-    limit and status: as for `scan_snapshot`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
+    limit and status: as for `scan_rows`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    if find_open(mem, epoch) < 0:
+    is_open, view = open_view_of(mem, view)
+    if not is_open:
         return A.ST_TOO_OLD
     looked = 0
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
-        base, emptied, slots = page_slots(mem, fragment, logical, epoch)
+        base, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
@@ -228,13 +296,13 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
                 return A.ST_SPACE
             looked += 1
             rowid = logical << 16 | slot
-            since, row = look_at(mem, epoch, fragment, base, emptied, slot)
+            since, row = look_at(mem, view, txn, fragment, base, emptied, slot)
             page = -1
-            if since == SAME:
-                page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
+            if since == SAME or since == OWN:
+                page = disk_page_of(mem, fragment, row, since == OWN)
             elif since == ASK:
                 looked += ASKED_SLOTS - 1
-                page = page_at(mem, epoch, fragment, rowid)
+                page = page_at(mem, view, txn, fragment, rowid)
             if page >= 0:
                 rowids[state[0]] = rowid
                 pages[state[0]] = page
@@ -247,17 +315,18 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
-    "int64[::1])"
+    "int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], "
+    "int64[::1], int64[::1])"
 )
-def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
-    """Copy the rows i of order[start:stop] as at the end of `epoch`. fragments[i]: handle. rowids[i]: negative for
-    none. offsets[i] becomes the start of the image, -1 if there was no row.
+def read_places(mem, view, txn, buf, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
+    """Copy the rows i of order[start:stop]. fragments[i]: handle. rowids[i]: negative for none. offsets[i] becomes the
+    start of the image, -1 if there was no row.
 
     state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or why the copy stopped
-    at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
+    at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
     """
-    if find_open(mem, epoch) < 0:
+    is_open, view = open_view_of(mem, view)
+    if not is_open:
         return A.ST_TOO_OLD
     for position in range(start, stop):
         i = order[position]
@@ -268,25 +337,26 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
         fragment = descriptor_of(mem, fragments[i])
         if fragment == 0:
             return A.ST_DROPPED
-        done = read_at(mem, epoch, with_disk, fragment, rowids[i], out, state[1], state)
+        done = read_at(mem, view, txn, buf, with_disk, fragment, rowids[i], out, state[1], state)
         if count_read(done, i, offsets, state) != A.OK:
             return done
     state[2] = stop
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
-def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
-    """Write to pages[i], for each row i of [start, stop), the page that a read of its disk part at the end of `epoch`
-    needs, 0 for none. Return OK, ST_TOO_OLD or ST_DROPPED.
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
+def pages_of_places(mem, view, txn, fragments, rowids, start, stop, pages):
+    """Write to pages[i], for each row i of [start, stop), the page that a read of its disk part needs, 0 for none.
+    Return OK, ST_TOO_OLD or ST_DROPPED.
     """
-    if find_open(mem, epoch) < 0:
+    is_open, view = open_view_of(mem, view)
+    if not is_open:
         return A.ST_TOO_OLD
     for i in range(start, stop):
         fragment = descriptor_of(mem, fragments[i])
         if fragment == 0:
             return A.ST_DROPPED
-        pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
+        pages[i] = max(PAGE_OF_OWN, page_at(mem, view, txn, fragment, rowids[i]))
     return A.OK
 
 
@@ -305,36 +375,40 @@ def has_key(mem, fragment, at, keys, first, words):
 
 
 @helper
-def rowid_at(mem, epoch, fragment, tag, keys, first, words):
-    """Return the ROWID of the row that had a key at the end of `epoch`, -1 if none had."""
+def rowid_at(mem, view, txn, fragment, tag, keys, first, words):
+    """Return the ROWID of the row that has a key for a reader, -1 if none has."""
     entry = index_find(mem, fragment, tag, keys, first, words)
     if entry != 0:
         rowid = entry_rowid(mem, entry)
-        row = known_row_address(mem, fragment, rowid)
-        if mem[row + 1] <= epoch and is_live(mem, row):
+        since = slot_since(mem, txn, known_row_address(mem, fragment, rowid), 0, view)
+        if since == SAME or since == OWN:
             return rowid
+        if txn != 0 and owned(mem, txn, known_row_address(mem, fragment, rowid)) == GONE:
+            return -1
+    if view == NO_VIEW:
+        return -1
     position = mem[key_bucket(mem, fragment, tag)]
     while position >= mem[A.S_VERSION_TAIL]:
         at = version_at(mem, position)
-        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_TAG] == tag:
-            is_shown = mem[at + V.V_ROW + 1] <= epoch and epoch < mem[at + V.V_ENDED]
-            if is_shown and has_key(mem, fragment, at, keys, first, words):
+        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_TAG] & V.V_TAG_MASK == tag:
+            if is_shown(mem, at, view) and has_key(mem, fragment, at, keys, first, words):
                 return mem[at + V.V_ROW]
         position = mem[at + V.V_KEY_LINK]
     return -1
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], "
-    "int64[::1])"
+    "int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, "
+    "int64[::1], int64[::1])"
 )
-def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
-    """Write to rowids[i], for each key i of [start, stop), the ROWID it had at the end of `epoch`, -1 for none; if
-    `with_disk`, to pages[i] the page that its disk part needs. fragments[i]: handle, 0 for none.
+def find_keys(mem, view, txn, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
+    """Write to rowids[i], for each key i of [start, stop), the ROWID of its row, -1 for none; if `with_disk`, to
+    pages[i] the page that its disk part needs. fragments[i]: handle, 0 for none.
 
     Return OK, ST_TOO_OLD or ST_DROPPED.
     """
-    if find_open(mem, epoch) < 0:
+    is_open, view = open_view_of(mem, view)
+    if not is_open:
         return A.ST_TOO_OLD
     for i in range(start, stop):
         rowids[i] = -1
@@ -347,7 +421,7 @@ def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         tag = tag_of(keys, first, words, seed)
-        rowids[i] = rowid_at(mem, epoch, fragment, tag, keys, first, words)
+        rowids[i] = rowid_at(mem, view, txn, fragment, tag, keys, first, words)
         if with_disk and rowids[i] >= 0:
-            pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
+            pages[i] = max(PAGE_OF_OWN, page_at(mem, view, txn, fragment, rowids[i]))
     return A.OK

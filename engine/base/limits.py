@@ -43,6 +43,7 @@ DECIMAL_PRECISION_MAX = 38
 TRANSACTIONS_OPEN_MAX = 65_536
 # Snapshots open at once: a commit that needs room looks at the oldest, and every read searches their list for its own.
 SNAPSHOTS_OPEN_MAX = 512
+VIEWS_OPEN_MAX = 1_024  # snapshots, and scans that are under way
 # Openings of a store that write: a transaction id is a non-negative int64, incarnation << 40 | counter.
 INCARNATION_MAX = (1 << 23) - 1
 # GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.

@@ -19,6 +19,7 @@ from tidemark.engine.log.own_images_kernels import newest_operation, var_as_of
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.side_pages_kernels import var_of
+from tidemark.engine.rows.ticks_kernels import adds_only
 
 
 @helper
@@ -37,13 +38,15 @@ def takes_entries(mem, txn, index):
 @helper
 def claim(mem, txn, buf, index, fragment, images, at, place):
     """Take the entry that an image of the row at a place needs. Return (OK, tag), with NO_TAG if no entry was added; or
-    (status, NO_TAG) with no entry taken. Status: ST_UNIQUE, ST_BUSY or ST_MEMORY.
+    (status, NO_TAG) with no entry taken. Status: ST_UNIQUE, ST_BUSY, ST_UNFINISHED or ST_MEMORY.
     """
     words = image_key_words(mem, index, fragment, images, at, X.SIDE_TARGET)
     if words == 0:
         return A.OK, NO_TAG
     tag = tag_in(mem, index, X.SIDE_TARGET, words)
     status = find_conflict_of_others(mem, txn, buf, index, tag, place, words)
+    if (status == A.ST_UNIQUE and mem[A.S_UNFINISHED] != 0) or not adds_only(mem):
+        return A.ST_UNFINISHED, NO_TAG  # a large commit may be about to give the key away, or has just taken it
     if status == A.ST_UNIQUE:
         if mem[index + X.I_STATE] != X.INDEX_READY:
             mem[index + X.U_SUSPECTS] += 1  # the build walks the rows again

@@ -24,16 +24,16 @@ S_TOUCHED = 12  # sum of the words that were prefetched, kept so that the reads 
 S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
 S_UNDO = 14  # address of the UNDO log's descriptor; 0 before the first tablespace
 S_INDEX_GENERATION = 15  # indexes announced so far; a transaction does not know those announced after it began
-S_SNAPSHOT_NEWEST = 16  # epoch of the newest open snapshot; 0: none is open
-S_SNAPSHOT_COUNT = 17
-S_SNAPSHOT_LIST = 18  # address of the open snapshots' epochs, ascending
+S_VIEW_EPOCH = 16  # epoch of the newest open view; 0: none is open
+S_VIEW_COUNT = 17
+S_VIEW_LIST = 18  # address of the views, VW_WORDS each
 S_VERSION_RING = 19  # address of the ring of old rows
 S_VERSION_RING_WORDS = 20
 S_VERSION_HEAD = 21  # position of the next entry; word of the ring: position modulo its words
 S_VERSION_TAIL = 22  # position of the oldest entry
 S_VERSION_BUCKETS = 23  # address of the heads of chains by fragment and ROWID, followed by those by key
 S_VERSION_MASK = 24  # number of buckets of one kind - 1
-S_SNAPSHOTS_DROPPED = 25  # snapshots dropped for lack of room, ever
+S_VIEWS_ABANDONED = 25  # views abandoned for lack of room, ever
 S_VERSIONS_KEPT = 26  # old rows kept, ever
 S_CAPTURE_WAITS = 27  # times in a row that commits waited for chunks of an old disk part
 S_DELETE_LOG = 28  # address of the delete log's descriptor; 0: none is kept
@@ -45,6 +45,17 @@ S_FREE_CELLS = 33  # address of the first operation cell that was used before an
 S_CELL_HIGH = 34  # address of the next operation cell that was never used
 S_CELL_LIMIT = 35  # end of the cells; descriptors of transactions come after it
 S_BLOCK_COUNTS = 36  # address of a word for each page: how many blocks of it are free
+S_VIEW_TICK = 37  # tick of the newest open view
+S_VIEW_HIGH = 38  # no view after the first so many of the list is open
+S_VIEW_SERIAL = 39  # views opened, ever
+S_OLDEST_EPOCH = 40  # old rows that ended at this instant or before are not needed; 0: no view is open
+S_OLDEST_TICK = 41
+S_TICK_EPOCH = 42  # epoch of the newest commit or view
+S_TICK = 43  # tick of the next commit in this epoch, if no view has seen it
+S_TICK_SEEN = 44  # 1: a view shows what has this tick, so the next commit takes another one
+S_UNFINISHED = 45  # tick of the large commit that is being applied in slices; 0: none is
+S_VIEW_WHOLE = 47  # open views that may read any table
+S_UNFINISHED_KINDS = 46  # as X_KINDS of its transaction
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that allocates pages from the arena's end downwards
 
@@ -84,6 +95,8 @@ T_HAS_DISK = 9
 T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
 T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
 T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
+T_CHANGED_EPOCH = 13  # epoch and tick of the newest change of a row
+T_CHANGED_TICK = 14
 T_FORMAT = 20  # schema version that added the newest column, 0: none was added; images of a call must be of this one
 T_VAR_SINCE = 21  # as F_VAR_SINCE
 T_CAPTURE = 22  # as F_CAPTURE
@@ -113,6 +126,7 @@ F_LCP_POSITION = 25  # first ROWID the scan has not passed
 F_LCP_PAGES = 26  # logical pages when the checkpoint began; the scan ignores later pages
 F_LCP_EPOCH = 27
 F_LCP_COPIED = 29  # old rows written by commits
+F_OWNER = 30  # descriptor of the table
 F_HAS_DISK = 31
 F_TABLESPACE = 32  # descriptor of the tablespace of its disk parts
 F_DISK_ANY = 33  # page class 1 begins here: free words that hold any piece of this table
@@ -169,12 +183,29 @@ LOCK_WAITED = 1 << 31
 AUTHOR_SHIFT = 32
 AUTHOR_MASK = 0xFFFF
 STATE_SHIFT = 48
-STATE_MASK = 0xFF
-BIT_SHIFT = 56
+STATE_MASK = 0x3
+BIT_SHIFT = 50
 LCP_BIT = 1 << BIT_SHIFT
+TICK_SHIFT = 51  # with the epoch in the next word: the instant of the row's newest commit
+TICK_MASK = 0xFFF
+KEPT_BITS = LCP_BIT | TICK_MASK << TICK_SHIFT  # what a slot keeps when its row changes hands
 FREE = 0
 RESERVED = 1
 LIVE = 2
+# Ticks from which on no view is opened and no large commit begins before the epoch is closed. A member applies at most
+# as many large commits in an epoch as its primary began, each of which takes two ticks.
+TICKS_USED = 1_024
+
+# --- view: an instant, and what it shows of it ---------------------------------------------------
+VW_ID = 0  # slot | serial << VIEW_SHIFT; 0: none is open here
+VW_EPOCH = 1  # it shows what was committed at this instant or before
+VW_TICK = 2
+VW_SKIPPED = 3  # tick, in this epoch, of a large commit that was unfinished: it is not shown; 0: none was
+VW_TABLE = 4  # descriptor of the only table that is read; 0: all may be
+VW_FRAGMENT = 5  # number of the fragment being scanned: rows of fragments before it have been read
+VW_ROWID = 6  # and so have its rows before this ROWID
+VW_WORDS = 8
+VIEW_SHIFT = 16
 
 # --- var page -----------------------------------------------------------------------------------
 VP_FRAGMENT = 0
@@ -263,6 +294,9 @@ X_ROW = 8  # evidence of the last call: index of the row in the batch
 X_FRAGMENT = 9
 X_ROWID = 10
 X_LOCK = 11  # lock word found
+X_KINDS = 12  # bit k: it has had operations of kind k, a kind of REDO record
+X_UPDATES = 1 << 3
+X_DELETES = 1 << 4
 X_WOKEN = 13  # locks with waiters that commit or abort released
 X_SAVEPOINTS = 14  # savepoints begun so far
 X_SLOT = 15  # number of the transaction in the lock table
@@ -305,7 +339,9 @@ ST_ALTERED = -21  # the images are of an older version of the table
 ST_SHAPE = -16  # the commit changes indexes or disk parts that this kernel does not handle: call another
 ST_SPOOLED = -17  # a record of the transaction is in its spool file only: X_SPOOLED says which
 ST_DROPPED = -22  # the handle is stale: the table, partition or index was dropped
-ST_TOO_OLD = -20  # a snapshot was closed or dropped, or has lost a disk part
+ST_TOO_OLD = -20  # a view was closed or abandoned, or has lost a disk part
+ST_CHANGED = -23  # the table has changed since the view was opened: read it through the version store
+ST_UNFINISHED = -24  # the row, or its absence, is part of a large commit that is being applied: wait for its end
 
 # --- local checkpoint of a fragment: values of F_LCP_ACTIVE, words of the shape of its entries -------
 ENTRY_SHAPE_WORDS = 4
@@ -325,4 +361,5 @@ assert PAGE_WORDS <= 1 << SIDE_SHIFT and F_VAR_LISTS > F_CAPTURE
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
+assert TICK_SHIFT + 12 == 63 and TICKS_USED * 4 <= TICK_MASK + 1
 assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS and X_SPOOLED < TXN_WORDS

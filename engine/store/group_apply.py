@@ -26,6 +26,7 @@ from tidemark.engine.memory.arena_layout import (
     OK,
     S_REDO_FREE,
     S_REDO_RESERVED,
+    S_UNFINISHED,
     ST_COPIES,
     ST_DAMAGED,
     ST_EXTENT,
@@ -36,11 +37,14 @@ from tidemark.engine.memory.arena_layout import (
     ST_UNDO,
     X_COPY_WORDS,
     X_CURSOR,
+    X_DELETES,
     X_FIRST,
     X_ROWID,
     X_STATE,
     X_UNDO_WORDS,
+    X_UPDATES,
 )
+from tidemark.engine.rows.ticks_kernels import begin_large, finish_large
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.engine.store.applied_schema import apply_change
@@ -54,6 +58,7 @@ from tidemark.engine.store.group_apply_layout import (
     GA_SCHEMA,
     GA_TXN_STOP,
     GA_WORDS,
+    LARGE_OF_FILES,
 )
 from tidemark.engine.txn.commit_kernels import WHOLE
 from tidemark.engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
@@ -83,7 +88,12 @@ class AppliedTransaction(Transaction):
             if not self._apply_at_once(group):
                 self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
                 self.mem[self.desc + X_STATE] = COMMITTING
+                is_part = int(self.mem[S_UNFINISHED]) != 0  # of a transaction that is applied in several steps anyway
+                if not is_part:
+                    begin_large(self.mem, group.epoch, X_UPDATES | X_DELETES)
                 self.apply_slices(group)
+                if not is_part:
+                    finish_large(self.mem)
         finally:
             self.group = None
             self.buf = self.store.no_words
@@ -353,10 +363,12 @@ class GroupRun:
             raise self._invalid("record of files")
         state = self._state
         stop = int(state[GA_TXN_STOP])
+        begin_large(self.store.mem, self._own.epoch, X_UPDATES | X_DELETES)
         for block in self._reader.blocks():
             self._continue_at(block.start, block.stop)
-            state[GA_IS_LARGE] = 1
+            state[GA_IS_LARGE] = LARGE_OF_FILES
             self.apply_part(block.words, block.stop)
+        finish_large(self.store.mem)
         self._continue_at(stop, stop)
 
     def _invalid(self, what: str) -> RedoDamaged:

@@ -33,6 +33,7 @@ from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_w
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
 from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.ticks_kernels import begin_unfinished, end_unfinished, tick_of_slice
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
 from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
@@ -90,7 +91,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
     operation = lead_insert(mem, txn, fragment, rowid, at) if status == A.OK else 0
     if operation == 0:
         return (A.ST_MEMORY if status == A.OK else status), 0
-    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed)
     if reference != 0:
         set_var(mem, fragment, row, reference)
@@ -250,9 +251,9 @@ def prepare_record(mem, tables, txn, words, at, kind, size, state):
 
 
 @helper
-def begin_next(words, stop, state):
-    """Read the header record of a transaction: OK if its records are next, GA_SCHEMA or GA_FILES if the caller must
-    handle the whole transaction, up to state[GA_TXN_STOP], or ST_INVARIANT.
+def begin_next(mem, words, stop, epoch, state):
+    """Read the header record of a transaction, and begin it if it is large: OK if its records are next, GA_SCHEMA or
+    GA_FILES if the caller must handle the whole transaction, up to state[GA_TXN_STOP], or ST_INVARIANT.
     """
     at = state[O.GA_AT]
     end, kind = transaction_at(words, at, stop)
@@ -263,20 +264,32 @@ def begin_next(words, stop, state):
         return O.GA_SCHEMA
     if kind == L.KIND_FILES:
         return O.GA_FILES
-    state[O.GA_IS_LARGE] = 1 if end - at > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS else 0
+    state[O.GA_IS_LARGE] = 0
+    if end - at > SMALL_WORDS or words[at + 2] > SMALL_OPERATIONS:
+        state[O.GA_IS_LARGE] = O.LARGE
+        begin_unfinished(mem, epoch, A.X_UPDATES | A.X_DELETES)
     state[O.GA_AT] = at + L.TRANSACTION_WORDS
     return A.OK
 
 
 @helper
-def prepare_unit(mem, tables, txn, words, stop, state):
+def end_if_large(mem, txn, state):
+    """End a large transaction of which everything is applied."""
+    if state[O.GA_IS_LARGE] == O.LARGE and state[O.GA_AT] == state[O.GA_TXN_STOP] and mem[txn + A.X_OPS] == 0:
+        end_unfinished(mem)
+        state[O.GA_IS_LARGE] = 0
+
+
+@helper
+def prepare_unit(mem, tables, txn, words, stop, epoch, state):
     """Prepare the operations of one step: a transaction, or some records of a large one. OK when it is prepared."""
     while state[O.GA_AT] < stop:
         at = state[O.GA_AT]
         if at == state[O.GA_TXN_STOP]:
             if mem[txn + A.X_OPS] > 0:
                 return A.OK
-            status = begin_next(words, stop, state)
+            end_if_large(mem, txn, state)
+            status = begin_next(mem, words, stop, epoch, state)
             if status != A.OK:
                 return status
             continue
@@ -320,7 +333,7 @@ def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
         if state[O.GA_IS_READY] == 0:
             if mem[txn + A.X_STATE] != 1:
                 begin_unit(mem, txn)
-            status = prepare_unit(mem, tables, txn, words, stop, state)
+            status = prepare_unit(mem, tables, txn, words, stop, epoch, state)
             if status != A.OK:
                 return status
             state[O.GA_IS_READY] = 1
@@ -329,13 +342,15 @@ def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
         if copies.size > 0 and copies[0] + mem[txn + A.X_COPY_WORDS] > copies.size:
             return A.ST_COPIES
         mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
+        tick = tick_of_slice(mem, epoch)
         if mem[txn + A.X_INDEXED] > 0:
-            status = apply_operations(mem, txn, words, copies, epoch, WHOLE, 1, None)
+            status = apply_operations(mem, txn, words, copies, epoch, tick, WHOLE, 1, None)
         else:
-            status = apply_operations(mem, txn, words, copies, epoch, WHOLE, None, None)
+            status = apply_operations(mem, txn, words, copies, epoch, tick, WHOLE, None, None)
         if status != A.OK:
             return A.ST_INVARIANT
         state[O.GA_IS_READY] = 0
+        end_if_large(mem, txn, state)
         if state[O.GA_AT] >= stop:
             return A.OK
         if state[O.GA_LEFT] <= 0:

@@ -112,7 +112,7 @@ class Store(SchemaLog):
         tablespace = None
         if definition.has_disk and self.disk is not None:
             tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
-        table = Table(self.arena, definition, self.seed, self.disk, tablespace)
+        table = Table(self.arena, definition, self.seed, self.disk, self.views, tablespace)
         capture = self.capture_of(definition)
         if capture:
             set_capture(table, capture)

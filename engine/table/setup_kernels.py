@@ -28,6 +28,7 @@ def make_fragment(mem, table, number):
     if fragment == 0:
         return 0
     mem[fragment + A.F_TABLE] = mem[table + A.T_ID]
+    mem[fragment + A.F_OWNER] = table
     mem[fragment + A.F_NUMBER] = number
     mem[fragment + A.F_ROW_WORDS] = mem[table + A.T_ROW_WORDS]
     mem[fragment + A.F_FIXED_WORDS] = mem[table + A.T_FIXED_WORDS]

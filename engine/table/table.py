@@ -106,6 +106,7 @@ class Table:
         "tablespace",
         "unique_columns",
         "uniques",
+        "views",
         "superseded_by",
         "_views",
         "__weakref__",
@@ -117,14 +118,16 @@ class Table:
         definition: TableDefinition,
         seed: int,
         disk: DiskColumns | None,
+        views: Any,
         tablespace: int | None = None,
     ) -> None:
-        """Create an empty table. tablespace: address of the descriptor of the tablespace of its disk columns, if it has
-        any.
+        """Create an empty table. views: of the store (`engine/txn/views.py`). tablespace: address of the descriptor of
+        the tablespace of its disk columns, if it has any.
         """
         self.arena = arena
         self.opened = disk
         self.mem = arena.mem
+        self.views = views
         self.definition = definition
         self.format = RowFormat(definition)
         self.seed = seed

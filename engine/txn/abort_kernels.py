@@ -39,7 +39,7 @@ def abort_insert(mem, txn, operation):
         if mem[fragment + A.F_HAS_VAR]:
             free_var(mem, fragment, set_var(mem, fragment, row, 0))
         release_row(mem, txn, row, operation)
-        mem[row] = mem[row] & A.LCP_BIT
+        mem[row] = mem[row] & A.KEPT_BITS
         free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= count
     release_index_entries(mem, txn, fragment, count)

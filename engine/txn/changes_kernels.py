@@ -21,6 +21,7 @@ from tidemark.engine.memory.pool_kernels import take_cell
 from tidemark.engine.rows.primary_kernels import index_insert, index_remove
 from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
+from tidemark.engine.rows.ticks_kernels import is_unfinished
 from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 from tidemark.engine.txn.before_images_kernels import log_before_image
 
@@ -29,6 +30,8 @@ INDEXED_RUN_MAX = 32  # rows of an insert record; a commit applies the record in
 _pack_kind = helper(L.pack_kind)
 _pack_identity = helper(L.pack_identity)
 _pack_rows = helper(L.pack_rows)
+
+assert A.X_UPDATES == 1 << L.KIND_UPDATE and A.X_DELETES == 1 << L.KIND_DELETE
 
 
 @helper
@@ -60,6 +63,7 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
     else:
         mem[txn + A.X_FIRST] = operation
     mem[txn + A.X_LAST] = operation
+    mem[txn + A.X_KINDS] |= 1 << (record & A.OP_KIND_MASK)
     mem[txn + A.X_OPS] += 1
     mem[txn + A.X_RUN] = 0
     return operation
@@ -75,6 +79,7 @@ def lead_operation(mem, txn, fragment, rowid, record, previous):
     if not is_lock or mem[fragment + A.F_HAS_DISK] != 0 or uniques_of(mem, fragment) != 0:
         return add_operation(mem, txn, fragment, rowid, record, previous)
     mem[previous + A.O_RECORD] = record | (A.OP_AUTHORED if mem[txn + A.X_TAIL_WORD] >> A.AUTHOR_SHIFT else 0)
+    mem[txn + A.X_KINDS] |= 1 << (record & A.OP_KIND_MASK)
     mem[txn + A.X_RUN] = 0
     return previous
 
@@ -206,7 +211,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
         mem[txn + A.X_RUN] = operation
     image = mem[txn + A.X_USED] - words
     move_words(images, at, buf, image, words)
-    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     # The image goes into the slot at once: a RESERVED row is invisible, and the index compares keys in rows.
     move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
@@ -428,6 +433,8 @@ def check_row(mem, txn, fragment, rowid, row, mode):
     transaction has deleted it, or a status code.
     """
     head = mem[row]
+    if is_unfinished(mem, row):
+        return A.ST_UNFINISHED
     if head & A.LOCK_MASK == 0:
         return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
     if mode == A.MODE_INSERT and head & A.LOCK_SHARED:

@@ -44,6 +44,7 @@ from tidemark.engine.rows.lcp_kernels import write_lcp_entry
 from tidemark.engine.rows.primary_kernels import index_remove, row_tag
 from tidemark.engine.rows.rows_kernels import free_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var, var_of, words_of_var
+from tidemark.engine.rows.ticks_kernels import note_change, take_tick, tick_of_slice
 from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import image_words
 from tidemark.engine.txn.commit_pages_kernels import are_in_memory, insert_image, list_pages
@@ -102,9 +103,10 @@ def keep_old(mem, fragment, rowid, row, copies):
 
 
 @helper
-def stamp(mem, txn, row, state, epoch, author):
-    """Set state, epoch and author of a changed row, keeping lock and checkpoint bit."""
-    mem[row] = (mem[row] & (A.LOCK_MASK | A.LCP_BIT)) | state << A.STATE_SHIFT | author << A.AUTHOR_SHIFT
+def stamp(mem, row, state, epoch, tick, author):
+    """Set state, instant and author of a changed row, keeping lock and checkpoint bit."""
+    kept = mem[row] & (A.LOCK_MASK | A.LCP_BIT)
+    mem[row] = kept | state << A.STATE_SHIFT | author << A.AUTHOR_SHIFT | tick << A.TICK_SHIFT
     mem[row + 1] = epoch
 
 
@@ -118,9 +120,9 @@ def release_row(mem, txn, row, operation):
 
 
 @helper
-def make_live(mem, txn, fragment, rowid, row, operation, epoch, author):
+def make_live(mem, txn, fragment, rowid, row, operation, epoch, tick, author):
     """Make a reserved row live; its image is in place, and so is its disk part."""
-    stamp(mem, txn, row, A.LIVE, epoch, author)
+    stamp(mem, row, A.LIVE, epoch, tick, author)
     if not_passed(mem, fragment, rowid):
         mem[row] |= A.LCP_BIT
     release_row(mem, txn, row, operation)
@@ -141,7 +143,7 @@ def release_lock(mem, txn, operation):
     if mem[fragment + A.F_HAS_VAR]:
         free_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
-    mem[row] = mem[row] & A.LCP_BIT
+    mem[row] = mem[row] & A.KEPT_BITS
     free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= 1
     return A.OK if status == A.OK else A.ST_INVARIANT
@@ -232,7 +234,7 @@ def prepare_drop(mem, txn, fragment, rowid, row):
 # checkpoint and snapshots; change row, disk part and var part; add index entries; release the lock; free old chunks.
 # A slice may end before the first change, after a row of an insert, and after any chunk.
 @helper
-def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
+def apply_insert(mem, txn, buf, operation, epoch, tick, author, indexes, disk):
     """Make the reserved rows of an insert run live; their images are in place. OK or the status that stopped it.
 
     X_PIECE counts the rows that earlier slices have finished, if they have disk parts.
@@ -254,9 +256,10 @@ def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
             status = insert_part(mem, txn, buf, fragment, first + made, row, epoch)
             if status != A.OK:
                 break
-        make_live(mem, txn, fragment, first + made, row, operation, epoch, author)
+        make_live(mem, txn, fragment, first + made, row, operation, epoch, tick, author)
         row += words
         made += 1
+    note_change(mem, fragment, epoch, tick)
     mem[fragment + A.F_ROWS] += made
     mem[fragment + A.F_RESERVED_ROWS] -= made
     if disk is not None:
@@ -269,7 +272,7 @@ def apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk):
 
 
 @helper
-def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk):
+def apply_update(mem, txn, buf, operation, epoch, tick, author, copies, indexes, disk):
     """Replace a row by its after-image; OK, ST_INVARIANT, or the status to resolve first, with the row unchanged."""
     if is_evicted(mem, buf, operation):
         return A.ST_SPOOLED
@@ -293,15 +296,16 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != A.OK:
         return status
-    if mem[A.S_SNAPSHOT_NEWEST] != 0:
-        keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT != 0)
+    note_change(mem, fragment, epoch, tick)
+    if mem[A.S_VIEW_EPOCH] != 0:
+        keep_version(mem, fragment, rowid, row, epoch, tick, (buf[record] >> L.FLAGS_SHIFT) & L.FLAG_DISK_KEPT != 0)
     # The last word, the disk reference, stays.
     move_words(buf, image, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS] - has_disk)
     if disk is not None and has_part and replace_part(mem, txn, buf, fragment, rowid, row, image, epoch) != A.OK:
         return A.ST_INVARIANT
     if mem[operation + A.O_VAR] != 0:
         free_var(mem, fragment, set_var(mem, fragment, row, mem[operation + A.O_VAR]))
-    stamp(mem, txn, row, A.LIVE, epoch, author)
+    stamp(mem, row, A.LIVE, epoch, tick, author)
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
         if add_entries(mem, txn, fragment, rowid, 1, changed) != A.OK:
             return A.ST_INVARIANT
@@ -311,7 +315,7 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
 
 
 @helper
-def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
+def apply_delete(mem, txn, operation, epoch, tick, author, copies, indexes, disk):
     """Remove a row: index entries, disk part, primary entry, var part, slot. The slot keeps the epoch. OK,
     ST_INVARIANT, or the status to resolve first, with the row unchanged.
     """
@@ -329,8 +333,9 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != A.OK:
         return status
-    if mem[A.S_SNAPSHOT_NEWEST] != 0:
-        keep_version(mem, fragment, rowid, row, epoch, False)
+    note_change(mem, fragment, epoch, tick)
+    if mem[A.S_VIEW_EPOCH] != 0:
+        keep_version(mem, fragment, rowid, row, epoch, tick, False)
     if disk is not None and mem[fragment + A.F_HAS_DISK]:
         old = mem[reference_at(mem, fragment, row)]
         if drop_first_piece(mem, txn, fragment, old, epoch) != A.OK:
@@ -341,7 +346,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk):
     if mem[fragment + A.F_HAS_VAR]:
         free_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
-    stamp(mem, txn, row, A.FREE, epoch, author)
+    stamp(mem, row, A.FREE, epoch, tick, author)
     free_slot(mem, fragment, rowid)
     note_delete(mem, fragment, rowid, epoch)
     mem[fragment + A.F_ROWS] -= 1
@@ -365,7 +370,7 @@ def cost_of(mem, operation, indexes, disk):
 
 
 @helper
-def apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk):
+def apply_one(mem, txn, buf, operation, epoch, tick, copies, indexes, disk):
     """Apply an operation, or the rest of one; OK or the status that stopped it."""
     word = mem[operation + A.O_RECORD]
     kind = word & A.OP_KIND_MASK
@@ -374,12 +379,12 @@ def apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk):
     author = author_of(mem, txn, word)
     status = A.OK
     if kind == L.KIND_INSERT:
-        status = apply_insert(mem, txn, buf, operation, epoch, author, indexes, disk)
+        status = apply_insert(mem, txn, buf, operation, epoch, tick, author, indexes, disk)
     elif kind == L.KIND_UPDATE:
-        status = apply_update(mem, txn, buf, operation, epoch, author, copies, indexes, disk)
+        status = apply_update(mem, txn, buf, operation, epoch, tick, author, copies, indexes, disk)
     elif kind == L.KIND_DELETE:
         if not word & A.OP_CANCELLED:
-            status = apply_delete(mem, txn, operation, epoch, author, copies, indexes, disk)
+            status = apply_delete(mem, txn, operation, epoch, tick, author, copies, indexes, disk)
     else:
         status = release_lock(mem, txn, operation)
     if disk is not None and status == A.OK and mem[txn + A.X_FREEING]:
@@ -388,7 +393,7 @@ def apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk):
 
 
 @helper
-def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
+def apply_operations(mem, txn, buf, copies, epoch, tick, budget, indexes, disk):
     """Apply operations from X_CURSOR on, for a cost of about `budget` rows; OK when all are applied, ST_MORE, or the
     status that stopped it: ST_PAGE, ST_UNDO, ST_SPOOLED or ST_INVARIANT. X_CURSOR is where to continue.
     """
@@ -397,7 +402,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget, indexes, disk):
     while operation != 0:
         status = A.ST_MORE
         if done < budget:
-            status = apply_one(mem, txn, buf, operation, epoch, copies, indexes, disk)
+            status = apply_one(mem, txn, buf, operation, epoch, tick, copies, indexes, disk)
         if status != A.OK:
             mem[txn + A.X_CURSOR] = operation
             return status
@@ -497,7 +502,8 @@ def commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, indexes, dis
         return status
     logged = log_records(mem, txn, buf, fill, txid)
     mem[txn + A.X_CURSOR] = mem[txn + A.X_FIRST]
-    if apply_operations(mem, txn, buf, copies, epoch, WHOLE, indexes, disk) != A.OK:
+    tick = take_tick(mem, epoch)
+    if apply_operations(mem, txn, buf, copies, epoch, tick, WHOLE, indexes, disk) != A.OK:
         return A.ST_INVARIANT
     return logged + (COMMIT_WOKEN if mem[txn + A.X_WOKEN] > 0 else 0)
 
@@ -533,13 +539,13 @@ def commit_begin(mem, txn, buf, txid):
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def slice_plain(mem, txn, buf, copies, epoch, budget):
     """Apply a slice of a logged commit of rows in memory, see `apply_operations`."""
-    return apply_operations(mem, txn, buf, copies, epoch, budget, None, None)
+    return apply_operations(mem, txn, buf, copies, epoch, tick_of_slice(mem, epoch), budget, None, None)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def slice_any(mem, txn, buf, copies, epoch, budget):
     """Apply a slice of any logged commit, the pages of disk parts being pinned, see `apply_operations`."""
-    return apply_operations(mem, txn, buf, copies, epoch, budget, 1, 1)
+    return apply_operations(mem, txn, buf, copies, epoch, tick_of_slice(mem, epoch), budget, 1, 1)
 
 
 # By shape.

@@ -57,7 +57,10 @@ class EpochClock:
         return self.current
 
     def hold(self, holder: object) -> None:
-        """Note a large commit, and keep the epoch open until `unhold`, while the commit is applied in slices."""
+        """Keep the epoch open until `unhold`, while a large commit is applied in slices, one at a time. Waits, with the
+        latch released, for the one before. Raises: StoreFailed.
+        """
+        self.settle()
         self.has_commits = True
         self.holders.add(holder)
 

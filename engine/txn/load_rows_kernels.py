@@ -37,6 +37,7 @@ from tidemark.engine.rows.rows_kernels import (
     map_leaf,
 )
 from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.ticks_kernels import seen_absent
 from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import add_operation, check_row, image_words
 from tidemark.engine.txn.disk_changes_kernels import plan_new, reference_at
@@ -176,7 +177,7 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
         index_remove(mem, fragment, tag, rowid)
         free_var(mem, fragment, reference)
         return A.ST_MEMORY
-    mem[row] = (mem[row] & A.LCP_BIT) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
     move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, fixed)
     if has_var:
         set_var(mem, fragment, row, reference)
@@ -246,9 +247,9 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
     """Put rows [start, stop) of a block at their places; their records are in the buffer.
 
     rows: LR_WORDS for each row. place: LP_ words. Return OK or the status of row X_ROW: ST_DUPLICATE, ST_UNIQUE,
-    ST_BUSY and statuses for a lack of memory, pages or UNDO log; ST_MORE if a segment of the index was rebuilt, which
-    is enough work for one call (X_ROW is the next row); ST_DROPPED, ST_ALTERED or ST_PARTITION if the table or its
-    partition was dropped or changed after the load.
+    ST_BUSY, ST_UNFINISHED and statuses for a lack of memory, pages or UNDO log; ST_MORE if a segment of the index was
+    rebuilt, which is enough work for one call (X_ROW is the next row); ST_DROPPED, ST_ALTERED or ST_PARTITION if the
+    table or its partition was dropped or changed after the load.
 
     If LP_PROBES is set, no row is placed: keys are only looked up, and LP_COUNT counts the duplicates.
     """
@@ -287,7 +288,9 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
                 place[N.LP_COUNT] += 1 if status == A.ST_DUPLICATE else 0
                 status = A.OK
         elif place[N.LP_PROBES] == 0:
-            status = place_one(mem, txn, buf, place, tag, rows[each + N.LR_ROWID], at, rows[each + N.LR_RECORD])
+            status = seen_absent(mem)
+            if status == A.ST_MISSING:
+                status = place_one(mem, txn, buf, place, tag, rows[each + N.LR_ROWID], at, rows[each + N.LR_RECORD])
         mem[txn + A.X_ROW] = position
         if status != A.OK:
             return status

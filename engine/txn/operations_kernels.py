@@ -16,6 +16,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address
+from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import (
     add_operation,
@@ -84,6 +85,8 @@ def put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
             status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode, disk)
+        elif seen_absent(mem) == A.ST_UNFINISHED:
+            status = A.ST_UNFINISHED
         elif mode == A.MODE_UPDATE or mode == A.MODE_UPDATE_KEPT:
             status = A.ST_MISSING
         elif disk is not None:
@@ -147,6 +150,8 @@ def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
     as `busy` does.
     """
     row = known_row_address(mem, fragment, rowid)
+    if is_unfinished(mem, row):
+        return A.ST_UNFINISHED
     head = mem[row]
     is_shared = mode == A.MODE_FIND and head & A.LOCK_SHARED
     if head & A.LOCK_MASK and not is_shared:
@@ -177,9 +182,10 @@ def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, d
         entry = 0
         if fragment != 0:
             entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
-        status = A.ST_MISSING
         if entry != 0:
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, disk)
+        else:
+            status = seen_absent(mem)
         mem[txn + A.X_ROW] = i
         if status != A.OK:
             return status
@@ -224,7 +230,7 @@ def touch_int_key(mem, table, txn, buf, key, mode):
         entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + A.T_SEED]), buf, 0, 1)
     mem[txn + A.X_ROW] = 0
     if entry == 0:
-        return A.ST_MISSING
+        return seen_absent(mem)
     status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, None)
     return mem[txn + A.X_USED] if status == A.OK else status
 

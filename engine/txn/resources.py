@@ -30,6 +30,7 @@ from tidemark.engine.base.watch import watch_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
 from tidemark.engine.txn.locks import LockTable
+from tidemark.engine.txn.views import Views
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -105,6 +106,7 @@ class Resources(ABC):
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.watch = watch_of(clock, options.slow_operation_ms, options.tracer)
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
+        self.views = Views(arena.mem, clock, failure, self.latch, options.lock_timeout_ms)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
         self.spool_words = options.transaction_limit_bytes // 8
@@ -138,7 +140,7 @@ class Resources(ABC):
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
         """Set the log and the epoch clock; from here on the store can commit."""
         self.log = log
-        self.epochs = epochs
+        self.epochs = self.views.epochs = epochs
         self.number_from(int(first_txid(incarnation)))
         if self.may_spool:
             # One transaction leaves room in the log for others, and for itself: it spools before it waits for room.

@@ -43,7 +43,7 @@ from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.memory.arena_layout import (
     OK,
     PAGE_WORDS,
-    S_SNAPSHOT_NEWEST,
+    S_VIEW_EPOCH,
     ST_COPIES,
     ST_MORE,
     ST_PAGE,
@@ -56,6 +56,7 @@ from tidemark.engine.memory.arena_layout import (
     X_CURSOR,
     X_DISK,
     X_INDEXED,
+    X_KINDS,
     X_LAST,
     X_SPOOLED,
     X_STATE,
@@ -63,6 +64,7 @@ from tidemark.engine.memory.arena_layout import (
     X_USED,
     X_WOKEN,
 )
+from tidemark.engine.rows.ticks_kernels import begin_large, finish_large
 from tidemark.engine.txn.abort_kernels import abort_step, abort_to_savepoint_step, end_run
 from tidemark.engine.txn.adopted_records import AdoptedRecords
 from tidemark.engine.txn.commit_kernels import (
@@ -450,7 +452,7 @@ class Transaction:
         group = Group(self.buf, used, 1)
         self.group = group
         with store.latch:
-            store.epochs.hold(self)
+            self._hold_epoch()
             store.log.adopt(group)  # committed from here on; a crash before its sync ends loses all of it
         self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
@@ -479,7 +481,7 @@ class Transaction:
         with store.latch:
             if store.follows_log and isinstance(spool, AdoptedRecords):
                 store.epochs.close()  # a load is the first commit of its epoch, so that a mark may represent it
-            store.epochs.hold(self)
+            self._hold_epoch()
             store.log.adopt(group)  # committed from here on; a crash before its sync ends loses all of it
         spool.seal()
         interrupt: KeyboardInterrupt | None = None
@@ -530,9 +532,24 @@ class Transaction:
                 raise
         if status != OK:
             raise store.fail(InvariantBroken(_STOPPED.format(status)))
-        store.epochs.unhold(self)
+        self._release_epoch()
         if interrupt is not None:
             raise self.interrupted() from interrupt
+
+    def _hold_epoch(self) -> None:
+        """Keep the epoch open, and show none of this commit before all of it is applied. Call with the latch held."""
+        store, mem = self.store, self.mem
+        store.epochs.hold(self)
+        while begin_large(mem, store.epochs.current, int(mem[self.desc + X_KINDS])) == ST_MORE:
+            store.epochs.holders.discard(self)
+            store.epochs.close()
+            store.epochs.hold(self)
+
+    def _release_epoch(self) -> None:
+        """Show the commit, if it has begun, and allow the epoch to close."""
+        if self in self.store.epochs.holders:
+            finish_large(self.mem)
+        self.store.epochs.unhold(self)
 
     def fail_in_commit(self) -> None:
         """Fail the store, since a commit that holds its epoch cannot finish. Waiters stop, and only a restart can
@@ -562,7 +579,7 @@ class Transaction:
         shape = self._shape()
         if not shape & SHAPE_DISK:
             with store.latch:
-                is_keeping = not shape and int(self.mem[S_SNAPSHOT_NEWEST])
+                is_keeping = not shape and int(self.mem[S_VIEW_EPOCH])
                 return self._apply_some(group, SLICE_KEEPING_ROWS if is_keeping else SLICE_ROWS)
         pages, _ = self.pages_of_commit()
         if not store.hold_for_slice(pages):
@@ -616,11 +633,11 @@ class Transaction:
                 # A signal arrived after the hand-over to the log: it is committed, so the rows must follow.
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
                     self.apply_slices(self.group)
-                self.store.epochs.unhold(self)
+                self._release_epoch()
             elif int(self.mem[self.desc + X_STATE]) == APPLIED:
                 self.store.epochs.has_commits = True  # a signal arrived right after the commit's one step
             else:
-                self.store.epochs.unhold(self)
+                self._release_epoch()
                 if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal arrived right before the hand-over
                     self.mem[self.desc + X_CURSOR] = 0
                     self.mem[self.desc + X_STATE] = 1

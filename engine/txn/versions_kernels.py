@@ -1,8 +1,8 @@
-"""The version store: old rows that open snapshots still show (docs/internals/access.md, section 11).
+"""The version store: old rows that open views still show (docs/internals/access.md, section 11).
 
-It owns the list of open snapshots, the buckets and the ring. A change of a committed row calls `keep_version` first,
-in the same kernel call. `keep_version` cannot fail: to make room, it first cuts entries that no snapshot needs, then
-abandons snapshots, the oldest first.
+It owns the list of open views, the buckets and the ring. A change of a committed row calls `keep_version` first, in the
+same kernel call. `keep_version` cannot fail: to make room, it first cuts entries that no view needs, then abandons
+views, the oldest first.
 """
 
 # mypy: ignore-errors
@@ -18,8 +18,10 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import row_tag
 from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.rows.ticks_kernels import adds_only, enter_epoch, is_after, tick_of, view_of
 from tidemark.engine.txn import versions_layout as V
 
 SLICED = 3  # X_STATE of a commit in slices
@@ -28,20 +30,20 @@ CAPTURE_WAITS_MAX = 256
 _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 
 
-# --- open snapshots -------------------------------------------------------------------------------
+# --- open views -----------------------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64)")
 def setup_versions(mem, region, words):
     """Lay out the store in `words` zeroed words at `region`; OK, or ST_SPACE if they are too few."""
     buckets = V.V_UNIT_WORDS
     while 2 * buckets <= words >> V.BUCKET_SHARE_SHIFT:
         buckets *= 2
-    ring = (words - V.SNAPSHOTS_LISTED - 2 * buckets) // V.V_UNIT_WORDS * V.V_UNIT_WORDS
+    ring = (words - V.VIEW_LIST_WORDS - 2 * buckets) // V.V_UNIT_WORDS * V.V_UNIT_WORDS
     if ring < 2 * buckets:
         return A.ST_SPACE
-    mem[A.S_SNAPSHOT_LIST] = region
-    mem[A.S_VERSION_BUCKETS] = region + V.SNAPSHOTS_LISTED
+    mem[A.S_VIEW_LIST] = region
+    mem[A.S_VERSION_BUCKETS] = region + V.VIEW_LIST_WORDS
     mem[A.S_VERSION_MASK] = buckets - 1
-    mem[A.S_VERSION_RING] = region + V.SNAPSHOTS_LISTED + 2 * buckets
+    mem[A.S_VERSION_RING] = region + V.VIEW_LIST_WORDS + 2 * buckets
     mem[A.S_VERSION_RING_WORDS] = ring
     mem[A.S_VERSION_HEAD] = ring
     mem[A.S_VERSION_TAIL] = ring
@@ -49,69 +51,148 @@ def setup_versions(mem, region, words):
 
 
 @helper
-def find_open(mem, epoch):
-    """Return the position of a snapshot in the list, -1 if it is not open."""
-    first = 0
-    last = mem[A.S_SNAPSHOT_COUNT]
-    while first < last:
-        middle = (first + last) // 2
-        if mem[mem[A.S_SNAPSHOT_LIST] + middle] < epoch:
-            first = middle + 1
-        else:
-            last = middle
-    if first < mem[A.S_SNAPSHOT_COUNT] and mem[mem[A.S_SNAPSHOT_LIST] + first] == epoch:
-        return first
-    return -1
+def is_later(epoch, tick, other_epoch, other_tick):
+    """Whether an instant is after another one."""
+    return epoch > other_epoch or (epoch == other_epoch and tick > other_tick)
 
 
 @helper
-def forget_snapshot(mem, place):
-    """Remove a snapshot from the list; after the last one the ring is empty."""
-    count = mem[A.S_SNAPSHOT_COUNT] - 1
-    for i in range(place, count):
-        mem[mem[A.S_SNAPSHOT_LIST] + i] = mem[mem[A.S_SNAPSHOT_LIST] + i + 1]
-    mem[A.S_SNAPSHOT_COUNT] = count
-    if count > 0:
-        mem[A.S_SNAPSHOT_NEWEST] = mem[mem[A.S_SNAPSHOT_LIST] + count - 1]
+def floor_of(mem, view):
+    """Return the tick, in its epoch, up to which a view shows every commit."""
+    skipped = mem[view + A.VW_SKIPPED]
+    return skipped - 1 if skipped != 0 else mem[view + A.VW_TICK]
+
+
+@helper
+def survey_views(mem):
+    """Find the newest and the oldest of the open views; return the address of the oldest. One must be open."""
+    oldest = 0
+    mem[A.S_VIEW_EPOCH] = 0
+    mem[A.S_VIEW_TICK] = 0
+    for slot in range(mem[A.S_VIEW_HIGH]):
+        view = mem[A.S_VIEW_LIST] + slot * A.VW_WORDS
+        if mem[view + A.VW_ID] == 0:
+            continue
+        epoch = mem[view + A.VW_EPOCH]
+        if is_later(epoch, mem[view + A.VW_TICK], mem[A.S_VIEW_EPOCH], mem[A.S_VIEW_TICK]):
+            mem[A.S_VIEW_EPOCH] = epoch
+            mem[A.S_VIEW_TICK] = mem[view + A.VW_TICK]
+        if oldest == 0 or is_later(mem[A.S_OLDEST_EPOCH], mem[A.S_OLDEST_TICK], epoch, floor_of(mem, view)):
+            oldest = view
+            mem[A.S_OLDEST_EPOCH] = epoch
+            mem[A.S_OLDEST_TICK] = floor_of(mem, view)
+    return oldest
+
+
+@helper
+def forget_view(mem, view):
+    """Remove a view, given by its address; after the last one the ring is empty."""
+    mem[view + A.VW_ID] = 0
+    mem[A.S_VIEW_COUNT] -= 1
+    mem[A.S_VIEW_WHOLE] -= 1 if mem[view + A.VW_TABLE] == 0 else 0
+    if mem[A.S_VIEW_COUNT] > 0:
+        survey_views(mem)
         return
-    mem[A.S_SNAPSHOT_NEWEST] = 0
+    mem[A.S_VIEW_EPOCH] = 0
+    mem[A.S_VIEW_TICK] = 0
+    mem[A.S_VIEW_HIGH] = 0
+    mem[A.S_OLDEST_EPOCH] = 0
+    mem[A.S_OLDEST_TICK] = 0
     size = mem[A.S_VERSION_RING_WORDS]
-    # The ring starts again at its first word, so that a store whose snapshots need little memory touches little.
+    # The ring starts again at its first word, so that a store whose views need little memory touches little.
     mem[A.S_VERSION_HEAD] = (mem[A.S_VERSION_HEAD] + size - 1) // size * size
     mem[A.S_VERSION_TAIL] = mem[A.S_VERSION_HEAD]
 
 
-@kernel("int64(int64[::1], int64)")
-def open_snapshot(mem, epoch):
-    """Add a snapshot of the end of `epoch`, later than all others; the caller holds the commit latch.
+@helper
+def add_view(mem, epoch, tick, skipped, table):
+    """Add a view of a table, or of all (0), to the list; return its number, 0 if too many are open."""
+    slot = 0
+    while slot < mem[A.S_VIEW_HIGH] and mem[mem[A.S_VIEW_LIST] + slot * A.VW_WORDS + A.VW_ID] != 0:
+        slot += 1
+    if slot >= V.VIEWS_LISTED:
+        return 0
+    mem[A.S_VIEW_HIGH] = max(mem[A.S_VIEW_HIGH], slot + 1)
+    mem[A.S_VIEW_SERIAL] += 1
+    mem[A.S_VIEW_COUNT] += 1
+    view = mem[A.S_VIEW_LIST] + slot * A.VW_WORDS
+    mem[view + A.VW_ID] = mem[A.S_VIEW_SERIAL] << A.VIEW_SHIFT | slot
+    mem[view + A.VW_EPOCH] = epoch
+    mem[view + A.VW_TICK] = tick
+    mem[view + A.VW_SKIPPED] = skipped
+    mem[view + A.VW_TABLE] = table
+    mem[view + A.VW_FRAGMENT] = 0
+    mem[view + A.VW_ROWID] = 0
+    mem[A.S_VIEW_WHOLE] += 1 if table == 0 else 0
+    survey_views(mem)
+    return mem[view + A.VW_ID]
 
-    OK; ST_SPACE if too many are open; ST_INVARIANT if it is not the latest.
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def open_view(mem, table, epoch, out):
+    """Open a view of what is committed now in a table. epoch: the open one. out: [number of the view, head of the
+    ring].
+
+    Return OK; ST_SPACE if too many are open; ST_MORE if the epoch must be closed first, since it has too few ticks
+    left; ST_UNFINISHED if a large commit that changes rows is being applied; ST_DROPPED.
     """
-    count = mem[A.S_SNAPSHOT_COUNT]
-    if epoch <= mem[A.S_SNAPSHOT_NEWEST]:
-        return A.ST_INVARIANT
-    if count >= V.SNAPSHOTS_LISTED:
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return A.ST_DROPPED
+    enter_epoch(mem, epoch)
+    if mem[A.S_TICK] >= A.TICKS_USED:
+        return A.ST_MORE
+    if mem[A.S_UNFINISHED] != 0 and not adds_only(mem):
+        return A.ST_UNFINISHED
+    view = add_view(mem, mem[A.S_TICK_EPOCH], mem[A.S_TICK], mem[A.S_UNFINISHED], table)
+    if view == 0:
         return A.ST_SPACE
-    mem[mem[A.S_SNAPSHOT_LIST] + count] = epoch
-    mem[A.S_SNAPSHOT_COUNT] = count + 1
-    mem[A.S_SNAPSHOT_NEWEST] = epoch
+    mem[A.S_TICK_SEEN] = 1
+    out[0] = view
+    out[1] = mem[A.S_VERSION_HEAD]
     return A.OK
 
 
-@kernel("int64(int64[::1], int64)")
-def close_snapshot(mem, epoch):
-    """Remove a snapshot from the list; OK, or ST_TOO_OLD if it is not open. `cut_versions` frees its entries."""
-    place = find_open(mem, epoch)
-    if place < 0:
+@kernel("int64(int64[::1], int64, int64[::1])")
+def open_snapshot(mem, epoch, out):
+    """Open a view of the end of `epoch`, which is closed; the caller holds the commit latch. out: as for `open_view`.
+    Return OK, or ST_SPACE if too many are open.
+    """
+    view = add_view(mem, epoch, A.TICK_MASK, 0, 0)
+    if view == 0:
+        return A.ST_SPACE
+    out[0] = view
+    out[1] = mem[A.S_VERSION_HEAD]
+    return A.OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def advance_view(mem, view, number, rowid):
+    """Note that a scan in the order of fragments and ROWIDs has read all rows before this place, and reads none of them
+    again: their old rows are not kept for it. Return OK or ST_TOO_OLD.
+    """
+    at = view_of(mem, view)
+    if at == 0:
         return A.ST_TOO_OLD
-    forget_snapshot(mem, place)
+    mem[at + A.VW_FRAGMENT] = number
+    mem[at + A.VW_ROWID] = rowid
     return A.OK
 
 
 @kernel("int64(int64[::1], int64)")
-def find_snapshot(mem, epoch):
-    """Return OK if a snapshot is open, else ST_TOO_OLD."""
-    return A.OK if find_open(mem, epoch) >= 0 else A.ST_TOO_OLD
+def close_view(mem, view):
+    """Close a view; OK, or ST_TOO_OLD if it is not open. `cut_versions` frees its entries."""
+    at = view_of(mem, view)
+    if at == 0:
+        return A.ST_TOO_OLD
+    forget_view(mem, at)
+    return A.OK
+
+
+@kernel("int64(int64[::1], int64)")
+def find_view(mem, view):
+    """Return OK if a view is open, else ST_TOO_OLD."""
+    return A.OK if view_of(mem, view) != 0 else A.ST_TOO_OLD
 
 
 # --- the ring -------------------------------------------------------------------------------------
@@ -121,13 +202,34 @@ def version_at(mem, position):
 
 
 @helper
+def row_tick(mem, at):
+    """Return the tick of the commit that made the row of an entry."""
+    return (mem[at + V.V_TAG] >> V.ROW_TICK_SHIFT) & A.TICK_MASK
+
+
+@helper
+def ended_tick(mem, at):
+    """Return the tick of the commit that ended the row of an entry."""
+    return (mem[at + V.V_TAG] >> V.ENDED_TICK_SHIFT) & A.TICK_MASK
+
+
+@helper
+def is_shown(mem, at, view):
+    """Whether a view, given by its address, shows the row of an entry."""
+    if is_after(mem, view, mem[at + V.V_ROW + 1], row_tick(mem, at)):
+        return False
+    return is_after(mem, view, mem[at + V.V_ENDED], ended_tick(mem, at))
+
+
+@helper
 def cut_one(mem):
-    """Cut the oldest entry if no open snapshot needs it; return whether it did."""
+    """Cut the oldest entry if no open view needs it; return whether it did."""
     tail = mem[A.S_VERSION_TAIL]
     if tail >= mem[A.S_VERSION_HEAD]:
         return False
     at = version_at(mem, tail)
-    if mem[A.S_SNAPSHOT_COUNT] > 0 and mem[at + V.V_ENDED] > mem[mem[A.S_SNAPSHOT_LIST]]:
+    ended = mem[at + V.V_ENDED]
+    if mem[A.S_VIEW_COUNT] > 0 and is_later(ended, ended_tick(mem, at), mem[A.S_OLDEST_EPOCH], mem[A.S_OLDEST_TICK]):
         return False
     mem[A.S_VERSION_TAIL] = tail + mem[at + V.V_WORDS]
     return True
@@ -135,7 +237,7 @@ def cut_one(mem):
 
 @kernel("int64(int64[::1], int64)")
 def cut_versions(mem, budget):
-    """Cut entries that no open snapshot needs, at most `budget`; OK when done, or ST_MORE."""
+    """Cut entries that no open view needs, at most `budget`; OK when done, or ST_MORE."""
     for _ in range(budget):
         if not cut_one(mem):
             return A.OK
@@ -144,11 +246,9 @@ def cut_versions(mem, budget):
 
 @helper
 def take_room(mem, words, ended):
-    """Take `words` contiguous words, a multiple of V_UNIT_WORDS; return their position, -1 if all snapshots were
-    abandoned.
-    """
+    """Take `words` contiguous words, a multiple of V_UNIT_WORDS; return their position, -1 if no view is left."""
     size = mem[A.S_VERSION_RING_WORDS]
-    while mem[A.S_SNAPSHOT_COUNT] > 0:
+    while mem[A.S_VIEW_COUNT] > 0:
         head = mem[A.S_VERSION_HEAD]
         filling = size - head % size
         if filling >= words:
@@ -159,11 +259,12 @@ def take_room(mem, words, ended):
                 mem[at + V.V_WORDS] = filling
                 mem[at + V.V_ENDED] = ended
                 mem[at + V.V_FRAGMENT] = 0
+                mem[at + V.V_TAG] = 0
             mem[A.S_VERSION_HEAD] = head + filling + words
             return head + filling
         if not cut_one(mem):
-            mem[A.S_SNAPSHOTS_DROPPED] += 1
-            forget_snapshot(mem, 0)
+            mem[A.S_VIEWS_ABANDONED] += 1
+            forget_view(mem, survey_views(mem))
     return -1
 
 
@@ -192,9 +293,9 @@ def newest_version(mem, fragment, rowid):
 
 
 @helper
-def find_version(mem, fragment, rowid, epoch):
-    """Return (address of the entry with a row's state at the end of `epoch`, 0 if there is none; address of the entry
-    with its disk part, 0: the live row has it).
+def find_version(mem, fragment, rowid, view):
+    """Return (address of the entry with a row as a view shows it, 0 if there is none; address of the entry with its
+    disk part, 0: the live row has it). view: its address.
     """
     source = 0
     position = mem[row_bucket(mem, fragment, rowid)]
@@ -203,8 +304,8 @@ def find_version(mem, fragment, rowid, epoch):
         if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_ROW] == rowid:
             if mem[at + V.V_DISK] & V.V_DISK_MASK != V.DISK_KEPT:
                 source = at
-            if mem[at + V.V_ROW + 1] <= epoch:
-                return (at, source) if epoch < mem[at + V.V_ENDED] else (0, 0)
+            if not is_after(mem, view, mem[at + V.V_ROW + 1], row_tick(mem, at)):
+                return (at, source) if is_shown(mem, at, view) else (0, 0)
         position = mem[at + V.V_ROW_LINK]
     return 0, 0
 
@@ -259,9 +360,33 @@ def find_part_to_copy(mem, fragment, rowid, row):
 
 
 @helper
+def is_wanted(mem, view, fragment, rowid, row):
+    """Whether a view of one table, given by its address, shows a row and has not read it yet."""
+    if mem[view + A.VW_ID] == 0 or mem[view + A.VW_TABLE] != mem[fragment + A.F_OWNER]:
+        return False
+    ahead = mem[fragment + A.F_NUMBER] - mem[view + A.VW_FRAGMENT]
+    if ahead < 0 or (ahead == 0 and rowid < mem[view + A.VW_ROWID]):
+        return False
+    return not is_after(mem, view, mem[row + 1], tick_of(mem, row))
+
+
+@helper
+def is_row_wanted(mem, fragment, rowid, row):
+    """Whether an open view shows a row and may still read it."""
+    if is_later(mem[row + 1], tick_of(mem, row), mem[A.S_VIEW_EPOCH], mem[A.S_VIEW_TICK]):
+        return False
+    if mem[A.S_VIEW_WHOLE] > 0:
+        return True
+    for slot in range(mem[A.S_VIEW_HIGH]):
+        if is_wanted(mem, mem[A.S_VIEW_LIST] + slot * A.VW_WORDS, fragment, rowid, row):
+            return True
+    return False
+
+
+@helper
 def must_copy(mem, fragment, rowid, row, keeps_disk):
-    """Whether a row about to change must be appended: an open snapshot shows it, or only its disk part."""
-    if mem[row + 1] <= mem[A.S_SNAPSHOT_NEWEST]:
+    """Whether a row about to change must be appended: an open view shows it, or only its disk part."""
+    if is_row_wanted(mem, fragment, rowid, row):
         return True
     if keeps_disk or not mem[fragment + A.F_HAS_DISK]:
         return False
@@ -271,13 +396,13 @@ def must_copy(mem, fragment, rowid, row, keeps_disk):
 
 @helper
 def await_part(mem, txn, fragment, rowid, row):
-    """Before a commit in slices changes or removes a disk part, check that the chunks that an open snapshot shows are
-    in memory. ST_PAGE if they are not and the commit should request the operation's pages again; else OK.
+    """Before a commit in slices changes or removes a disk part, check that the chunks that an open view shows are in
+    memory. ST_PAGE if they are not and the commit should request the operation's pages again; else OK.
 
     The commit reads these pages anyway, to free them. ST_PAGE only if a commit may hold that many. The number of
     attempts is limited, since other threads may evict the pages again.
     """
-    if mem[A.S_SNAPSHOT_NEWEST] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
+    if mem[A.S_VIEW_EPOCH] == 0 or mem[txn + A.X_STATE] != SLICED or mem[fragment + A.F_DISK_WORDS] >= 0:
         return A.OK
     if not must_copy(mem, fragment, rowid, row, False):
         return A.OK
@@ -294,10 +419,10 @@ def await_part(mem, txn, fragment, rowid, row):
 
 
 @helper
-def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
-    """Append a committed row about to change or be removed in epoch `ended`, if an open snapshot shows it.
+def keep_version(mem, fragment, rowid, row, ended, tick, keeps_disk):
+    """Append a committed row about to change or be removed at the instant (ended, tick), if an open view shows it.
 
-    keeps_disk: its disk part stays in place. The caller has checked that a snapshot is open.
+    keeps_disk: its disk part stays in place. The caller has checked that a view is open.
     """
     if not must_copy(mem, fragment, rowid, row, keeps_disk):
         return
@@ -326,7 +451,7 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
     mem[at + V.V_PLACE] = map_get(mem, fragment, rowid >> 16) << A.COMPACT_SLOT_BITS | rowid & 0xFFFF
     # The number of words is stored, since the table may get var parts later.
     mem[at + V.V_DISK] = disk | words << V.V_ENTRY_SHIFT
-    mem[at + V.V_TAG] = tag
+    mem[at + V.V_TAG] = tag | tick_of(mem, row) << V.ROW_TICK_SHIFT | tick << V.ENDED_TICK_SHIFT
     write_entry(mem, mem, fragment, rowid, row, False, mem, at + V.V_ROW)
     if more > 0:
         target = at + V.V_ROW + words

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
@@ -37,7 +37,7 @@ from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Level, Place, RowsRe
 from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.batch_operations import ScanBatch
+    from tidemark.engine.access.scan_batch import ScanBatch
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition

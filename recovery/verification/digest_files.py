@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import ScanBatch, decode_entries
+from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.recovery.verification.digest_ranges import ROWID_BITS, Ranges
 from tidemark.recovery.verification.digest_rows import digests, key_places
 from tidemark.recovery.verification.sides import page_ranges, rowid_places

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import ScanBatch
+from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import FileMissing, LcpDamaged
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.backup.plan import chosen_backup

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.batch_operations import SCAN_BATCH_ROWS, ScanBatch, scan
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
 from tidemark.engine.rows.row_format import RowFormat

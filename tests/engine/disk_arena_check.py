@@ -15,7 +15,7 @@ from tidemark.engine.log import redo_layout as redo
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.txn import delete_log_layout as dl
 from tidemark.engine.txn.delete_log import delete_log_words
-from tidemark.engine.txn.versions_layout import SNAPSHOTS_LISTED
+from tidemark.engine.txn.versions_layout import VIEW_LIST_WORDS
 
 if TYPE_CHECKING:
     from tests.engine.arena_check import ArenaCheck
@@ -53,10 +53,10 @@ class DiskArenaCheck:
 
     # --- after data_memory -----------------------------------------------------------------------
     def versions(self) -> None:
-        """The list of open snapshots, the buckets and the ring of the version store."""
+        """The list of open views, the buckets and the ring of the version store."""
         buckets = self.word(a.S_VERSION_MASK) + 1
         assert buckets & (buckets - 1) == 0
-        self.check.claim(self.word(a.S_SNAPSHOT_LIST), SNAPSHOTS_LISTED, "open snapshots")
+        self.check.claim(self.word(a.S_VIEW_LIST), VIEW_LIST_WORDS, "open views")
         self.check.claim(self.word(a.S_VERSION_BUCKETS), 2 * buckets, "buckets of the version store")
         self.check.claim(self.word(a.S_VERSION_RING), self.word(a.S_VERSION_RING_WORDS), "ring of the version store")
         assert self.word(a.S_VERSION_HEAD) - self.word(a.S_VERSION_TAIL) <= self.word(a.S_VERSION_RING_WORDS)

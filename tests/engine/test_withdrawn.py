@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from tidemark.engine.access import batch_operations, disk_reading, program_scans
+from tidemark.engine.access import disk_reading, program_scans, snapshot_reads
 from tidemark.engine.access import disk_reads_kernels as disk_reads
-from tidemark.engine.access.reads_kernels import read_int_key, scan_rows
+from tidemark.engine.access.reads_kernels import read_int_key
+from tidemark.engine.access.versions_reads_kernels import scan_rows
 from tidemark.engine.disk.space_kernels import tablespace_of
 from tidemark.engine.index.tree_scans_kernels import tree_estimate
 from tidemark.engine.index.unique_check_kernels import unique_counters
@@ -141,7 +142,7 @@ def test_scan_of_a_partition_whose_memory_is_another_tables_gives_none_of_its_ro
         db["t"].insert_many({"id": list(range(300)), "k": list(range(300))})
         before_first(monkeypatch, disk_reading.Gatherer, "run", lambda: refill(db, columns))
     else:
-        before_first(monkeypatch, batch_operations, "scan_rows", lambda: refill(db, columns))
+        before_first(monkeypatch, snapshot_reads, "scan_rows", lambda: refill(db, columns))
     rows = [tuple(row) for row in db["t"].scan()]
     assert rows == [(key, key) for key in range(100, 300)]
 
@@ -270,7 +271,7 @@ def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
     assert withdraw(store.mem, fragment) == a.OK
     assert withdraw(store.mem, fragment) == a.ST_DROPPED
     state, out = np.zeros(3, dtype=np.int64), np.zeros(4_096, dtype=np.int64)
-    assert scan_rows(store.mem, fragment, 0, NOTHING, 100, out, out[:100].copy(), state) == a.ST_DROPPED
+    assert scan_rows(store.mem, fragment, 0, 0, NOTHING, 1, 100, out, out[:100].copy(), state) == a.ST_DROPPED
     assert tree_estimate(store.mem, fragment, out, out) == a.ST_DROPPED
     assert drop_fragment_pages(store.mem, fragment, 0) == a.ST_DROPPED
     assert descriptor_word(store.mem, next_handle(fragment), a.F_ROWS) == 100

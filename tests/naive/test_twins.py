@@ -75,6 +75,7 @@ MERGED = "tests.backup.test_restore_kernels:test_levels_and_changes_merged_equal
 COLLECTED = "tests.backup.test_restore_kernels:test_changes_collected_and_gathered_are_those_of_the_group_by_fragment"
 EPOCHS_TAKEN = "tests.backup.test_restore_kernels:test_records_of_one_epoch_after_the_other_are_taken_without_it"
 SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_snapshot_as_it_was"
+VIEWS = "tests.snapshot.test_views:test_scans_show_the_rows_of_the_instant_they_began"
 SNAPSHOT_LIFE = (
     "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
 )
@@ -114,17 +115,22 @@ TWINS = {
     "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
-            "access.versions_reads.find_snapshot_keys",
-            "access.versions_reads.read_snapshot_rows",
-            "access.versions_reads.scan_snapshot",
-            "access.versions_reads.snapshot_pages",
-            "access.versions_reads.snapshot_places",
+            "access.versions_reads.find_keys",
+            "access.versions_reads.pages_of_places",
+            "access.versions_reads.read_places",
+            "access.versions_reads.scan_places",
+            "access.versions_reads.scan_rows",
             "access.versions_index.gather_versions",
-            "access.versions_index.snapshot_entries",
+            "access.versions_index.index_entries",
         ],
         SNAPSHOTS,
     ),
-    **dict.fromkeys([f"txn.versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
+    **dict.fromkeys([f"txn.versions.{name}" for name in ("close_view", "find_view", "open_snapshot")], SNAPSHOT_LIFE),
+    **dict.fromkeys(["txn.versions.open_view", "txn.versions.advance_view"], VIEWS),
+    **dict.fromkeys(["rows.ticks.begin_large", "rows.ticks.finish_large"], VIEWS),
+    "access.program_scan.rows_of_fragments": (
+        "tests.snapshot.test_views:test_rows_that_a_large_commit_adds_appear_at_once_and_nothing_waits_for_them"
+    ),
     "txn.versions.cut_versions": SNAPSHOT_LIFE,
     "txn.versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
     **dict.fromkeys(
@@ -189,10 +195,9 @@ TWINS = {
     ),
     **dict.fromkeys(["txn.commit.commit_disk", "txn.commit_pages.commit_pages"], WALK),
     **dict.fromkeys(
-        [f"access.disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")],
+        [f"access.disk_reads.{name}" for name in ("read_chunks", "read_disk_row")],
         WALK,
     ),
-    **dict.fromkeys(["access.disk_reads.pages_of_keys", "access.disk_reads.read_disk_keys"], SAME),
     "txn.spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
     "log.records.list_frames": "tests.log.test_records:test_frames_of_any_records_are_listed_as_by_the_twin",
     "txn.spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
@@ -239,9 +244,7 @@ TWINS = {
         WALK,
     ),
     **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows", "txn.operations.touch_int_key"], WALK),
-    **dict.fromkeys(
-        ["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key", "access.reads.scan_rows"], WALK
-    ),
+    **dict.fromkeys(["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key"], WALK),
     **dict.fromkeys(
         [f"{BACKUP}.entries.{name}" for name in ("append_entries", "check_entries", "records_of_entries")], BACKED_UP
     ),
@@ -326,8 +329,6 @@ TWINS = {
         [
             "txn.commit.commit_indexed",
             "txn.commit.slice_any",
-            "access.index_reads.index_pages",
-            "access.index_reads.index_rows",
             "access.index_reads.own_rows",
             "index.lists.announce_index",
             "index.lists.publish_index",

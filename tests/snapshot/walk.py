@@ -62,11 +62,14 @@ def versions(mem: Any) -> Iterator[Version]:
 
 def open_epochs(mem: Any) -> list[int]:
     """Epochs of the open snapshots."""
-    first = int(mem[a.S_SNAPSHOT_LIST])
-    found: list[int] = mem[first : first + int(mem[a.S_SNAPSHOT_COUNT])].tolist()
-    assert found == sorted(set(found))
-    assert int(mem[a.S_SNAPSHOT_NEWEST]) == (found[-1] if found else 0)
-    return found
+    first = int(mem[a.S_VIEW_LIST])
+    slots = [mem[first + number * a.VW_WORDS :][: a.VW_WORDS].tolist() for number in range(int(mem[a.S_VIEW_HIGH]))]
+    views = [slot for slot in slots if slot[a.VW_ID]]
+    assert len(views) == int(mem[a.S_VIEW_COUNT])
+    assert not any(mem[first + a.VW_WORDS * len(slots) : first + v.VIEW_LIST_WORDS : a.VW_WORDS])
+    newest = max(((view[a.VW_EPOCH], view[a.VW_TICK]) for view in views), default=(0, 0))
+    assert (int(mem[a.S_VIEW_EPOCH]), int(mem[a.S_VIEW_TICK])) == newest
+    return sorted(view[a.VW_EPOCH] for view in views if view[a.VW_TICK] == a.TICK_MASK)
 
 
 def live(mem: Any, fragment: int) -> Iterator[tuple[int, int]]:

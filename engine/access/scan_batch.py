@@ -1,0 +1,41 @@
+"""Rows as scans hand them on: entries, as kernels copy them, and where each begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
+
+if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
+
+SCAN_BATCH_ROWS = 65_536
+SCAN_WORDS = 1 << 20
+
+
+class ScanBatch:
+    """Some rows of a scan: their entries, and the offset of each image."""
+
+    __slots__ = ("count", "entries", "offsets")
+
+    def __init__(self, entries: Words, offsets: Words, count: int) -> None:
+        self.entries = entries
+        self.offsets = offsets
+        self.count = count
+
+    def rowids(self) -> Words:
+        """Return the ROWID of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS]
+
+    def epochs(self) -> Words:
+        """Return the epoch of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 1]
+
+    def authors(self) -> Words:
+        """Return the author of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
+
+    def fragments(self) -> Words:
+        """Return the fragment number of each row."""
+        return (self.entries[self.offsets - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK

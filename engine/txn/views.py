@@ -1,0 +1,162 @@
+"""Views: what is committed at one instant, while others commit (docs/internals/access.md, section 11).
+
+A call that reads in several steps opens a view and reads all of it at that instant: rows that have changed since come
+from the version store. Nothing waits for a view, and opening one closes no epoch.
+
+A read that meets a row of a large commit that is being applied waits for its end, unless that commit only adds rows:
+then they are not there yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tidemark.engine.base.errors import LimitExceeded, LockTimeout, Rejected, SnapshotTooOld
+from tidemark.engine.base.limits import VIEWS_OPEN_MAX
+from tidemark.engine.memory.arena_layout import (
+    OK,
+    S_TICK_EPOCH,
+    S_UNFINISHED,
+    S_VERSION_HEAD,
+    S_VERSION_TAIL,
+    ST_DROPPED,
+    ST_MORE,
+    ST_SPACE,
+    ST_TOO_OLD,
+    ST_UNFINISHED,
+)
+from tidemark.engine.txn.versions_kernels import advance_view, close_view, cut_versions, find_view, open_view
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.failure import Failure
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.txn.epoch import EpochClock
+
+CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
+UNFINISHED_POLL_SECONDS = 0.000_5
+
+
+def release(mem: Words, view: int) -> None:
+    """Close a view and drop the versions that were kept for it. Repeating the call changes nothing."""
+    if close_view(mem, view) == OK and int(mem[S_VERSION_HEAD]) != int(mem[S_VERSION_TAIL]):
+        while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
+            pass
+
+
+class View:
+    """A view for one call; use it in a `with` block, or call `close`."""
+
+    __slots__ = ("_words", "mem")
+
+    def __init__(self, mem: Words) -> None:
+        self.mem = mem
+        # The kernel that opens the view writes its number here, so that no signal can come in between.
+        self._words: Words = np.zeros(2, dtype=np.int64)
+
+    def open(self, table: int, epoch: int) -> int:
+        """Open the view; return the status of the kernel."""
+        return int(open_view(self.mem, table, epoch, self._words))
+
+    def advance(self, number: int, rowid: int) -> None:
+        """Note that a scan has read all rows before this place, by number of fragment and ROWID."""
+        if self._words[0]:
+            advance_view(self.mem, int(self._words[0]), number, rowid)
+
+    @property
+    def view(self) -> int:
+        """Its number for kernels; 0: every row is read as it is."""
+        return int(self._words[0])
+
+    @property
+    def head(self) -> int:
+        """Versions from this position of the ring on may belong to it."""
+        return int(self._words[1])
+
+    def check(self) -> None:
+        """Do nothing: the calls that read check that the store is usable."""
+
+    def check_status(self, status: int) -> int:
+        """Return the status of a kernel that read for this view. Raises: SnapshotTooOld."""
+        if status != ST_TOO_OLD:
+            return int(status)
+        lost = "a large value that was changed meanwhile was not in memory"
+        if find_view(self.mem, self.view) != OK:
+            lost = "the rows changed since it began do not fit into snapshot_memory"
+        raise SnapshotTooOld(
+            f"the call cannot show one state of the table any more: {lost}; run it again, read less in one call, or"
+            " open the store with a larger snapshot_memory"
+        )
+
+    def close(self) -> None:
+        """Close the view. Closing again does nothing."""
+        if self._words[0]:
+            release(self.mem, int(self._words[0]))
+            self._words[0] = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Views:
+    """Opens the views of one store."""
+
+    def __init__(self, mem: Words, clock: Clock, failure: Failure, latch: threading.Lock, timeout_ms: int) -> None:
+        """timeout_ms: how long a read waits for the end of a large commit."""
+        self._mem = mem
+        self._clock = clock
+        self._failure = failure
+        self._latch = latch
+        self._timeout_ms = timeout_ms
+        self.epochs: EpochClock | None = None  # None: nothing commits here, and every row is read as it is
+
+    def open(self, table: int) -> View:
+        """Return a view of what is committed now in a table, given by its handle. Waits for the end of a large commit
+        that changes or removes rows. If the table was dropped, kernels say so.
+
+        Raises: LockTimeout, LimitExceeded, StoreFailed.
+        """
+        view = View(self._mem)
+        if self.epochs is None:
+            return view
+        while (status := view.open(table, self.epochs.current)) not in (OK, ST_DROPPED):
+            if status == ST_UNFINISHED:
+                self.wait()
+            elif status == ST_MORE:
+                with self._latch:
+                    self.epochs.close()
+            elif status == ST_SPACE:
+                raise LimitExceeded(
+                    f"{VIEWS_OPEN_MAX} snapshots and scans are open; close snapshots, and read scans to their end"
+                )
+        return view
+
+    def wait(self) -> None:
+        """Wait while the large commit that a read has met is being applied.
+
+        Raises: LockTimeout, StoreFailed; Rejected in the thread of that commit, which a signal has interrupted.
+        """
+        mem, epochs = self._mem, self.epochs
+        tick, epoch = int(mem[S_UNFINISHED]), int(mem[S_TICK_EPOCH])
+        if epochs is not None and any(getattr(each, "thread", 0) == threading.get_ident() for each in epochs.holders):
+            raise Rejected("the commit of this thread is being applied; read after it has returned")
+        deadline = self._clock.monotonic() + self._timeout_ms / 1_000
+        while tick and int(mem[S_UNFINISHED]) == tick and int(mem[S_TICK_EPOCH]) == epoch:
+            self._failure.check()
+            if self._clock.monotonic() >= deadline:
+                raise LockTimeout(
+                    f"a large commit has been applied for more than {self._timeout_ms:,} ms, and a row that it changes"
+                    " is wanted; run it again"
+                )
+            self._clock.sleep(UNFINISHED_POLL_SECONDS)

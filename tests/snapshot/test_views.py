@@ -1,0 +1,462 @@
+"""What one call shows of commits beside it: one instant; and what a transaction sees of a large commit: all or nothing.
+
+The oracle is a dictionary, copied when a scan begins.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from tests.seeds import fresh_seeds
+from tests.store.support import open_memory
+from tests.waiting import wait_until
+from tidemark.engine.access import batch_operations, program_scans, snapshot_index, snapshot_reads, unique_calls
+from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.txn.transaction import Transaction
+from tidemark.engine.txn.views import Views
+
+COLUMNS = ["id", "k", "t", "d"]
+LARGE = 3_000  # rows of a commit that is applied in slices
+
+
+def made(on_disk: bool = False, partition: Any = None, **options: Any) -> tm.Database:
+    """A store with a table t: by_k is ordered, by_t unique."""
+    given = {"data_memory": "64 MiB", "redo_log": "64 MiB", "durability": "epoch", "lock_timeout_ms": 60_000}
+    db = open_memory(clock=SystemClock(), **{**given, **options})  # type: ignore[arg-type]
+    if on_disk:
+        db.create_tablespace("main", size="8 MiB", page_size="4 KiB", extent="32 KiB")
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("k", tm.Int64),
+        tm.Column("t", tm.VarChar(40), nullable=True),
+        tm.Column("d", tm.Int64, storage="disk" if on_disk else "memory"),
+    ]
+    db.create_table("t", columns, primary_key="id", partition=partition)
+    db.create_index("t", "by_k", ["k", "id"])
+    return db
+
+
+def row(rng: random.Random, key: int) -> tuple[Any, ...]:
+    return key, rng.randrange(50), rng.choice([None, "", "x" * rng.randrange(40)]), rng.randrange(1_000)
+
+
+def change(db: tm.Database, model: dict[int, tuple[Any, ...]], rng: random.Random) -> None:
+    """Commit some changes of the table: a few, or so many that they are applied in slices."""
+    kind = rng.randrange(8)
+    with db.transaction() as txn:
+        if kind == 0:
+            txn.update_where("t", {"k": tm.col("k") + 1})
+            model.update({key: (key, k + 1, t, d) for key, (_, k, t, d) in model.items()})
+        elif kind == 1:
+            border = rng.randrange(400)
+            txn.delete_where("t", tm.col("id") < border)
+            for key in [key for key in model if key < border]:
+                del model[key]
+        elif kind == 2:
+            rows = [row(rng, key) for key in range(LARGE) if rng.random() < 0.5 and key not in model]
+            txn.insert_many("t", rows)
+            model.update({each[0]: each for each in rows})
+        else:
+            for _ in range(rng.randrange(1, 30)):
+                key = rng.randrange(600)
+                if key in model and rng.random() < 0.3:
+                    txn.delete("t", key)
+                    del model[key]
+                else:
+                    model[key] = row(rng, key)
+                    txn.write("t", model[key])
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans take few rows at a time."""
+    for module in (batch_operations, program_scans):
+        monkeypatch.setattr(module, "SCAN_BATCH_ROWS", 40)
+    for name in ("BATCH_ROWS_FIRST", "BATCH_ROWS_MAX", "CALL_ENTRIES"):
+        monkeypatch.setattr(snapshot_index, name, 30)
+    monkeypatch.setattr("tidemark.engine.access.index_scans.BATCH_ROWS_FIRST", 30)
+    monkeypatch.setattr("tidemark.engine.access.index_scans.BATCH_ROWS_MAX", 30)
+
+
+def kinds_of_scans(rng: random.Random) -> tuple[dict[str, Any], Callable[[tuple[Any, ...]], bool]]:
+    """A scan of any kind, and which rows it shows."""
+    border, kind = rng.randrange(50), rng.randrange(5)
+    if kind == 0:
+        return {}, lambda each: True
+    if kind == 1:
+        return {"where": tm.col("d") >= 10 * border}, lambda each: each[3] >= 10 * border
+    if kind == 2:
+        return {"where": tm.col("t").like("x%")}, lambda each: bool(each[2])
+    if kind == 3:
+        return {"index": "by_k", "lower": border, "reverse": rng.random() < 0.5}, lambda each: each[1] >= border
+    return {"index": "by_k", "columns": ["k", "id"]}, lambda each: True
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("seed", fresh_seeds(2))
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("partition", [None, tm.HashPartition(3)])
+def test_scans_show_the_rows_of_the_instant_they_began(seed: int, on_disk: bool, partition: Any) -> None:
+    """Story: a sum over accounts beside transfers was not the sum of any instant, and iteration showed one account
+    before a transfer and the other one after it.
+    """
+    rng = random.Random(seed)
+    with made(on_disk, partition) as db:
+        model: dict[int, tuple[Any, ...]] = {}
+        change(db, model, rng)
+        scans: list[tuple[Iterator[Any], list[Any], list[Any], bool]] = []
+        for _ in range(80):
+            change(db, model, rng)
+            if len(scans) < 5:
+                how, shows = kinds_of_scans(rng)
+                expected = [each for each in model.values() if shows(each)]
+                if "columns" in how:
+                    expected = [(each[1], each[0]) for each in expected]
+                scans.append((iter(db["t"].scan(**how)), [], expected, "index" in how))
+                found = next(scans[-1][0], None)  # the scan begins now
+                scans[-1][1].extend([] if found is None else [found])
+            number = rng.randrange(len(scans))
+            rows, found, expected, is_ordered = scans[number]
+            found.extend(islice(rows, rng.randrange(300)))
+            if rng.random() < 0.4:
+                found.extend(rows)
+                assert sorted(map(tuple, found)) == sorted(expected)
+                if is_ordered:
+                    keys = [(each.k, each.id) for each in found]
+                    assert keys in (sorted(keys), sorted(keys, reverse=True))
+                del scans[number]
+        for rows, *_ in scans:
+            rows.close()  # type: ignore[attr-defined]
+        assert int(db.parts.store.mem[a.S_VIEW_COUNT]) == 0
+        assert db.check()["problems"] == []
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("seed", fresh_seeds(2))
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_scans_of_a_transaction_show_its_own_changes_over_one_instant(seed: int, on_disk: bool) -> None:
+    rng = random.Random(seed)
+    with made(on_disk) as db:
+        model: dict[int, tuple[Any, ...]] = {}
+        for key in range(500):
+            model[key] = row(rng, key)
+        db["t"].insert_many(list(model.values()))
+        for _ in range(12):
+            with db.transaction() as txn:
+                own: dict[int, tuple[Any, ...] | None] = {}
+                for _ in range(60):
+                    key = rng.randrange(700)
+                    if key in {**model, **own} and ({**model, **own}[key] is not None) and rng.random() < 0.4:
+                        txn.delete("t", key)
+                        own[key] = None
+                    else:
+                        own[key] = row(rng, key)
+                        txn.write("t", own[key])
+                how, shows = kinds_of_scans(rng)
+                seen = [each for each in {**model, **own}.values() if each is not None and shows(each)]
+                if "columns" in how:
+                    seen = [(each[1], each[0]) for each in seen]
+                rows = iter(txn.scan("t", **how))
+                found = list(islice(rows, 5))
+
+                def beside(own: Any = own) -> None:
+                    with db.transaction() as other:
+                        for key in rng.sample(sorted(set(range(700)) - set(own)), 100):
+                            model[key] = row(rng, key)
+                            other.write("t", model[key])
+
+                thread = threading.Thread(target=beside)
+                thread.start()
+                thread.join()
+                found.extend(rows)
+                assert sorted(map(tuple, found)) == sorted(seen)
+                txn.rollback()
+
+
+@contextmanager
+def after_call(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, work: Callable[[], Any]) -> Iterator[list[int]]:
+    """Do `work` after the first call of a function that a module calls."""
+    real, calls = getattr(module, name), [0]
+
+    def call(*arguments: Any) -> Any:
+        result = real(*arguments)
+        calls[0] += 1
+        if calls[0] == 1:
+            work()
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, call)
+        yield calls
+
+
+@pytest.mark.parametrize("name", ["sum_column", "scan_program"])
+def test_sums_are_those_of_the_instant_they_began(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(program_scans, "SUM_SLOTS", 500)
+    with made() as db:
+        db["t"].insert_many([(key, 1, None, 7) for key in range(20_000)])
+
+        def move() -> None:
+            with db.transaction() as txn:
+                txn.update("t", 0, {"d": tm.col("d") + 5})
+                txn.update("t", 19_999, {"d": tm.col("d") - 5})
+                txn.delete("t", 19_998)
+                txn.insert("t", (30_000, 1, None, 7))
+
+        for _ in range(3):
+            where = {} if name == "sum_column" else {"where": tm.col("k") >= 0}
+            total = db["t"].scan(**where).sum("d")
+            with after_call(monkeypatch, program_scans, name, move) as calls:
+                assert db["t"].scan(**where).sum("d") == total
+            assert calls[0] > 1, "the sum was made in several steps"
+            db["t"].write((19_998, 1, None, 7))
+            db["t"].delete(30_000)
+
+
+def test_many_rows_by_key_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as db:
+        db["t"].insert_many([(key, 1, None, 0) for key in range(10_000)])
+
+        def add() -> None:
+            db["t"].update_where({"d": tm.col("d") + 1})
+            db["t"].delete(9_999)
+
+        with after_call(monkeypatch, batch_operations, "read_rows", add) as calls:
+            found = db["t"].get_many(list(range(10_000)))
+        assert calls[0] > 1
+        assert found.num_rows == 10_000 and set(found["d"].to_pylist()) == {0}
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_many_rows_by_a_unique_key_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+    """Rows exchange their keys between two steps of the call."""
+    with made(on_disk) as db:
+        db.create_index("t", "by_t", "t", unique=True)
+        db["t"].insert_many([(key, 1, f"t{key}", key) for key in range(1_200)])
+
+        def exchange() -> None:
+            with db.transaction() as txn:
+                txn.update("t", 1_199, {"t": "x"})
+                txn.update("t", 0, {"t": "t1199"})
+                txn.update("t", 1_199, {"t": "t0"})
+                txn.delete("t", 1_198)
+                txn.insert("t", (2_000, 1, "t1198", 2_000))
+
+        with after_call(monkeypatch, unique_calls, "find_by_unique", exchange) as calls:
+            found = db["t"].get_many([f"t{key}" for key in range(1_200)], index="by_t")
+        assert calls[0] > 1
+        assert found["id"].to_pylist() == found["d"].to_pylist() == list(range(1_200))
+        found = db["t"].get_many([f"t{key}" for key in range(1_200)], index="by_t")
+        assert found["id"].to_pylist() == [1_199, *range(1, 1_198), 2_000, 0]
+
+
+def test_counts_of_an_index_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidemark.engine.access import index_only
+
+    monkeypatch.setattr(index_only, "CALL_LEAVES", 2)
+    with made() as db:
+        db["t"].insert_many([(key, key, None, 0) for key in range(5_000)])
+        with after_call(monkeypatch, index_only, "count_entries", lambda: db["t"].delete_where(tm.col("k") > 100)):
+            assert db["t"].scan(index="by_k", lower=1).count() in (4_999, 100)
+        assert db["t"].scan(index="by_k", lower=1).count() == 100
+
+
+# --- large commits --------------------------------------------------------------------------------
+class Beside:
+    """Reads by another thread between the slices of a large commit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slice_number: int, read: Callable[[], Any]) -> None:
+        self.result: list[Any] = []
+        self.waits = threading.Event()
+        self.thread: threading.Thread | None = None
+        real_slice, real_wait, slices = Transaction.apply_slice, Views.wait, [0]
+
+        def run() -> None:
+            self.result.append(read())
+
+        def apply_slice(txn: Transaction, group: Any) -> int:
+            slices[0] += 1
+            if slices[0] == slice_number and self.thread is None:
+                self.thread = threading.Thread(target=run)
+                self.thread.start()
+                wait_until(lambda: bool(self.result) or self.waits.is_set())
+            return real_slice(txn, group)
+
+        def wait(views: Views) -> None:
+            self.waits.set()
+            real_wait(views)
+
+        monkeypatch.setattr(Transaction, "apply_slice", apply_slice)
+        monkeypatch.setattr(Views, "wait", wait)
+
+    def end(self) -> Any:
+        assert self.thread is not None, "the commit had too few slices"
+        self.thread.join()
+        return self.result[0]
+
+
+MEMORY = pytest.mark.parametrize("memory", ["64 MiB", "64 KiB"])  # 64 KiB: the transaction spools
+
+
+@MEMORY
+@pytest.mark.parametrize("first", [0, LARGE - 1])
+@pytest.mark.parametrize("slice_number", [2, 3])
+def test_transaction_sees_all_of_a_large_commit_or_nothing(
+    monkeypatch: pytest.MonkeyPatch, memory: str, first: int, slice_number: int
+) -> None:
+    """Story: a transaction read a row that a commit of 20,000 rows had changed, and then another row of that commit as
+    it was before.
+    """
+    with made(transaction_memory=memory) as db:
+        db["t"].insert_many([(key, 0, None, 0) for key in range(LARGE)])
+
+        def read() -> tuple[int, int]:
+            with db.transaction() as txn:
+                one = txn.get("t", first).d
+                return one, txn.get("t", LARGE - 1 - first).d
+
+        beside = Beside(monkeypatch, slice_number, read)
+        db["t"].update_where({"d": 1})
+        assert beside.end() in [(0, 0), (0, 1), (1, 1)]
+
+
+@MEMORY
+def test_row_that_a_large_commit_removes_is_there_until_all_are_gone(
+    monkeypatch: pytest.MonkeyPatch, memory: str
+) -> None:
+    with made(transaction_memory=memory) as db:
+        db["t"].insert_many([(key, 0, None, 0) for key in range(LARGE)])
+
+        def read() -> tuple[bool, bool]:
+            with db.transaction() as txn:
+                return txn.get("t", 0) is None, txn.get("t", LARGE - 1) is None
+
+        beside = Beside(monkeypatch, 2, read)
+        db["t"].delete_where(tm.col("id") >= 0)
+        assert beside.end() in [(False, False), (False, True), (True, True)]
+
+
+@MEMORY
+@pytest.mark.parametrize("how", ["insert_many", "load"])
+def test_rows_that_a_large_commit_adds_appear_at_once_and_nothing_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch, memory: str, how: str
+) -> None:
+    """Story: README says that a load is visible at once; readers saw it grow."""
+    with made(transaction_memory=memory) as db:
+        table = db["t"]
+
+        def read() -> Any:
+            with db.transaction() as txn:
+                by_key = [txn.get("t", key) for key in (0, LARGE - 1, LARGE + 5)]
+            rows = [table.scan(), table.scan(where=tm.col("k") == 0), table.scan(index="by_k"), table.get_many([0, 5])]
+            counted = len(table), table.scan().count(), table.scan().sum("d"), table.scan(index="by_k").count()
+            return (
+                by_key,
+                [len(list(each)) if not hasattr(each, "num_rows") else each.num_rows for each in rows],
+                counted,
+            )
+
+        beside = Beside(monkeypatch, 2, read)
+        columns = {"id": range(LARGE), "k": [0] * LARGE, "t": [None] * LARGE, "d": [1] * LARGE}
+        rows = pa.table({name: pa.array(values) for name, values in columns.items()})
+        rows = rows.set_column(2, "t", rows["t"].cast(pa.string()))
+        table.insert_many(rows) if how == "insert_many" else db.load("t", rows)
+        assert beside.end() == ([None] * 3, [0, 0, 0, 0], (0, 0, None, 0))
+        assert not beside.waits.is_set()
+        assert len(table) == table.scan().sum("d") == LARGE
+
+
+def test_writers_wait_for_rows_that_a_large_commit_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as db:
+        db["t"].insert_many([(key, 0, None, 0) for key in range(LARGE)])
+
+        def read() -> tuple[int, int]:
+            with db.transaction() as txn:
+                txn.update("t", 0, {"d": tm.col("d") + 10})
+                return txn.get("t", 0).d, txn.get("t", LARGE - 1).d
+
+        beside = Beside(monkeypatch, 2, read)
+        db["t"].update_where({"d": 1})
+        assert beside.end() == (11, 1) and beside.waits.is_set()
+
+
+def test_key_that_a_large_commit_gives_away_can_be_taken_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    with made() as db:
+        db.create_index("t", "by_d", ["d"], unique=True)
+        db["t"].insert_many([(key, 0, None, key) for key in range(LARGE)])
+
+        def read() -> int:
+            with db.transaction() as txn:
+                txn.insert("t", (LARGE, 0, None, 0))
+                return int(txn.get("t", LARGE - 1).d)
+
+        beside = Beside(monkeypatch, 3, read)
+        db["t"].update_where({"d": tm.col("d") + LARGE})
+        assert beside.end() == 2 * LARGE - 1
+        assert db.check()["problems"] == []
+
+
+def test_scan_that_began_before_a_large_commit_shows_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_operations, "SCAN_BATCH_ROWS", 100)
+    monkeypatch.setattr(snapshot_reads, "CALL_SLOTS", 64)
+    with made() as db:
+        db["t"].insert_many([(key, 0, None, 0) for key in range(LARGE)])
+        rows = iter(db["t"].scan())
+        found = [next(rows)]
+        beside = Beside(monkeypatch, 2, lambda: [next(rows) for _ in range(500)])
+        db["t"].update_where({"d": 1})
+        found += [*beside.end(), *rows]
+        assert sorted(each.id for each in found) == list(range(LARGE)) and {each.d for each in found} == {0}
+
+
+# --- instants -------------------------------------------------------------------------------------
+def test_scans_between_commits_use_up_no_instants() -> None:
+    """Without background threads no epoch closes by itself."""
+    with made() as db:
+        db["t"].insert_many([(key, 0, None, 0) for key in range(100)])
+        scans = []
+        for turn in range(a.TICKS_USED + 50):
+            rows = iter(db["t"].scan())
+            found = [next(rows)]
+            db["t"].update_where({"d": turn + 1})
+            if turn % 100 == 0:
+                scans.append((turn, rows, found))
+            else:
+                found.extend(rows)
+                assert {each.d for each in found} == {turn}
+        for turn, rows, found in scans:
+            assert {each.d for each in (*found, *rows)} == {turn}
+
+
+def test_scan_whose_old_rows_do_not_fit_into_memory_says_so() -> None:
+    with made(snapshot_memory="64 KiB") as db:
+        db["t"].insert_many([(key, 0, "x" * 30, 0) for key in range(70_000)])
+        rows = db["t"].scan().batches()
+        next(rows)
+        for turn in range(3):
+            db["t"].update_where({"d": turn + 1})
+        with pytest.raises(tm.SnapshotTooOld, match="snapshot_memory"):
+            list(rows)
+        assert db["t"].scan().sum("d") == 3 * 70_000
+
+
+def test_loop_that_updates_what_it_scans_needs_no_memory_for_old_rows() -> None:
+    with made(snapshot_memory="64 KiB") as db:
+        table = db["t"]
+        table.insert_many([(key, 0, None, 0) for key in range(5_000)])
+        seen = 0
+        for each in table.scan(["id", "d"]):
+            assert each.d == 0
+            table.update(each.id, {"d": 1})
+            seen += 1
+        assert seen == table.scan().sum("d") == 5_000
