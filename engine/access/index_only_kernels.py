@@ -1,7 +1,8 @@
 """Answers from an index alone: entries of an exact index as row images, and entries counted without reading any.
 
 The image of an entry has the values of the key columns and zeros elsewhere, so other columns must not be read from it;
-its var part, in a table that has one, is NO_VALUES: the columns of that part may all be dropped. Place and page header give ROWID and fragment; epoch and author, which only the row has, are 0.
+its var part, in a table that has one, is NO_VALUES: the columns of that part may all be dropped. Place and page header
+give ROWID and fragment; epoch and author, which only the row has, are 0.
 """
 
 # mypy: ignore-errors

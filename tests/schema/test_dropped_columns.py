@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import tidemark as tm
 from tests.schema.column_model import Life
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
