@@ -72,7 +72,7 @@ from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
 from tidemark.recovery.verification.disk_check import FragmentCheck
 from tidemark.recovery.verification.disk_files_check import DiskFileCheck
-from tidemark.recovery.verification.findings import CheckReport
+from tidemark.recovery.verification.findings import PROBLEMS_MAX, CheckReport
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
+VALUES_SHOWN = 10  # of each fragment, so that a table that is wrong as a whole leaves room for others
 LCPS_KEPT = 2  # neither log nor pages need older ones
 
 VALUE_FAULTS = {
@@ -302,7 +303,7 @@ def check_memory(
                 _check_fragment(store, fragment, where, report, is_live)
                 if table.format.has_disk:
                     FragmentCheck(store, files, identity, fragment, where, report, is_live).run()
-                if len(report.problems) == before:  # otherwise rows cannot be read safely
+                if len(report.problems) == before <= PROBLEMS_MAX:  # otherwise rows cannot be read safely
                     _check_values(store, table, number, where, report)
                 if progress is not None:
                     progress(min(report.rows, total), total, "rows")
@@ -333,15 +334,20 @@ def _check_values(store: Store, table: Table, number: int, where: str, report: C
     is_whole = False
     while not is_whole:
         check = ValuesCheck(table.newest, number)
+        count = 0
         try:
             for found in check.faults():
                 store.failure.check()
-                report.add(f"{where}: {_said(table.newest, found)}")
+                count += 1
+                if count <= VALUES_SHOWN:
+                    report.add(f"{where}: {_said(table.newest, found)}")
         except NoSuchTable:
             return
         except (Damaged, IoFailed) as error:
             store.failure.check()
             report.add(f"{where}: {error.message}")
+        if count > VALUES_SHOWN:
+            report.add(f"{where}: {counted(count - VALUES_SHOWN, 'more row')} with such faults")
         is_whole = check.is_whole
 
 

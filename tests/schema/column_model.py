@@ -111,6 +111,12 @@ def drawn(rng: random.Random, column: Held) -> Any:
     return None if column.nullable and rng.random() < 0.3 else column.value(rng)
 
 
+def drawn_row(seed: int, key: int, kinds: list[tuple[Any, Value]]) -> tuple[Any, ...]:
+    """Return a row with a key and a value of each of some types."""
+    rng = random.Random(seed)
+    return key, *(value(rng) for _, value in kinds)
+
+
 class Life:
     """One table, `t`, of one store, and its model."""
 
