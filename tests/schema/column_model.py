@@ -277,14 +277,15 @@ class Life:
                     said.append(f"{column.name}: the sum differs")
         return said
 
-    def index_differences(self, table: Any) -> list[str]:
+    def index_differences(self, table: Any, model: Model | None = None) -> list[str]:
         """Read the table by each index, whole rows and its own columns alone, and compare with the rows."""
+        model = model or self.model
         said = []
-        names = [column.name for column in self.model.columns]
+        names = [column.name for column in model.columns]
         unique = {each["name"] for each in table.indexes() if each["unique"]}
-        for index, columns in self.model.indexes.items():
+        for index, columns in model.indexes.items():
             if index in unique:
-                for key, row in self.model.rows.items():
+                for key, row in model.rows.items():
                     values = tuple(row[name] for name in columns)
                     if None not in values:
                         found = table.get(values[0] if len(values) == 1 else values, index=index)
@@ -293,11 +294,11 @@ class Life:
                 continue
             for wanted in (["id", *names], list(columns)):
                 found = [tuple(row) for row in table.scan(wanted, index=index)]
-                expected = [tuple(row[name] for name in wanted) for row in self.model.rows.values()]
+                expected = [tuple(row[name] for name in wanted) for row in model.rows.values()]
                 if sorted(map(shown, found)) != sorted(map(shown, expected)):
                     said.append(f"{index}: {wanted} differ")
             whole = {row.id: row for row in table.scan(index=index)}
-            if whole.keys() != self.model.rows.keys():
+            if whole.keys() != model.rows.keys():
                 said.append(f"{index}: whole rows differ")
         return said
 
