@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows import values_layout as V
+from tidemark.engine.rows import values_layout as W
 from tidemark.engine.schema import row_layout as R
 from tidemark.engine.schema.partitions_kernels import private_number
 
@@ -130,21 +130,21 @@ def is_key_float(words, byte, width):
 @helper
 def value_fault(words, byte, size, plan, column):
     """Return the fault of a value of `size` bytes, OK if it has none."""
-    rule = plan[column + V.VC_RULE]
-    if rule == V.RULE_RANGE:
+    rule = plan[column + W.VC_RULE]
+    if rule == W.RULE_RANGE:
         return (
-            A.OK if is_within(words, byte, size, plan[column + V.VC_LOW], plan[column + V.VC_HIGH]) else V.VALUE_RANGE
+            A.OK if is_within(words, byte, size, plan[column + W.VC_LOW], plan[column + W.VC_HIGH]) else W.VALUE_RANGE
         )
-    if rule == V.RULE_WIDE:
-        ok = is_wide_within(words, byte, plan[column + V.VC_LOW], plan[column + V.VC_HIGH])
-        return A.OK if ok else V.VALUE_RANGE
-    if rule == V.RULE_KEY_FLOAT:
-        return A.OK if is_key_float(words, byte, size) else V.VALUE_RANGE
-    if rule == V.RULE_TEXT:
+    if rule == W.RULE_WIDE:
+        ok = is_wide_within(words, byte, plan[column + W.VC_LOW], plan[column + W.VC_HIGH])
+        return A.OK if ok else W.VALUE_RANGE
+    if rule == W.RULE_KEY_FLOAT:
+        return A.OK if is_key_float(words, byte, size) else W.VALUE_RANGE
+    if rule == W.RULE_TEXT:
         count = characters(words, byte, byte + size)
         if count < 0:
-            return V.VALUE_TEXT
-        return V.VALUE_RANGE if 0 <= plan[column + V.VC_CHARACTERS] < count else A.OK
+            return W.VALUE_TEXT
+        return W.VALUE_RANGE if 0 <= plan[column + W.VC_CHARACTERS] < count else A.OK
     return A.OK
 
 
@@ -159,17 +159,17 @@ def without_zeros(words, byte, size):
 @helper
 def fixed_fault(words, base, plan, column):
     """Return the fault of a column at a fixed place; base: byte at which its part begins."""
-    byte = base + plan[column + V.VC_AT]
-    width = plan[column + V.VC_BYTES]
-    mask = plan[column + V.VC_NULL_MASK]
-    if mask != 0 and octet(words, base + plan[column + V.VC_NULL_BYTE]) & mask != 0:
-        return A.OK if are_zeros(words, byte, byte + width) else V.VALUE_UNDER_NULL
-    if plan[column + V.VC_RULE] == V.RULE_ANY and plan[column + V.VC_ROOM] == width:
+    byte = base + plan[column + W.VC_AT]
+    width = plan[column + W.VC_BYTES]
+    mask = plan[column + W.VC_NULL_MASK]
+    if mask != 0 and octet(words, base + plan[column + W.VC_NULL_BYTE]) & mask != 0:
+        return A.OK if are_zeros(words, byte, byte + width) else W.VALUE_UNDER_NULL
+    if plan[column + W.VC_RULE] == W.RULE_ANY and plan[column + W.VC_ROOM] == width:
         return A.OK
-    if not are_zeros(words, byte + width, byte + plan[column + V.VC_ROOM]):
-        return V.VALUE_PADDING
+    if not are_zeros(words, byte + width, byte + plan[column + W.VC_ROOM]):
+        return W.VALUE_PADDING
     size = width
-    if plan[column + V.VC_RULE] == V.RULE_TEXT:
+    if plan[column + W.VC_RULE] == W.RULE_TEXT:
         size = without_zeros(words, byte, width)
     return value_fault(words, byte, size, plan, column)
 
@@ -177,19 +177,19 @@ def fixed_fault(words, base, plan, column):
 @helper
 def tail_fault(words, base, plan, tail):
     """Return VALUE_PADDING if bits or bytes after the columns of a part are not zero."""
-    nulls = plan[tail + V.TAIL_NULLS]
-    if nulls >= 0 and octet(words, base + nulls) & plan[tail + V.TAIL_UNUSED] != 0:
-        return V.VALUE_PADDING
-    return A.OK if are_zeros(words, base + plan[tail], base + plan[tail + V.TAIL_END]) else V.VALUE_PADDING
+    nulls = plan[tail + W.TAIL_NULLS]
+    if nulls >= 0 and octet(words, base + nulls) & plan[tail + W.TAIL_UNUSED] != 0:
+        return W.VALUE_PADDING
+    return A.OK if are_zeros(words, base + plan[tail], base + plan[tail + W.TAIL_END]) else W.VALUE_PADDING
 
 
 @helper
 def fixed_faults(words, base, plan, first, count, tail, state):
     """Verify `count` columns from number `first` on at fixed places, and what follows them."""
     for i in range(first, first + count):
-        fault = fixed_fault(words, base, plan, V.VP_WORDS + i * V.VC_WORDS)
+        fault = fixed_fault(words, base, plan, W.VP_WORDS + i * W.VC_WORDS)
         if fault != A.OK:
-            state[V.VS_COLUMN] = i
+            state[W.VS_COLUMN] = i
             return fault
     return tail_fault(words, base, plan, tail)
 
@@ -197,45 +197,45 @@ def fixed_faults(words, base, plan, first, count, tail, state):
 @helper
 def key_faults(words, at, end, plan, first, state):
     """Verify the pieces of a canonical key in words[at:end]."""
-    for i in range(first, first + plan[V.VP_KEYS]):
-        column = V.VP_WORDS + i * V.VC_WORDS
-        state[V.VS_COLUMN] = i
-        if plan[column + V.VC_ROOM] > 0:
-            if at + (plan[column + V.VC_ROOM] >> 3) > end:
-                return V.VALUE_LENGTHS
+    for i in range(first, first + plan[W.VP_KEYS]):
+        column = W.VP_WORDS + i * W.VC_WORDS
+        state[W.VS_COLUMN] = i
+        if plan[column + W.VC_ROOM] > 0:
+            if at + (plan[column + W.VC_ROOM] >> 3) > end:
+                return W.VALUE_LENGTHS
             fault = fixed_fault(words, at << 3, plan, column)
-            at += plan[column + V.VC_ROOM] >> 3
+            at += plan[column + W.VC_ROOM] >> 3
         else:
             size = words[at] if at < end else -1
             if size < 0 or size > (end - at - 1) << 3:
-                return V.VALUE_LENGTHS
-            fault = V.VALUE_RANGE if size > plan[column + V.VC_BYTES] else A.OK
+                return W.VALUE_LENGTHS
+            fault = W.VALUE_RANGE if size > plan[column + W.VC_BYTES] else A.OK
             if fault == A.OK:
                 fault = value_fault(words, (at + 1) << 3, size, plan, column)
             if fault == A.OK and not are_zeros(words, ((at + 1) << 3) + size, (at + 1 + ((size + 7) >> 3)) << 3):
-                fault = V.VALUE_PADDING
+                fault = W.VALUE_PADDING
             at += 1 + ((size + 7) >> 3)
         if fault != A.OK:
             return fault
-    state[V.VS_COLUMN] = -1
-    return A.OK if at == end else V.VALUE_LENGTHS
+    state[W.VS_COLUMN] = -1
+    return A.OK if at == end else W.VALUE_LENGTHS
 
 
 @helper
 def var_column_fault(words, byte, size, is_null, plan, column):
     """Return the fault of a column present in a var part."""
     if is_null:
-        if plan[column + V.VC_NULL_MASK] == 0:
-            return V.VALUE_NULL
-        return A.OK if size == 0 else V.VALUE_UNDER_NULL
-    most = plan[column + V.VC_BYTES]
-    if plan[column + V.VC_ROOM] > 0:  # an added column of fixed size
+        if plan[column + W.VC_NULL_MASK] == 0:
+            return W.VALUE_NULL
+        return A.OK if size == 0 else W.VALUE_UNDER_NULL
+    most = plan[column + W.VC_BYTES]
+    if plan[column + W.VC_ROOM] > 0:  # an added column of fixed size
         if size != most:
-            return V.VALUE_LENGTHS
+            return W.VALUE_LENGTHS
     elif 0 <= most < size:
-        return V.VALUE_RANGE
-    if plan[column + V.VC_RULE] == V.RULE_PADDED and size > 0 and octet(words, byte + size - 1) == 0:
-        return V.VALUE_PADDING
+        return W.VALUE_RANGE
+    if plan[column + W.VC_RULE] == W.RULE_PADDED and size > 0 and octet(words, byte + size - 1) == 0:
+        return W.VALUE_PADDING
     return value_fault(words, byte, size, plan, column)
 
 
@@ -257,79 +257,79 @@ def var_faults(words, at, plan, first, expected, keys, state):
     count = (words[at] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
     key_words = (words[at] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK
     if count > expected:
-        return V.VALUE_LENGTHS
+        return W.VALUE_LENGTHS
     if keys > 0:
         fault = key_faults(words, at + 1, at + 1 + key_words, plan, first - keys, state)
         if fault != A.OK:
             return fault
     elif key_words != 0:
-        return V.VALUE_LENGTHS
+        return W.VALUE_LENGTHS
     ends = at + 1 + key_words
     bytes_at = (ends + ((count + 1) >> 1)) << 3
     room = ((at + total) << 3) - bytes_at
     begin = 0
     for i in range(expected):
-        column = V.VP_WORDS + (first + i) * V.VC_WORDS
-        state[V.VS_COLUMN] = first + i
+        column = W.VP_WORDS + (first + i) * W.VC_WORDS
+        state[W.VS_COLUMN] = first + i
         if i >= count:
-            if plan[column + V.VC_MAY_LACK] == 0:
-                return V.VALUE_NULL
+            if plan[column + W.VC_MAY_LACK] == 0:
+                return W.VALUE_NULL
             continue
         word = words[ends + (i >> 1)] >> ((i & 1) << 5)
         end = word & R.VAR_END_MASK
         if end < begin or end > room:
-            return V.VALUE_LENGTHS
+            return W.VALUE_LENGTHS
         is_null = word & R.VAR_NULL_BIT != 0
         fault = var_column_fault(words, bytes_at + begin, end - begin, is_null, plan, column)
         if fault != A.OK:
             return fault
         begin = end
-    state[V.VS_COLUMN] = -1
+    state[W.VS_COLUMN] = -1
     if room - begin >= 8:
-        return V.VALUE_LENGTHS
-    return A.OK if are_zeros(words, bytes_at + begin, bytes_at + room) else V.VALUE_PADDING
+        return W.VALUE_LENGTHS
+    return A.OK if are_zeros(words, bytes_at + begin, bytes_at + room) else W.VALUE_PADDING
 
 
 @helper
 def image_fault(words, at, plan, state):
     """Return the fault of the image at words[at:], OK if it has none; state[VS_COLUMN] is its column."""
-    state[V.VS_COLUMN] = -1
+    state[W.VS_COLUMN] = -1
     end = words.size
-    fixed = plan[V.VP_FIXED_WORDS]
+    fixed = plan[W.VP_FIXED_WORDS]
     if at + fixed > end:
-        return V.VALUE_LENGTHS
-    fault = fixed_faults(words, at << 3, plan, 0, plan[V.VP_FIXED], V.VP_TAIL, state)
+        return W.VALUE_LENGTHS
+    fault = fixed_faults(words, at << 3, plan, 0, plan[W.VP_FIXED], W.VP_TAIL, state)
     if fault != A.OK:
         return fault
-    first = plan[V.VP_FIXED] + plan[V.VP_KEYS]
+    first = plan[W.VP_FIXED] + plan[W.VP_KEYS]
     at += fixed
-    if plan[V.VP_HAS_VAR]:
+    if plan[W.VP_HAS_VAR]:
         total = var_words_at(words, at, end)
         if total == 0:
-            return V.VALUE_LENGTHS
-        fault = var_faults(words, at, plan, first, plan[V.VP_VAR], plan[V.VP_KEYS], state)
+            return W.VALUE_LENGTHS
+        fault = var_faults(words, at, plan, first, plan[W.VP_VAR], plan[W.VP_KEYS], state)
         if fault != A.OK:
             return fault
         at += total
-    if plan[V.VP_DISK_WORDS] == 0:
+    if plan[W.VP_DISK_WORDS] == 0:
         return A.OK
-    first += plan[V.VP_VAR]
-    fixed = plan[V.VP_DISK_WORDS]
+    first += plan[W.VP_VAR]
+    fixed = plan[W.VP_DISK_WORDS]
     total = words[at] & R.DISK_WORDS_MASK if at < end else 0
     if total < fixed or total > end - at or words[at] != total | R.DISK_VERSION << R.DISK_VERSION_SHIFT:
-        return V.VALUE_LENGTHS
-    fault = fixed_faults(words, at << 3, plan, first, plan[V.VP_DISK_FIXED], V.VP_DISK_TAIL, state)
+        return W.VALUE_LENGTHS
+    fault = fixed_faults(words, at << 3, plan, first, plan[W.VP_DISK_FIXED], W.VP_DISK_TAIL, state)
     if fault != A.OK:
         return fault
     rest = 0
-    if plan[V.VP_DISK_HAS_VAR]:
+    if plan[W.VP_DISK_HAS_VAR]:
         rest = var_words_at(words, at + fixed, at + total)
         if rest == 0:
-            return V.VALUE_LENGTHS
-        fault = var_faults(words, at + fixed, plan, first + plan[V.VP_DISK_FIXED], plan[V.VP_DISK_VAR], 0, state)
+            return W.VALUE_LENGTHS
+        fault = var_faults(words, at + fixed, plan, first + plan[W.VP_DISK_FIXED], plan[W.VP_DISK_VAR], 0, state)
         if fault != A.OK:
             return fault
-    return A.OK if fixed + rest == total else V.VALUE_LENGTHS
+    return A.OK if fixed + rest == total else W.VALUE_LENGTHS
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
@@ -340,17 +340,17 @@ def check_values(images, offsets, plan, header, fragment, scratch, state):
     header: the table's private hash header. scratch: room for a key. Return OK at the end, or the fault of row
     state[VS_ROW] - 1, with its column in state[VS_COLUMN]; call again to continue.
     """
-    while state[V.VS_ROW] < offsets.size:
-        at = offsets[state[V.VS_ROW]]
-        state[V.VS_ROW] += 1
+    while state[W.VS_ROW] < offsets.size:
+        at = offsets[state[W.VS_ROW]]
+        state[W.VS_ROW] += 1
         fault = image_fault(images, at, plan, state)
         if fault != A.OK:
             return fault
-        words = plan[V.VP_KEY_WORDS]
+        words = plan[W.VP_KEY_WORDS]
         if words == 0:
-            at += plan[V.VP_FIXED_WORDS]
+            at += plan[W.VP_FIXED_WORDS]
             words = (images[at] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK
             at += 1
         if private_number(header, images, at, words, scratch, 0) != fragment:
-            return V.VALUE_PARTITION
+            return W.VALUE_PARTITION
     return A.OK
