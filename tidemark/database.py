@@ -608,7 +608,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         return begin_archive(self._opened, self._files, place, is_required)
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Verify the open store while others use it: rows, index entries, local checkpoints, log, sysfile and catalog.
+        """Verify the open store while others use it: rows with their values and partitions, index entries, disk pages,
+        local checkpoints, log, sysfile and catalog.
 
         Args:
             progress: Called with (rows checked, rows in all, "rows").

@@ -435,5 +435,6 @@ def constants() -> dict[str, int]:
         "arena.ENTRY_WORDS": arena.ENTRY_WORDS,
         "schema.JSON_VERSION": schema.JSON_VERSION,
         "schema.ALTERED_JSON_VERSION": schema.ALTERED_JSON_VERSION,
+        "schema.DROPPED_JSON_VERSION": schema.DROPPED_JSON_VERSION,
     }
     return {**found, **elsewhere}

@@ -204,7 +204,12 @@ def _may_fail(program: Program) -> bool:
 
 def _check_program(definition: TableDefinition, program: Program) -> None:
     made_for = program.definition
-    if made_for.columns != definition.columns or made_for.primary_key != definition.primary_key:
+    # Dropped columns too: they decide where in a row the others are.
+    if (made_for.columns, made_for.dropped, made_for.primary_key) != (
+        definition.columns,
+        definition.dropped,
+        definition.primary_key,
+    ):
         raise ProgramInvalid(
             f"{definition.name}: the program was built for another definition, that of {made_for.name}; build it again",
             table=definition.name,

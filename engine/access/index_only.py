@@ -36,7 +36,9 @@ def answers_alone(index: StoredIndex, names: Sequence[str]) -> bool:
 
 
 class IndexOnlyScan(IndexScan):
-    """A scan of an index that answers alone. Images have its columns and zeros; epoch and author are 0."""
+    """A scan of an index that answers alone. Images have its columns, zeros, and a var part without values if the table
+    has var parts; epoch and author are 0.
+    """
 
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
         row_format = self._table.format
@@ -65,10 +67,12 @@ class IndexOnlyScan(IndexScan):
                 status = ST_MORE
                 break
             done += int(state[0])
-        stride = ENTRY_WORDS + row_format.fixed_words
+        has_var = int(row_format.has_var)
+        stride = ENTRY_WORDS + row_format.fixed_words + has_var
         out = np.empty(done * stride, dtype=np.int64)
         key_words = 0 if row_format.key_in_var else row_format.key_words
-        images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, row_format.fixed_words, key_words, out)
+        shape = (row_format.fixed_words, has_var, key_words)
+        images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, *shape, out)
         offsets = np.arange(done, dtype=np.int64) * stride + ENTRY_WORDS
         return ScanBatch(out, offsets, done), status == OK
 

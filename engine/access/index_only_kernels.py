@@ -1,7 +1,8 @@
 """Answers from an index alone: entries of an exact index as row images, and entries counted without reading any.
 
-The image of an entry has the values of the key columns and zeros elsewhere, so other columns must not be read from it.
-Place and page header give ROWID and fragment; epoch and author, which only the row has, are 0.
+The image of an entry has the values of the key columns and zeros elsewhere, so other columns must not be read from it;
+its var part, in a table that has one, is NO_VALUES: the columns of that part may all be dropped. Place and page header
+give ROWID and fragment; epoch and author, which only the row has, are 0.
 """
 
 # mypy: ignore-errors
@@ -18,6 +19,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.lcp_kernels import packed_place
+from tidemark.engine.rows.side_pages_kernels import NO_VALUES
 from tidemark.engine.rows.ticks_kernels import check_view
 from tidemark.engine.sealed.checksums_kernels import shift_right
 
@@ -119,22 +121,24 @@ def put_field(keys, base, bit, kind, width, is_whole, out, byte):
     return bits
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])", nogil=True)
-def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1])", nogil=True)
+def images_of_keys(descriptor, keys, heads, count, fixed_words, has_var, key_words, out):
     """Write the results of `index_keys` as row images: entries of one size, in the order of the keys. Every column of
-    the index is in the fixed image, whose first `key_words` words are the primary key. descriptor: a private copy
-    (`KeyShape.descriptor`).
+    the index is in the fixed image, whose first `key_words` words are the primary key. has_var: 1 if a var part of one
+    word follows. descriptor: a private copy (`KeyShape.descriptor`).
     """
     words = descriptor[X.I_WORDS]
     columns = descriptor[X.I_COLUMN_COUNT]
     for i in range(count):
-        at = i * (A.ENTRY_WORDS + fixed_words)
+        at = i * (A.ENTRY_WORDS + fixed_words + has_var)
         out[at] = heads[2 * i]
         out[at + 1] = 0
         out[at + 2] = heads[2 * i + 1]
         at += A.ENTRY_WORDS
         for j in range(fixed_words):
             out[at + j] = 0
+        if has_var:
+            out[at + fixed_words] = NO_VALUES
         bit = 0
         for j in range(columns):
             column = X.I_COLUMNS + j * K.COLUMN_WORDS

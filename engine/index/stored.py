@@ -12,18 +12,22 @@ import numpy as np
 
 from tidemark.engine.base.errors import NoSuchIndex
 from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.lists_kernels import remove_rows
 from tidemark.engine.index.ordered import DROP_NODES, OrderedIndex
 from tidemark.engine.index.tree_setup_kernels import drop_tree
 from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.index.unique_setup_kernels import drop_unique
 from tidemark.engine.memory.arena import next_handle
-from tidemark.engine.memory.arena_layout import S_UNLISTED, ST_DROPPED, ST_MORE
-from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.memory.arena_layout import OK, S_UNLISTED, ST_DROPPED, ST_MORE
+from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
+from tidemark.engine.rows.columns_layout import COLUMN_WORDS, CW_MISSING
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.index_definition import IndexDefinition
+    from tidemark.engine.schema.row_shape import RowLayout
 
 SLICE_SLOTS = 128
 
@@ -53,6 +57,17 @@ class Stored(Generic[T]):
         self.definition = definition
         self.table_name = table_name
         self.tree = tree
+
+    def moved_columns(self, definition: TableDefinition, layout: RowLayout) -> list[str]:
+        """Return the columns that rows of this layout have elsewhere than where the index reads them; [] is right."""
+        held = np.zeros(ix.I_COLUMNS + len(self.definition.columns) * COLUMN_WORDS, dtype=np.int64)
+        if descriptor_words(self.tree.mem, self.tree.handle, 0, held) != OK:
+            return []
+        shape = KeyShape(definition, layout, self.definition.columns).descriptor[: held.size]
+        # Without the constants of missing values: they change with a default that no row needs any more.
+        pairs = [words[ix.I_COLUMNS :].reshape(-1, COLUMN_WORDS)[:, :CW_MISSING] for words in (held, shape)]
+        names = self.definition.columns
+        return [name for name, one, other in zip(names, *pairs, strict=True) if not np.array_equal(one, other)]
 
     @property
     def name(self) -> str:

@@ -34,9 +34,8 @@ from tidemark.engine.programs.expressions import (
 )
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler, float_bits
-from tidemark.engine.programs.verifier import stored_limits
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer, stored_limits
 from tidemark.engine.schema.types_base import is_int, plain, shown
 from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar

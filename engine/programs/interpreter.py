@@ -28,11 +28,12 @@ from tidemark.engine.programs.instruction_set import (
     join,
     split,
 )
-from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, stored_limits
+from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.names import no_such_column
 from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.schema.types import stored_limits
 from tidemark.engine.schema.types_base import is_int, shown
 
 if TYPE_CHECKING:

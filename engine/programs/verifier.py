@@ -30,9 +30,8 @@ from tidemark.engine.programs.instruction_set import (
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Integer
+from tidemark.engine.schema.types import stored_limits
 from tidemark.engine.schema.types_base import is_int
-from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
 
     Types = dict[int, str]
 
@@ -67,18 +65,6 @@ _PART_NEEDS = {
     c.PART_DISK: p.NEED_DISK,
     c.PART_DISK_VAR: p.NEED_DISK,
 }
-
-
-def stored_limits(kind: ColumnType) -> tuple[int, int] | None:
-    """Return the least and greatest stored number of a type; None for floats and types that are not numbers."""
-    if isinstance(kind, (Integer, Calendar)):
-        return kind.minimum, kind.maximum
-    if isinstance(kind, Decimal):
-        most = int(10**kind.precision) - 1
-        return -most, most
-    if isinstance(kind, Boolean):
-        return 0, 1
-    return (0, len(kind.members) - 1) if isinstance(kind, Enum) else None
 
 
 def geometry(definition: TableDefinition) -> dict[int, int]:

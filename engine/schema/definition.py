@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.engine.base import limits
-from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import SchemaInvalid, VersionTooOld
 from tidemark.engine.schema.column import ABSENT, Column, Columns, column_from_json
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
 from tidemark.engine.schema.names import alternatives, check_name, qualified_name
@@ -22,8 +22,23 @@ from tidemark.engine.schema.row_shape import fixed_image_bytes, var_part_bytes
 from tidemark.engine.schema.types_base import is_int, shown
 
 JSON_VERSION = 1
-ALTERED_JSON_VERSION = 2  # of tables with an added or dropped column, so that older readers refuse them
+ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older readers refuse them
+# Of tables with a dropped column. Programs that wrote 2 for these moved other columns when one was dropped.
+DROPPED_JSON_VERSION = 3
 DEFAULT_TABLESPACE = "main"
+
+
+def _mixed_rows(value: dict[str, Any]) -> VersionTooOld:
+    names = ", ".join(str(each["column"]["name"]) for each in value["dropped"])
+    return VersionTooOld(
+        f"table {value['name']} has definition format {value['format']} and dropped columns ({names}): the program that"
+        " dropped them moved other columns, so rows written since are laid out otherwise than older ones; restore a"
+        f" backup from before, or copy the rows with that program into a new table (this one drops columns in format"
+        f" {DROPPED_JSON_VERSION})",
+        table=value["name"],
+        found=value["format"],
+        supported=DROPPED_JSON_VERSION,
+    )
 
 
 @dataclass(frozen=True)
@@ -147,15 +162,16 @@ class TableDefinition(Columns):
             )
 
     @property
-    def is_altered(self) -> bool:
-        """True if columns were added or dropped."""
-        return bool(self.dropped) or any(column.added for column in self.columns)
+    def _json_version(self) -> int:
+        if self.dropped:
+            return DROPPED_JSON_VERSION
+        return ALTERED_JSON_VERSION if any(column.added for column in self.columns) else JSON_VERSION
 
     def to_json(self) -> bytes:
         """Return canonical JSON: equal definitions give equal bytes."""
         value: dict[str, Any] = {
             "columns": [column.to_json() for column in self.columns],
-            "format": ALTERED_JSON_VERSION if self.is_altered else JSON_VERSION,
+            "format": self._json_version,
             "name": self.name,
             "partition": self.partition.to_json({column.name: column.type for column in self.columns}),
             "primary_key": list(self.primary_key),
@@ -172,13 +188,17 @@ class TableDefinition(Columns):
 
     @classmethod
     def from_json(cls, data: bytes) -> TableDefinition:
-        """Return the definition that `to_json` wrote. Raises: SchemaInvalid if the bytes are not a definition."""
+        """Return the definition that `to_json` wrote. Raises: SchemaInvalid if the bytes are not a definition;
+        VersionTooOld for a column dropped by a program that moved the bytes of others.
+        """
         try:
             value = json.loads(data)
-            if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION):
+            if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION, DROPPED_JSON_VERSION):
                 raise SchemaInvalid(
-                    f"table definition has format {shown(value['format'])}, this reads up to {ALTERED_JSON_VERSION}"
+                    f"table definition has format {shown(value['format'])}, this reads up to {DROPPED_JSON_VERSION}"
                 )
+            if value.get("dropped") and value["format"] != DROPPED_JSON_VERSION:
+                raise _mixed_rows(value)
             columns = tuple(column_from_json(each) for each in value["columns"])
             return cls(
                 value["table_id"],

@@ -107,7 +107,8 @@ def _columns_outside_the_key(definition: Columns, is_disk: bool) -> list[tuple[i
 def _fixed_columns(columns: Sequence[tuple[int, Column]]) -> list[tuple[int, Column]]:
     """Return the columns of fixed size, in the order of their offsets."""
     fixed = [item for item in columns if not item[1].in_var]
-    return sorted(fixed, key=lambda item: (-item[1].type.alignment, -item[1].type.width, item[0]))
+    # The sort is stable: equal ones stay in order of creation. Their positions would change when a column is dropped.
+    return sorted(fixed, key=lambda item: (-item[1].type.alignment, -item[1].type.width))
 
 
 def _fixed_words(columns: Sequence[tuple[int, Column]], start: int) -> int:

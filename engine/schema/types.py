@@ -321,6 +321,18 @@ def from_json(value: Any) -> ColumnType:
     raise SchemaInvalid(f"not a column type: {shown(value)}")
 
 
+def stored_limits(kind: ColumnType) -> tuple[int, int] | None:
+    """Return the least and greatest stored number of a type; None for floats and types that are not numbers."""
+    if isinstance(kind, (Integer, Calendar)):
+        return kind.minimum, kind.maximum
+    if isinstance(kind, Decimal):
+        most = int(10**kind.precision) - 1
+        return -most, most
+    if isinstance(kind, Boolean):
+        return 0, 1
+    return (0, len(kind.members) - 1) if isinstance(kind, Enum) else None
+
+
 def value_to_json(stored: Any) -> Any:
     """Return the JSON of a stored value that is not None, for `value_from_json`. Bytes and floats are in hexadecimal:
     JSON has neither bytes nor NaN, and hexadecimal floats are exact.

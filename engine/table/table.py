@@ -230,7 +230,8 @@ class Table:
         payload = int(self.mem[tablespace + TS_PAYLOAD])
         words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
         equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
-        if any(column.type.is_lob for column in self.definition.columns if column.is_disk):
+        # Dropped ones too: rows keep their values.
+        if any(column.type.is_lob for _, column in self.definition.physical if column.is_disk):
             # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty page.
             words, equal = payload // 2, -1
         return words, equal

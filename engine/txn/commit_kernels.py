@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk import disk_layout as D
+from tidemark.engine.disk.cache_kernels import frame_of
+from tidemark.engine.disk.page_kernels import page_piece_words
 from tidemark.engine.disk.parts_kernels import (
     drop_chunks,
     drop_first_piece,
@@ -180,22 +182,36 @@ def image_part(mem, fragment, buf, image):
 
 
 @helper
+def old_piece(mem, txn, fragment, reference):
+    """Return (status, words of a row's first piece): OK if its page is in memory and the UNDO buffer has room for it.
+
+    Not more room: the transaction has reserved this much, and a commit in one call must not stop here.
+    """
+    status = is_in_memory(mem, txn, fragment, reference >> C.SLOT_BITS, 0)
+    if status != A.OK:
+        return status, 0
+    space = mem[fragment + A.F_TABLESPACE]
+    frame = frame_of(mem, mem[space + C.TS_CACHE], reference >> C.SLOT_BITS)
+    words = page_piece_words(mem, frame, mem[space + C.TS_PAGE_WORDS], reference & C.SLOT_MASK)
+    return (A.OK if undo_has_room(mem, D.UNDO_RECORD_WORDS + words) else A.ST_UNDO), words
+
+
+@helper
 def prepare_part(mem, txn, buf, fragment, rowid, row, image, epoch):
     """Prepare to replace the disk part of a row: write new chunks, check pages, UNDO room and snapshots. OK, or the
     status to resolve first.
     """
     old = mem[reference_at(mem, fragment, row)]
     plan = buf[image + mem[fragment + A.F_FIXED_WORDS] - 1]
-    payload = mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD]
     if plan < 0:
         at = image_part(mem, fragment, buf, image)
         status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & A.VAR_WORDS_MASK, epoch)
         if status != A.OK:
             return status
-    status = is_in_memory(mem, txn, fragment, old >> C.SLOT_BITS, payload)
+    status, words = old_piece(mem, txn, fragment, old)
     if status == A.OK and plan != 0:
         status = is_in_memory(mem, txn, fragment, planned_page(mem, plan), 0)
-        if status == A.OK and not undo_has_room(mem, 2 * D.UNDO_RECORD_WORDS + payload):
+        if status == A.OK and not undo_has_room(mem, 2 * D.UNDO_RECORD_WORDS + words):
             status = A.ST_UNDO
     if status == A.OK:
         status = await_part(mem, txn, fragment, rowid, row)
@@ -224,8 +240,7 @@ def prepare_drop(mem, txn, fragment, rowid, row):
     """Prepare to remove the disk part of a row: check its page, UNDO room and snapshots. OK, or the status to resolve
     first.
     """
-    page = mem[reference_at(mem, fragment, row)] >> C.SLOT_BITS
-    status = is_in_memory(mem, txn, fragment, page, mem[mem[fragment + A.F_TABLESPACE] + C.TS_PAYLOAD])
+    status, _ = old_piece(mem, txn, fragment, mem[reference_at(mem, fragment, row)])
     return await_part(mem, txn, fragment, rowid, row) if status == A.OK else status
 
 

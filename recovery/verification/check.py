@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
+from tidemark.engine.access.values_check import ValueFault, ValuesCheck, key_of_place
 from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
@@ -20,8 +21,10 @@ from tidemark.engine.base.errors import (
     IoFailed,
     LimitExceeded,
     MemoryExhausted,
+    NoSuchTable,
 )
 from tidemark.engine.disk.double_write import FILE_NAME
+from tidemark.engine.index.index_layout import FAULT_KEY, FAULT_MISSING, FAULT_TWICE
 from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
@@ -40,6 +43,15 @@ from tidemark.engine.rows.check_layout import (
     FAULT_VAR,
 )
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from tidemark.engine.rows.values_layout import (
+    VALUE_LENGTHS,
+    VALUE_NULL,
+    VALUE_PADDING,
+    VALUE_PARTITION,
+    VALUE_RANGE,
+    VALUE_TEXT,
+    VALUE_UNDER_NULL,
+)
 from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.fragment_load import CopiesLoad
 from tidemark.engine.store.row_check import RowCheck
@@ -60,12 +72,13 @@ from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
 from tidemark.recovery.verification.disk_check import FragmentCheck
 from tidemark.recovery.verification.disk_files_check import DiskFileCheck
-from tidemark.recovery.verification.findings import CheckReport
+from tidemark.recovery.verification.findings import PROBLEMS_MAX, CheckReport
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
+    from tidemark.engine.index.ordered import Fault
     from tidemark.engine.log.reader import GroupRead
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.catalog import Catalog
@@ -74,8 +87,17 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
+VALUES_SHOWN = 10  # of each fragment, so that a table that is wrong as a whole leaves room for others
 LCPS_KEPT = 2  # neither log nor pages need older ones
 
+VALUE_FAULTS = {
+    VALUE_LENGTHS: "has lengths that contradict each other",
+    VALUE_RANGE: "has a value that its type does not have",
+    VALUE_TEXT: "has bytes that are not UTF-8",
+    VALUE_UNDER_NULL: "has bytes under a NULL",
+    VALUE_NULL: "is NULL or missing, and may not be",
+    VALUE_PADDING: "has bytes where zeros must be",
+}
 FAULTS = {
     FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
     FAULT_STATE: "its header has no state a row can have",
@@ -264,8 +286,8 @@ def check_memory(
     is_live: bool,
     progress: Progress | None = None,
 ) -> None:
-    """Check every row, reference and index entry of a store in memory, in slices that do not block writers for long,
-    and every disk page.
+    """Check every row, value, reference and index entry of a store in memory, in slices that do not block writers for
+    long, and every disk page.
 
     is_live: the store has a log and users; otherwise it was only loaded for this check.
     """
@@ -277,9 +299,12 @@ def check_memory(
         for table in tables:
             for number, fragment in table.by_number.items():
                 where = f"{table.name}, fragment {number}"
+                before = len(report.problems)
                 _check_fragment(store, fragment, where, report, is_live)
                 if table.format.has_disk:
                     FragmentCheck(store, files, identity, fragment, where, report, is_live).run()
+                if len(report.problems) == before <= PROBLEMS_MAX:  # otherwise rows cannot be read safely
+                    _check_values(store, table, number, where, report)
                 if progress is not None:
                     progress(min(report.rows, total), total, "rows")
             check_indexes(store, table, report.add)
@@ -302,6 +327,38 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
         report.add(f"{where}: {counted(found.rows, 'row')} found, the fragment counts {in_descriptor}")
     for fault, place in found.index_faults():
         report.add(f"{where}: {FAULTS[fault]} ({place})")
+
+
+def _check_values(store: Store, table: Table, number: int, where: str, report: CheckReport) -> None:
+    """Check each value of a fragment's rows, and that the rows belong to it."""
+    is_whole = False
+    while not is_whole:
+        check = ValuesCheck(table.newest, number)
+        count = 0
+        try:
+            for found in check.faults():
+                store.failure.check()
+                count += 1
+                if count <= VALUES_SHOWN:
+                    report.add(f"{where}: {_said(table.newest, found)}")
+        except NoSuchTable:
+            return
+        except (Damaged, IoFailed) as error:
+            store.failure.check()
+            report.add(f"{where}: {error.message}")
+        if count > VALUES_SHOWN:
+            report.add(f"{where}: {counted(count - VALUES_SHOWN, 'more row')} with such faults")
+        is_whole = check.is_whole
+
+
+def _said(table: Table, found: ValueFault) -> str:
+    key = "" if found.key is None else f" with key {table.format_key(found.key)}"
+    if found.fault == VALUE_PARTITION:
+        return f"row {found.rowid}{key} belongs to another partition"
+    if found.column is None:
+        return f"row {found.rowid}{key} {VALUE_FAULTS[found.fault]}"
+    name = f"{'dropped ' if found.is_dropped else ''}column {found.column.name}, {found.column.type!r},"
+    return f"row {found.rowid}{key}: {name} {VALUE_FAULTS[found.fault]}"
 
 
 def _quiet_mark(store: Store) -> tuple[int, ...] | None:
@@ -343,7 +400,23 @@ def _check_index(store: Store, table: Table, index: AnyIndex, report: Callable[[
         if index.is_dropped or table.fragments is fragments:
             break
     if found is not None and not index.is_dropped:
-        report(f"{table.name}, index {index.name}: {found.what} ({found.evidence})")
+        report(f"{table.name}, index {index.name}: {found.what} ({_evidence(table, found)})")
+    newest = table.newest
+    moved = index.moved_columns(newest.definition, newest.format.layout)
+    if moved and not index.is_dropped and table.newest is newest:
+        names = ", ".join(moved)
+        report(
+            f"{newest.name}, index {index.name}: its entries were made from other places in rows than those where"
+            f" {names} {'is' if len(moved) == 1 else 'are'} now"
+        )
+
+
+def _evidence(table: Table, found: Fault) -> str:
+    """Return the row of a fault, or its place in memory if it is of no row."""
+    if found.number not in (FAULT_KEY, FAULT_MISSING, FAULT_TWICE):
+        return str(found.evidence)
+    rowid, key = key_of_place(table, found.evidence)
+    return f"row {rowid}" if key is None else f"row {rowid} with key {table.format_key(key)}"
 
 
 # --- whole stores ---------------------------------------------------------------------------------

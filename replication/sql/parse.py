@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.errors import Incompatible, Rejected, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
@@ -42,7 +42,7 @@ def parse(sql: str, database: str) -> list[s.Statement]:
         return _Parser(sql, database).statement()
     except Unsupported:
         raise
-    except (Rejected, RecursionError) as error:
+    except (Rejected, Incompatible, RecursionError) as error:
         raise Unsupported(f"{error} (in {sql[:80]!r})", statement=sql[:200]) from error
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Program, bits_float
-from tidemark.engine.programs.verifier import stored_limits
 from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.schema.types import stored_limits
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 

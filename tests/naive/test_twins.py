@@ -339,6 +339,9 @@ TWINS = {
         ["access.index_only.index_keys", "access.index_only.images_of_keys"],
         f"{INDEX_ONLY}:test_entries_of_random_columns_are_what_their_rows_are",
     ),
+    "rows.values_check.check_values": (
+        "tests.rows.test_values_check:test_any_bytes_of_a_row_are_judged_as_the_twin_does"
+    ),
     "access.index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
     "index.lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index.lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",

@@ -55,6 +55,7 @@ LETTERS = {
     "tidemark.engine.store.disk_replay_layout": "W",
     "tidemark.engine.access.disk_check_layout": "W",
     "tidemark.engine.rows.check_layout": "W",
+    "tidemark.engine.rows.values_layout": "W",
     "tidemark.replication.applier.key_sets_layout": "W",
     "tidemark.replication.conflict.dependencies_layout": "W",
     "tidemark.replication.ingest.result_rows_layout": "W",

@@ -7,7 +7,7 @@ from functools import cache
 from tests.fuzz.harness import Reader
 from tests.fuzz.mutations import json_tree, octets, words
 from tests.replication.support import every_type
-from tidemark.engine.base.errors import Rejected, SchemaInvalid, Unsupported
+from tidemark.engine.base.errors import Rejected, SchemaInvalid, Unsupported, VersionTooOld
 from tidemark.engine.base.options import Options
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.applier.filters import Filter
@@ -272,7 +272,7 @@ READERS = (
         "definitions",
         _definition_members,
         TableDefinition.from_json,
-        (SchemaInvalid, Rejected),
+        (SchemaInvalid, Rejected, VersionTooOld),
         (json_tree,),
         ("accepted", "not a table definition", "not a column", "not a column type", "not a partition", "column"),
         cost=2,

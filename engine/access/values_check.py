@@ -1,0 +1,109 @@
+"""Verification of the values of a fragment's rows, disk parts included: rows are copied as a scan copies them, and
+verified outside the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.access.reads_kernels import scan_rows
+from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    ENTRY_WORDS,
+    F_NUMBER,
+    OK,
+    PAGE_SHIFT,
+    PG_FRAGMENT,
+    PG_LOGICAL,
+    VAR_CHUNK_WORDS,
+)
+from tidemark.engine.rows import values_layout as v
+from tidemark.engine.rows.values_check_kernels import check_values
+from tidemark.engine.rows.values_plan import ValuesPlan
+from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidemark.engine.access.batch_operations import ScanBatch
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.table.table import Table
+
+
+class ValueFault(NamedTuple):
+    """A finding: one of VALUE_, the row, and the column if the fault is of one. `key` is None if it cannot be read."""
+
+    fault: int
+    rowid: int
+    key: object
+    column: Column | None
+    is_dropped: bool
+
+
+class ValuesCheck:
+    """Verifies the values of one fragment of one version of a table."""
+
+    def __init__(self, table: Table, number: int) -> None:
+        self._table = table
+        self._number = number
+        self._plan = ValuesPlan(table.format.layout, table.format.needs_disk(None))
+        self._scratch = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
+        self.is_whole = True  # False: ended early, because the table was altered and rows may have a newer form
+
+    def faults(self) -> Iterator[ValueFault]:
+        """Yield the faults. Raises: NoSuchTable if the table is dropped meanwhile, and errors of reading disk pages."""
+        for batch in scan(self._table, None, None, None, [self._number]):
+            found = list(self._in_batch(batch))
+            if found and self._table.newest is not self._table:
+                self.is_whole = False
+                return
+            yield from found
+
+    def _in_batch(self, batch: ScanBatch) -> Iterator[ValueFault]:
+        offsets = np.ascontiguousarray(batch.offsets[: batch.count])
+        state = np.zeros(v.VS_WORDS, dtype=np.int64)
+        # Read for each batch: partitions may come and go, and rows of one that is gone are not read any more.
+        place = (self._table.hash_header, self._number, self._scratch, state)
+        while (fault := int(check_values(batch.entries, offsets, self._plan.words, *place))) != OK:
+            row = int(state[v.VS_ROW]) - 1
+            column = int(state[v.VS_COLUMN])
+            held = self._plan.places[column] if column >= 0 and fault != v.VALUE_PARTITION else None
+            yield ValueFault(
+                fault,
+                int(batch.rowids()[row]),
+                self._key(batch, int(offsets[row])),
+                None if held is None else held.column,
+                held is not None and held.is_dropped,
+            )
+
+    def _key(self, batch: ScanBatch, offset: int) -> object:
+        row_format = self._table.format
+        try:
+            return row_format.decode_key(row_format.image_key(batch.entries[offset:]))
+        except (PageDamaged, ValueError, IndexError, ArithmeticError):
+            return None
+
+
+def key_of_place(table: Table, place: int) -> tuple[int, object]:
+    """Return (ROWID, key) of the committed row at a place of an index entry; (place, None) if there is none."""
+    mem = table.mem
+    page = place >> PLACE_SHIFT
+    if not 0 < page < mem.size >> PAGE_SHIFT:
+        return place, None
+    fragment, logical = int(mem[(page << PAGE_SHIFT) + PG_FRAGMENT]), int(mem[(page << PAGE_SHIFT) + PG_LOGICAL])
+    number = int(mem[fragment + F_NUMBER]) if 0 < fragment < mem.size - BLOCK_WORDS else -1
+    rowid = logical << 16 | place & PLACE_SLOT_MASK
+    out = np.empty(ENTRY_WORDS + table.format.fixed_words + VAR_CHUNK_WORDS, dtype=np.int64)
+    state = np.array([0, 0, rowid], dtype=np.int64)
+    offsets = np.zeros(1, dtype=np.int64)
+    if number in table.by_number:
+        scan_rows(table.mem, table.by_number[number], 0, NOTHING, 1, out, offsets, state)
+    if not state[0] or int(out[0]) != rowid:
+        return rowid, None
+    return rowid, table.format.decode_key(table.format.image_key(out[ENTRY_WORDS : int(state[1])]))
