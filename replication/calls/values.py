@@ -141,7 +141,9 @@ def _packed(value: Any) -> bytes:
 def _place_of(value: Any) -> str:
     """Return where in a value its first part is that cannot be packed, for a message."""
     place = ""
-    while isinstance(value, (list, tuple, Mapping)):
+    for _ in range(NESTING_MAX):  # a list may contain itself
+        if not isinstance(value, (list, tuple, Mapping)):
+            break
         parts = list(value.items() if isinstance(value, Mapping) else enumerate(value))
         wrong = next(((name, part) for name, part in parts if not _is_packable(part)), None)
         if wrong is None:
@@ -155,7 +157,7 @@ def _place_of(value: Any) -> str:
 def _is_packable(value: Any) -> bool:
     try:
         _packed(value)
-    except (TypeMismatch, ValueOutOfRange):
+    except (TypeMismatch, ValueOutOfRange, RecursionError):
         return False
     return True
 
