@@ -146,8 +146,9 @@ def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Ite
     import pyarrow as pa
 
     try:
-        reader = pa.RecordBatchReader.from_stream(data)
-        return _sliced(reader, reader.schema, definition, batch_rows)
+        if not any(map(_is_of_objects, getattr(data, "dtypes", ()))):
+            reader = pa.RecordBatchReader.from_stream(data)
+            return _sliced(reader, reader.schema, definition, batch_rows)
     except pa.ArrowException as error:
         if not hasattr(data, "get_columns"):
             raise _unreadable(definition, 0, error) from None
@@ -155,6 +156,11 @@ def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Ite
     return _in_slices(
         _from_mapping({each.name: each for each in data.get_columns()}, definition), definition, batch_rows
     )
+
+
+def _is_of_objects(dtype: Any) -> bool:
+    """Whether this is the type of columns of Python objects in polars, which gives Arrow their addresses."""
+    return type(dtype).__module__.startswith("polars.") and str(dtype) == "Object"
 
 
 def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
@@ -221,6 +227,8 @@ def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa
     is_common = dtype.kind in "biuf" or _is_time_of_arrow(values)
     if dtype.kind == "V" and not dtype.names:
         return _fixed_bytes(values, mask)
+    if dtype.kind in "mM" and mask is not None:
+        mask = mask | np.isnat(values)  # with a mask, Arrow takes NaT for a number
     if is_common:
         if not dtype.isnative:
             values = values.astype(dtype.newbyteorder("="))
@@ -230,8 +238,8 @@ def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa
             pass
     # `tolist` would make integers of moments, and NumPy's own objects are shown better in errors.
     plain = values.tolist() if dtype.kind in "SUO" else list(values)
-    if dtype.kind in "mM":
-        mask = np.isnat(values) if mask is None else mask | np.isnat(values)
+    if dtype.kind in "mM" and mask is None:
+        mask = np.isnat(values)
     if mask is not None:
         plain = [None if is_masked else value for value, is_masked in zip(plain, mask.tolist(), strict=True)]
     return from_python(plain, column, definition.name, 0)
@@ -275,7 +283,7 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
     if _is_pandas(values) and hasattr(values, "dtype"):
         series = values if hasattr(values, "iloc") else sys.modules["pandas"].Series(values)
         return _pandas_column(series, name, definition)
-    if hasattr(values, "__arrow_c_stream__"):
+    if hasattr(values, "__arrow_c_stream__") and not _is_of_objects(getattr(values, "dtype", None)):
         with suppress(pa.ArrowException):
             return plain_array(pa.chunked_array(values))
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
@@ -382,9 +390,10 @@ def _row_values(row: Any, names: list[str], definition: TableDefinition, number:
             if name not in names:
                 raise _unknown(definition, name, number)
         return values
-    if isinstance(row, np.void) and row.dtype.names:
+    if isinstance(row, (np.void, np.ma.mvoid)) and row.dtype.names:
         # Not `item()`, which makes integers of moments, and shows what a mask hides.
-        fields = {name: None if row[name] is np.ma.masked else row[name] for name in row.dtype.names}
+        data, hidden = (row, row) if isinstance(row, np.void) else (np.ma.getdata(row), np.ma.getmaskarray(row))
+        fields = {name: None if hidden is not data and hidden[name].any() else data[name] for name in row.dtype.names}
         return _row_values(fields, names, definition, number)
     if not isinstance(row, Sequence) or isinstance(row, (str, bytes, bytearray, memoryview)):
         raise TypeMismatch(f"{table}: a row is a mapping or a sequence, got {shown(row)}", table=table, row=number)

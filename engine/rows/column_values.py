@@ -114,7 +114,10 @@ def plain_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_binary_view(kind):
         return array.cast(pa.large_binary())
     if pa.types.is_run_end_encoded(kind):
-        return plain_array(_compute().run_end_decode(array))
+        try:
+            return plain_array(_compute().run_end_decode(array))
+        except pa.ArrowNotImplementedError:  # runs of a type that no column takes
+            return array
     if isinstance(kind, pa.Bool8Type):
         return array.storage.cast(pa.bool_())
     return plain_array(array.storage)
@@ -169,6 +172,8 @@ def _shown_scalar(scalar: pa.Scalar) -> str:
     """Format a value of Arrow for a message; a moment or span as its number, which Python may not have."""
     import pyarrow as pa
 
+    if isinstance(scalar, (pa.DictionaryScalar, pa.RunEndEncodedScalar)):
+        scalar = scalar.value
     if pa.types.is_temporal(scalar.type):
         return f"{scalar.type} {getattr(scalar, 'value', scalar)}"
     if pa.types.is_decimal(scalar.type):  # Arrow would write out all digits, whatever the scale
@@ -177,6 +182,8 @@ def _shown_scalar(scalar: pa.Scalar) -> str:
         return shown(scalar.as_py())
     except UnicodeDecodeError:
         return f"{scalar.type} {shown(scalar.as_buffer().to_pybytes())}"
+    except (ValueError, ArithmeticError):  # no Python value is equal to it
+        return f"a value of {scalar.type}"
 
 
 def _wrong_type(array: pa.Array, kind: Any) -> TypeMismatch:

@@ -57,7 +57,7 @@ def _load_time(stored: int) -> time:
 
 def _checked_datetime(value: Any) -> datetime:
     # pandas' NaT calls itself a datetime and is not equal to itself.
-    if value != value or not isinstance(value, (datetime, np.datetime64)):
+    if not isinstance(value, (datetime, np.datetime64)) or value != value:
         raise mismatch("a datetime", value)
     if not isinstance(value, datetime) or getattr(value, "nanosecond", 0):
         raise ValueOutOfRange(f"holds microseconds of the years 1 to 9999, got {shown(value)}")
