@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected, ValueOutOfRange
-from tidemark.engine.rows import csv_kernels as k
 from tidemark.engine.rows.column_values import decimals_of_text
-from tidemark.engine.rows.csv_kernels import scan_csv
+from tidemark.engine.rows.csv_rows import CsvRows
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import Decimal, Enum, Floating
@@ -132,8 +131,6 @@ class _CsvReader:
         self._floats = {each.name: each.type for each in columns if isinstance(each.type, Floating)}
         self._names: list[str] | None = None
         self._rows = 0  # rows read, with the header
-        self._state = np.zeros(k.CSV_WORDS, np.int64)
-        self._state[k.W_LINE] = 1
         self._blocks = self._read()
 
     def first(self) -> pa.Table:
@@ -158,32 +155,27 @@ class _CsvReader:
         import pyarrow as pa
 
         held = bytearray()
-        state, rows_min = self._state, 2
+        rows, rows_min = CsvRows(), 2
         with self._stream as stream:
             while data := stream.read(max(CSV_BLOCK_BYTES, len(held))):
                 begin = len(held)
                 held += data
                 if self._rows == 0 and begin == 0 and held.startswith(b"\xef\xbb\xbf"):
                     begin = 3
-                read = scan_csv(np.frombuffer(held, np.uint8), begin, len(held), state)
-                if read != len(held):
+                if not rows.read(held, begin):
                     raise pa.ArrowInvalid(
-                        f"line {state[k.W_LINE]}: the field that begins with a quote in line {state[k.W_QUOTE_LINE]}"
-                        " goes on after its closing quote; a quote within quotes is written twice"
+                        f"line {rows.line}: text follows the closing quote of the field that begins in line"
+                        f" {rows.quote_line}; a quote within quotes is written twice"
                     )
-                end = int(state[k.W_ROW_END])
-                if end and state[k.W_ROWS] >= rows_min:
+                if rows.rows >= rows_min:
+                    end = rows.take()
                     yield bytes(held[:end])
                     del held[:end]
-                    state[k.W_ROW_END] = 0
                     rows_min = 1
-                    state[k.W_ROWS] = 0
                 if len(held) > CSV_ROW_BYTES_MAX:
-                    raise pa.ArrowInvalid(
-                        f"the row that ends after line {state[k.W_LINE]} has more than 2 GiB; write it as Parquet"
-                    )
-        if state[k.W_STATE] == k.IN_QUOTES:
-            raise pa.ArrowInvalid(f"line {state[k.W_QUOTE_LINE]}: the quote that is opened there is never closed")
+                    raise pa.ArrowInvalid(f"the row before line {rows.line} has more than 2 GiB; write it as Parquet")
+        if rows.is_in_quotes:
+            raise pa.ArrowInvalid(f"line {rows.quote_line}: the quote that is opened there is never closed")
         if held:
             yield bytes(held)
 

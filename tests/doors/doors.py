@@ -14,6 +14,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+# What libraries raise for values that they cannot express.
+LIBRARY_ERRORS = (
+    *(TypeError, ValueError, ArithmeticError, LookupError, AttributeError, BufferError, RuntimeError, OSError),
+    *(pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
+
 
 class Offer(NamedTuple):
     """A value as a door hands it over: what it is in Python, and the call that puts it into row 1 of a table."""

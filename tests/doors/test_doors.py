@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 import tidemark as tm
-from tests.doors.doors import DOORS, Door
+from tests.doors.doors import DOORS, LIBRARY_ERRORS, Door
 from tests.doors.rules import REFUSED, TYPES, expected, same
 from tests.doors.values import VALUES
 from tests.shares import some
@@ -49,7 +48,7 @@ def judged(table: Any, put: Any, names: str) -> Any:
     except tm.Error as error:
         is_wrong = isinstance(error, (tm.Retryable, tm.PeerTimeout)) or names not in str(error)
         return f"{type(error).__name__} without its place: {error}" if is_wrong else REFUSED
-    except Exception as error:
+    except LIBRARY_ERRORS as error:
         return f"{type(error).__module__}.{type(error).__name__}: {error}"
     found = table[1].v
     table.delete(1)
@@ -61,7 +60,7 @@ def offered(door: Door, value: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return door(value)
-    except (Exception, pl.exceptions.PanicException):  # what the door's own library cannot express
+    except LIBRARY_ERRORS:
         return None
 
 
@@ -107,7 +106,7 @@ def test_value_of_a_parquet_file_is_what_insert_makes_of_it(db: Any, tmp_path: A
             array = pa.array([value])
             array[0].as_py()
             parquet.write_table(pa.table({"id": [1], "v": array}), path)
-        except Exception:  # what Parquet cannot express
+        except LIBRARY_ERRORS:
             continue
         held = parquet.read_table(path).column("v").combine_chunks()
         if isinstance(held.type, pa.BaseExtensionType) or pa.types.is_decimal(held.type) and held.type.scale == 0:
