@@ -74,15 +74,21 @@ def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
 
 
 def _at_least_one(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    rows = 0
+    rows, empty = 0, _empty(schema)
     for batch in batches:
         rows += batch.num_rows
         if batch.num_rows:
             yield batch
+        else:
+            empty = batch
     if not rows:
-        yield pa.RecordBatch.from_pylist([], schema=schema)
+        yield empty
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> Source:
@@ -115,7 +121,7 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
     first = reader.first()
     texts = [each.name for each in columns if not each.nullable and isinstance(each.type, (Char, VarChar, LongText))]
     decimals = {each.name: each.type for each in columns if isinstance(each.type, Decimal)}
-    batches = itertools.chain(first.to_batches(), reader.rest())
+    batches = itertools.chain(first.to_batches() or [_empty(first.schema)], reader.rest())
     return Source(first.schema, None, _with_decimals(_without_nulls(batches, texts), decimals))
 
 

@@ -124,7 +124,8 @@ def _sliced(
             yield Batch(part, first_row + begin)
         first_row += batch.num_rows
     if first_row == 0 and len(schema):
-        yield Batch(_plain_batch(pa.RecordBatch.from_pylist([], schema=schema)), 0)
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        yield Batch(_plain_batch(empty), 0)
 
 
 def _unreadable(definition: TableDefinition, row: int, error: Exception) -> TypeMismatch:
