@@ -393,6 +393,8 @@ def _row_values(row: Any, names: list[str], definition: TableDefinition, number:
         return values
     if isinstance(row, (np.void, np.ma.mvoid)) and row.dtype.names:
         # Not `item()`, which makes integers of moments, and shows what a mask hides.
+        data: Any
+        hidden: Any
         data, hidden = (row, row) if isinstance(row, np.void) else (np.ma.getdata(row), np.ma.getmaskarray(row))
         fields = {name: None if hidden is not data and hidden[name].any() else data[name] for name in row.dtype.names}
         return _row_values(fields, names, definition, number)

@@ -394,7 +394,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _pandas_name(kind: pa.DataType) -> str:
     """Return the name of pandas' nullable type: Int64, UInt8, Float32."""
-    name = np.dtype(kind.to_pandas_dtype()).name
+    name = str(np.dtype(kind.to_pandas_dtype()).name)
     return name.replace("uint", "UInt") if name.startswith("u") else name.title()
 
 

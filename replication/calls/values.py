@@ -245,9 +245,10 @@ def _extended(value: Any) -> Any:
     for kind, name, packed in _WRITERS:
         if isinstance(value, kind):
             return _ext(name, packed(value))
-    for basic in (str, bytes, float, list):  # subclasses
+    basics: tuple[Any, ...] = (str, bytes, float, list)
+    for basic in basics:  # subclasses
         if isinstance(value, basic):
-            return basic(value) if basic is not str else str.__str__(value)
+            return str.__str__(value) if isinstance(value, str) else basic(value)
     found = _arrow(value)
     if found is not None:
         return found
