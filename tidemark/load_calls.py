@@ -200,7 +200,7 @@ def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
     for path in paths:
         try:
             for batch in open_source(path, definition).batches:
-                for begin in range(0, batch.num_rows, BATCH_ROWS):
+                for begin in range(0, max(batch.num_rows, 1), BATCH_ROWS):
                     yield Batch(batch.slice(begin, BATCH_ROWS), row + begin)
                 row += batch.num_rows
         except (ArrowException, OSError) as error:

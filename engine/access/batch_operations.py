@@ -47,7 +47,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.column_patch import encode_columns_patch
-from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_keys, encode_rows
+from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, check_columns, encode_keys, encode_rows
 from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
 from tidemark.engine.table.table import TableAltered
@@ -87,6 +87,9 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
     expected = rows_expected(data)
     with txn.savepoint():
         for batch in to_columns(data, table.definition):
+            if not batch.columns.num_rows:
+                check_columns(table.format, batch.columns, needs_all=True)
+                continue
             total += retry_if_altered(txn, table, _put_batch, batch, mode, expected - total)
             if progress is not None:
                 progress(total, -1, "rows")
@@ -270,6 +273,9 @@ def by_batches(
     rows = total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
+            if not batch.columns.num_rows:
+                check_columns(table.format, batch.columns, needs_all=False)
+                continue
             total += retry_if_altered(txn, table, call, batch, *arguments)
             rows += batch.columns.num_rows
             if progress is not None:

@@ -27,6 +27,7 @@ from tidemark.engine.programs.compiled import compile_filter
 from tidemark.engine.programs.condition_ranges import is_never, known_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.programs.patterns import may_be_slow, tokens_at
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.schema.partition_pruning import Known, partitions_for
@@ -35,6 +36,7 @@ from tidemark.engine.schema.types_base import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidemark.engine.programs.instruction_set import Fields
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
@@ -44,6 +46,8 @@ FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # offset of the im
 COST_MAX = 128
 # Instructions of one call over rows in private memory: some tens of milliseconds, in which Ctrl-C has no effect.
 STEPS_PER_CALL = 1 << 22
+# Words of rows of one such call, times the comparisons of bytes and patterns of the program.
+MATCHED_WORDS_PER_CALL = 1 << 21
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
 PROGRAMS_KNOWN = 256
@@ -61,6 +65,10 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
     p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
     p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
     p.PE_STEPS: (ProgramFailed, f"more than {p.PROGRAM_STEPS_MAX} instructions were run"),
+    p.PE_MATCH: (
+        ProgramFailed,
+        f"a pattern with _ between letters takes more than {p.MATCH_STEPS_PER_BYTE} steps for each byte",
+    ),
     p.PE_OVERFLOW: (ValueOutOfRange, "a number does not fit its 64 or 128 bits"),
     p.PE_DIVISION: (ProgramFailed, "division by zero"),
     p.PE_RANGE: (ValueOutOfRange, "a new value does not fit its column"),
@@ -71,12 +79,13 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
 class Running:
     """A program and the memory in which one thread runs it; accumulators continue from batch to batch."""
 
-    __slots__ = ("program", "rows", "rows_per_call", "work")
+    __slots__ = ("_matches", "program", "rows", "rows_per_call", "work")
 
     def __init__(self, program: Program) -> None:
         self.program = program
         steps = int(program.words[p.H_INSTRUCTIONS]) if program.is_forward else p.PROGRAM_STEPS_MAX
         self.rows_per_call = max(1, STEPS_PER_CALL // (steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
+        self._matches = _matches_of(program)
         self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work = program.new_work()
 
@@ -85,9 +94,13 @@ class Running:
 
         Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
         """
-        count = offsets.size
-        if count > self.rows_per_call:
+        if offsets.size > self.rows_per_call or entries.size * self._matches > MATCHED_WORDS_PER_CALL:
             return self._run_in_parts(table, entries, offsets, parameters)
+        return self._run_once(table, entries, offsets, parameters)
+
+    def _run_once(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
+        """Do `run` in one call, which no signal interrupts."""
+        count = offsets.size
         planes = np.empty((2 + len(self.program.outputs) * p.OUTPUT_PLANES, count), dtype=np.int64)
         words = self.program.words
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
@@ -100,15 +113,20 @@ class Running:
         given = parameters.reshape(-1, offsets.size)
         parts: list[Words] = []
         status = p.RUN_OK
-        for first in range(0, offsets.size, self.rows_per_call):
-            stop = min(first + self.rows_per_call, offsets.size)
+        first = 0
+        ends = np.cumsum(np.abs(np.diff(offsets, append=entries.size)) * self._matches)
+        while first < offsets.size or not parts:
+            done = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, done + MATCHED_WORDS_PER_CALL, "right"))
+            stop = min(max(stop, first + 1), first + self.rows_per_call, offsets.size)
             if status == p.RUN_OK:
                 some = np.ascontiguousarray(given[:, first:stop]).reshape(-1)
-                status, planes = self.run(table, entries, offsets[first:stop], some)
+                status, planes = self._run_once(table, entries, offsets[first:stop], some)
             else:  # no row after the last one, or after one with an error, was run
                 planes = np.zeros((parts[0].shape[0], stop - first), dtype=np.int64)
                 planes[0] = p.VERDICT_NONE
             parts.append(planes)
+            first = stop
         return status, np.concatenate(parts, axis=1)
 
     def accepted(self, table: Judged, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
@@ -199,7 +217,13 @@ def names_of(definition: TableDefinition, program: Program) -> list[str]:
 
 @lru_cache(maxsize=PROGRAMS_KNOWN)
 def _may_fail(program: Program) -> bool:
-    return any(each.opcode not in _WITHOUT_ERRORS for each in program.instructions)
+    return any(each.opcode not in _WITHOUT_ERRORS or _is_slow(program, each) for each in program.instructions)
+
+
+def _is_slow(program: Program, each: Fields) -> bool:
+    """Whether an instruction matches a pattern that may take too many steps."""
+    is_pattern = each.opcode == p.OP_BRANCH_ATTR_OP_ARG and each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+    return is_pattern and may_be_slow(tokens_at(program.constants, each.value))
 
 
 def _check_program(definition: TableDefinition, program: Program) -> None:
@@ -220,6 +244,19 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
             f"{definition.name}: a condition must not write columns, aggregate or take parameters; leave them out",
             table=definition.name,
         )
+
+
+@lru_cache(maxsize=PROGRAMS_KNOWN)
+def _matches_of(program: Program) -> int:
+    """Return how many times a program may compare bytes of a row, or match them with a pattern."""
+    columns = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
+    classes = columns.reshape(-1, c.COLUMN_WORDS)[:, c.CW_CLASS]
+    matches = sum(
+        p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR and classes[each.place] == c.CLASS_BYTES
+        for each in program.instructions
+        if each.opcode not in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL)
+    )
+    return matches if program.is_forward or not matches else p.PROGRAM_STEPS_MAX
 
 
 @lru_cache(maxsize=PROGRAMS_KNOWN)

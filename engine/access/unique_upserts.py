@@ -141,11 +141,33 @@ class _Upserts:
     def take(self, columns: pa.RecordBatch, first_row: int) -> None:
         """Upsert one batch. first_row: position of its first row in the data."""
         encoded = encode_rows(self.table.format, columns, first_row)
-        turns = _turns(self._keys(encoded))
-        for turn in range(int(turns.max(initial=-1)) + 1):
-            rows = np.flatnonzero(turns == turn)
-            while rows.size:
-                rows = self._turn(columns, rows, first_row)
+        turns, earlier = _turns(self._keys(encoded))
+        if not self.table.unique_columns:  # only rows with the same key depend on each other
+            for turn in range(int(turns.max(initial=-1)) + 1):
+                self._turn(columns, np.flatnonzero(turns == turn), first_row)
+            return
+        starts = _stretches(earlier)
+        for start, stop in zip(starts, [*starts[1:], encoded.count], strict=True):
+            self._stretch(columns.slice(start, stop - start), first_row + start)
+
+    def _stretch(self, columns: pa.RecordBatch, first_row: int) -> None:
+        """Upsert rows with different keys, as if one by one: a row may take a unique key that an earlier row releases,
+        and no key that a later row releases.
+
+        Updates are last, in their order, so a key is never taken before its time; but it may be refused before its
+        time. Then the rows are tried in halves.
+        """
+        inserted, count = self.inserted, columns.num_rows
+        try:
+            with self.txn.savepoint():
+                self._turn(columns, np.arange(count), first_row)
+            return
+        except DuplicateKey:
+            if count == 1:
+                raise
+        self.inserted = inserted
+        self._stretch(columns.slice(0, count // 2), first_row)
+        self._stretch(columns.slice(count // 2), first_row + count // 2)
 
     def _keys(self, encoded: EncodedRows) -> Lookups:
         """Return the keys by which rows are looked up, as words of equal stride."""
@@ -161,13 +183,16 @@ class _Upserts:
         padded[np.arange(stride) < lengths[:, None]] = encoded.keys
         return Lookups(padded.ravel(), lengths, stride)
 
-    def _turn(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> Words:
-        """Update the existing rows, insert the others; return those that another transaction inserted meanwhile."""
+    def _turn(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> None:
+        """Insert the new ones of these rows, then update the others."""
+        while not self._is_upserted(columns, rows, first_row):
+            pass
+
+    def _is_upserted(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> bool:
+        """Do `_turn`; return False, with nothing changed, if another transaction inserted one of the keys meanwhile."""
         part = columns if rows.size == columns.num_rows else columns.take(_indices(rows))
         encoded = encode_rows(self.table.format, part)
         keys, found = self._lock(encoded)
-        if found.size:
-            self._update(part, keys, found)
         others = np.setdiff1d(np.arange(rows.size), found, assume_unique=True)
         if others.size and found.size:
             encoded = encode_rows(self.table.format, part.take(_indices(others)))
@@ -177,10 +202,15 @@ class _Upserts:
                     put_images(self.txn, self.table, encoded, MODE_INSERT, 0)
             except DuplicateKey as error:
                 if error.evidence.get("index") == self.name:
-                    return rows[others]
+                    return False
                 raise self._placed(error, first_row + int(rows[others[int(str(error.row))]])) from None
             self.inserted += int(others.size)
-        return rows[:0]
+        if found.size:
+            try:
+                self._update(part, keys, found)
+            except DuplicateKey as error:
+                raise self._placed(error, first_row + int(rows[found[int(str(error.row))]])) from None
+        return True
 
     def _placed(self, error: DuplicateKey, row: int) -> DuplicateKey:
         """Return the same error with the row's position in the data."""
@@ -222,8 +252,21 @@ def _indices(rows: Words) -> pa.Array:
     return pa.array(rows)
 
 
-def _turns(keys: Lookups) -> Words:
-    """Return, for each row, how many earlier rows have its key; a key with a NULL equals no other."""
+def _stretches(earlier: Words) -> list[int]:
+    """Return the starts of stretches of rows in which no key comes twice. earlier: the last row before each row that
+    has its key, or -1.
+    """
+    starts = [0]
+    for row in np.flatnonzero(earlier >= 0).tolist():
+        if earlier[row] >= starts[-1]:
+            starts.append(row)
+    return starts
+
+
+def _turns(keys: Lookups) -> tuple[Words, Words]:
+    """Return, for each row, how many earlier rows have its key, and the last of these, or -1; a key with a NULL equals
+    no other.
+    """
     count = keys.count
     words = keys.words.reshape(count, keys.stride).copy()
     words[np.arange(keys.stride) >= keys.lengths[:, None]] = 0
@@ -234,5 +277,8 @@ def _turns(keys: Lookups) -> Words:
     starts = np.flatnonzero(is_first)
     turns = np.empty(count, dtype=np.int64)
     turns[order] = np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
-    turns[keys.lengths == 0] = 0
-    return turns
+    earlier = np.full(count, -1, dtype=np.int64)
+    earlier[order[1:]] = np.where(is_first[1:], -1, order[:-1])
+    for each, nothing in ((turns, 0), (earlier, -1)):
+        each[keys.lengths == 0] = nothing
+    return turns, earlier

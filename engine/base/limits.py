@@ -39,6 +39,8 @@ INDEXES_MAX = 32
 INDEX_COLUMNS_MAX = 32
 # Decimal digits: 128-bit integers.
 DECIMAL_PRECISION_MAX = 38
+# Pattern of LIKE: a client sends at most 16 MiB for an expression.
+PATTERN_BYTES_MAX = 8 << 20
 # Transactions open at once: row locks keep the transaction slot in 30 bits.
 TRANSACTIONS_OPEN_MAX = 65_536
 # Snapshots open at once: a commit that needs room looks at the oldest, and every read searches their list for its own.

@@ -396,6 +396,8 @@ class Compiler:
         if kind.calendar is None or node.operator not in "+-":
             raise self.refuse("a timedelta is added to a Date, Time, DateTime or Timestamp, or subtracted from it")
         gap = right.value
+        if getattr(gap, "nanoseconds", 0):
+            raise self.refuse(f"a timedelta has whole microseconds, got {shown(gap)}")
         amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
         if repr(kind.calendar) == "Date":
             if amount % _DAY_US:

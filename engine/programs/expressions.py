@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
+from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch, ValueOutOfRange
+from tidemark.engine.programs.patterns import check_length
 from tidemark.engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.schema.types_base import plain, shown
 
 # A comparison, three parts, takes at least one instruction; so does each part of arithmetic.
 PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
@@ -206,31 +207,45 @@ class Expression:
         """Return a condition that matches a pattern: % matches any characters, _ one, and a backslash makes the next
         character literal. Case matters.
 
-        Raises: TypeMismatch for a pattern that is neither str nor bytes.
+        The time for a row is linear in its value, except for a `_` between two letters between two %. Such a row
+        takes at most 64 steps for each byte, else the scan ends in ProgramFailed.
+
+        Raises: TypeMismatch for a pattern that is neither str nor bytes; ValueOutOfRange for a lone surrogate;
+        LimitExceeded for more than 8 MiB.
 
         Examples:
             >>> db["item"].scan(where=tm.col("name").like("_e%")).count()
             1
         """
-        if not isinstance(pattern, (str, bytes)):
-            raise TypeMismatch(f"a pattern is str or bytes, got {shown(pattern)}")
-        return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
+        return Like(self, _pattern(pattern, "a pattern"))
 
     def starts_with(self, prefix: str | bytes) -> Like:
         """Return a condition that is true where this expression begins with the prefix.
 
-        Raises: TypeMismatch for a prefix that is neither str nor bytes.
+        Raises: as `like`.
 
         Examples:
             >>> db["item"].scan(where=tm.col("name").starts_with("c")).count()
             1
         """
-        if not isinstance(prefix, (str, bytes)):
-            raise TypeMismatch(f"a prefix is str or bytes, got {shown(prefix)}")
-        octets = prefix.encode() if isinstance(prefix, str) else prefix
+        octets = _pattern(prefix, "a prefix")
         for letter in (b"\\", b"%", b"_"):
             octets = octets.replace(letter, b"\\" + letter)
-        return Like(self, octets + b"%")
+        return Like(self, _pattern(octets + b"%", "a prefix"))
+
+
+def _pattern(given: object, what: str) -> bytes:
+    """Return a pattern as bytes. Raises: TypeMismatch, ValueOutOfRange, LimitExceeded."""
+    value = plain(given)
+    if isinstance(value, str):
+        try:
+            value = value.encode()
+        except UnicodeEncodeError:
+            raise ValueOutOfRange(f"{what} is valid Unicode, got a lone surrogate in {shown(value)}") from None
+    if not isinstance(value, bytes):
+        raise TypeMismatch(f"{what} is str or bytes, got {shown(value)}")
+    check_length(value)
+    return bytes(value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,6 +28,7 @@ from tidemark.engine.programs.instruction_set import (
     join,
     split,
 )
+from tidemark.engine.programs.patterns import tokens_of
 from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
@@ -427,7 +428,10 @@ class Assembler:
         value, constant = 0, None
         place = self._layout.places[self._columns[number]]
         words, _ = column_words(self._layout, [place.position])
-        if isinstance(stored, bytes):
+        if isinstance(stored, bytes) and condition in ("like", "not_like"):
+            tokens = tokens_of(stored)
+            constant = _LONG.pack(len(tokens) // p.TOKEN_BYTES) + tokens
+        elif isinstance(stored, bytes):
             constant = _LONG.pack(len(stored)) + stored
         elif isinstance(stored, float):
             value = float_bits(stored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import AGGREGATES, CONDITIONS, INSTRUCTIONS, PSEUDO_COLUMNS, TYPES, Fields
 from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.patterns import pattern_of, tokens_at
 from tidemark.engine.rows import columns_layout as c
 
 
@@ -69,6 +70,8 @@ def _constant(program: Program, each: Fields) -> str:
     if kind in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED):
         return str(int.from_bytes(constants[at : at + 16], "little", signed=True))
     if kind == c.CLASS_BYTES:
+        if each.condition in (p.COND_LIKE, p.COND_NOT_LIKE):
+            return repr(pattern_of(tokens_at(program.constants, each.value)))
         length = int.from_bytes(constants[at : at + 8], "little")
         return repr(constants[at + 8 : at + 8 + length])
     return repr(bits_float(each.value)) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else str(each.value)

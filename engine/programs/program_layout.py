@@ -7,7 +7,7 @@ this file. Opcodes up to 27 and the error codes below 900 have the numbers they 
 from __future__ import annotations
 
 PROGRAM_MAGIC = 0x54_4D_50_52_4F_47  # "TMPROG"
-PROGRAM_VERSION = 1
+PROGRAM_VERSION = 2
 PROGRAM_STEPS_MAX = 8_000
 PROGRAM_INSTRUCTIONS_MAX = PROGRAM_STEPS_MAX
 VECTOR_ROWS = 512
@@ -60,6 +60,17 @@ TYPE_MASK = 3
 FL_SQL = 4  # a column branch with NULL is not taken
 FL_ZERO_NULL = 8  # dividing by zero gives NULL
 FL_OCTETS = 16  # `_` in LIKE matches one byte, not one code point
+
+# A pattern is a constant of tokens of 16 bits: a byte, or one of these.
+TOKEN_ANY = 0x100  # _
+TOKEN_MANY = 0x200  # %
+TOKEN_MASK = 0xFFFF
+TOKEN_BYTES = 2
+# What matching may take: a `_` between two letters, between two %, may have both lengths multiplied.
+MATCH_STEPS = 4_096
+MATCH_STEPS_PER_BYTE = 64
+# All comparisons of bytes of a program in one row: some ten seconds, which only rows of hundreds of MiB can reach.
+ROW_MATCH_STEPS_MAX = 1 << 34
 
 OP_READ_ATTR = 1
 OP_WRITE_ATTR = 2
@@ -171,6 +182,7 @@ NEED_FRAGMENT = 1 << R_FRAGMENT
 # State, stack and accumulators, then planes of VECTOR_ROWS words.
 W_NEXT = 0  # least instruction number at which an unfinished row continues; FINISHED if there is none
 W_TOP = 1  # greatest one
+W_MATCHED = 2  # bytes that comparisons and patterns have examined
 W_STATE_WORDS = 16
 W_NULLS_SEEN = W_STATE_WORDS  # for each register and the scratch registers: 0 if no row's value is NULL
 W_STACK = W_NULLS_SEEN + 32
@@ -213,6 +225,7 @@ PE_DIVISION = 902
 PE_RANGE = 903  # a written value does not fit its column
 PE_NOT_NULL = 904
 PE_DAMAGED = 905  # lengths in the image contradict each other
+PE_MATCH = 906  # comparing bytes and matching patterns takes too many steps
 
 # --- return values of the kernels -------------------------------------------------------------------------
 RUN_OK = 0

@@ -249,7 +249,8 @@ class Verifier:
         elif kind == "bytes":
             self._check_constant(number, each.value, 1)
             length = int(self.constants[each.value])
-            if not 0 <= length <= (len(self.constants) - each.value - 1) * 8:
+            width = p.TOKEN_BYTES if each.condition in (p.COND_LIKE, p.COND_NOT_LIKE) else 1
+            if not 0 <= length <= (len(self.constants) - each.value - 1) * 8 // width:
                 raise self._refuse(number, "names a constant that does not exist")
         elif kind == WIDE:
             self._check_constant(number, each.value, 2)

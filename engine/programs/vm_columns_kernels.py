@@ -160,61 +160,12 @@ def read_bytes(data, rows, program, column, row):
 
 @helper
 def compare_bytes(one, at, length, other, other_at, other_length):
-    """Return -1, 0, 1: how two strings of bytes compare."""
+    """Return (-1, 0, 1: how two strings of bytes compare; how many bytes decided it)."""
     for i in range(min(length, other_length)):
         gap = byte_at(one, at + i) - byte_at(other, other_at + i)
         if gap != 0:
-            return 1 if gap > 0 else -1
-    return (1 if length > other_length else 0) - (1 if length < other_length else 0)
-
-
-@helper
-def _character_end(text, at, end, octets):
-    """Return the address after the character at `at`, which is below `end`."""
-    at += 1
-    while not octets and at < end and byte_at(text, at) & 0xC0 == 0x80:
-        at += 1
-    return at
-
-
-@helper
-def is_like(text, at, length, program, pattern, pattern_length, octets):
-    """Whether a string matches a pattern of %, _ and backslash. Backtracking only to the last % keeps it fast."""
-    end = at + length
-    stop = pattern + pattern_length
-    again = -1  # pattern after the last %
-    tried = at  # where that part of the pattern was last tried
-    while True:
-        matched = False
-        if pattern < stop:
-            letter = byte_at(program, pattern)
-            if letter == 0x25:
-                pattern += 1
-                again = pattern
-                tried = at
-                continue
-            if at < end:
-                if letter == 0x5F:
-                    at = _character_end(text, at, end, octets)
-                    pattern += 1
-                    matched = True
-                else:
-                    size = 1
-                    if letter == 0x5C and pattern + 1 < stop:
-                        letter = byte_at(program, pattern + 1)
-                        size = 2
-                    if byte_at(text, at) == letter:
-                        at += 1
-                        pattern += size
-                        matched = True
-        elif at == end:
-            return True
-        if not matched:
-            if again < 0 or tried >= end:
-                return False
-            tried = _character_end(text, tried, end, octets)
-            at = tried
-            pattern = again
+            return (1 if gap > 0 else -1), i
+    return (1 if length > other_length else 0) - (1 if length < other_length else 0), min(length, other_length)
 
 
 @helper

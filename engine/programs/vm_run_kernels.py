@@ -12,6 +12,7 @@ import numpy as np
 
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.programs import program_layout as P
+from tidemark.engine.programs.patterns_kernels import match_pattern
 from tidemark.engine.programs.vm_arithmetic_kernels import calculate, convert
 from tidemark.engine.programs.vm_columns_kernels import (
     IS_DAMAGED,
@@ -20,7 +21,6 @@ from tidemark.engine.programs.vm_columns_kernels import (
     compare_bytes,
     constants_at,
     is_fixed_null,
-    is_like,
     read_bytes,
     read_fixed_numbers,
     read_key_numbers,
@@ -144,10 +144,15 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
             continue
         text = program if in_program else data
         if condition == P.COND_LIKE or condition == P.COND_NOT_LIKE:
-            same = is_like(text, start, length, program, other_at, other_length, octets)
-            work[P.W_COMPARED + row] = 0 if same else 1
+            same, steps = match_pattern(text, start, length, program, other_at >> 3, other_length, octets)
+            order = 1 - same
         else:
-            work[P.W_COMPARED + row] = compare_bytes(text, start, length, other, other_at, other_length)
+            order, steps = compare_bytes(text, start, length, other, other_at, other_length)
+        work[P.W_COMPARED + row] = order
+        work[P.W_MATCHED] += steps
+        if order > 1 or work[P.W_MATCHED] > P.ROW_MATCH_STEPS_MAX:
+            _fail_row(work, row, P.PE_MATCH)
+            failed += 1
     if failed:
         survey(work, begin, end)
 
@@ -368,6 +373,7 @@ def _prepare(data, rows, program, work, count):
                     failed += 1
     work[P.W_NEXT] = 0
     work[P.W_TOP] = 0
+    work[P.W_MATCHED] = 0
     if failed:
         survey(work, 0, count)
 
@@ -390,6 +396,7 @@ def _run_row(data, rows, program, work, row):
     k = 0
     depth = 0
     steps = 0
+    work[P.W_MATCHED] = 0
     while True:
         if steps >= P.PROGRAM_STEPS_MAX:
             _fail_row(work, row, P.PE_STEPS)

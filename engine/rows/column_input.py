@@ -7,7 +7,9 @@ input.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,18 +17,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tidemark.engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
-from tidemark.engine.rows.column_values import from_python
+from tidemark.engine.rows.column_values import from_python, is_plain_type, plain_array
 from tidemark.engine.rows.row_format import located
-from tidemark.engine.schema.column import ABSENT
+from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import no_such_column
+from tidemark.engine.schema.types import Floating
 from tidemark.engine.schema.types_base import counted, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PYTHON_CHUNK_ROWS = 8_192
+# Units of moments and spans that Arrow has.
+_ARROW_UNITS = [("D", 1), ("s", 1), ("ms", 1), ("us", 1), ("ns", 1)]
 BATCH_ROWS = 65_536
+
+
+# What pyarrow raises for values and types that it does not convert.
+_NOT_ARROW = (TypeError, ValueError, ArithmeticError, NotImplementedError)
 
 
 class Batch(NamedTuple):
@@ -59,22 +68,27 @@ def to_columns(
     import pyarrow as pa
 
     if isinstance(data, pa.RecordBatch):
-        return _sliced([data], batch_rows)
+        return _sliced([data], data.schema, definition, batch_rows)
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
-        return _sliced(data.to_batches() if isinstance(data, pa.Table) else data, batch_rows)
-    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-        return _sliced([_from_pandas(data, definition)], batch_rows)
+        batches = data.to_batches() if isinstance(data, pa.Table) else data
+        return _sliced(batches, data.schema, definition, batch_rows)
+    if _is_pandas(data) and hasattr(data, "columns"):
+        return _in_slices(_from_pandas(data, definition), definition, batch_rows)
     if hasattr(data, "__arrow_c_stream__"):
-        return _sliced(pa.RecordBatchReader.from_stream(data), batch_rows)
+        return _from_stream(data, definition, batch_rows)
     if hasattr(data, "__arrow_c_array__"):
-        return _sliced([pa.record_batch(data)], batch_rows)
+        return _in_slices(pa.record_batch(data), definition, batch_rows)
     if isinstance(data, np.ndarray):
-        return _sliced([_from_structured(data, definition)], batch_rows)
+        return _in_slices(_from_structured(data, definition), definition, batch_rows)
     if isinstance(data, Mapping):
-        return _sliced([_from_mapping(data, definition)], batch_rows)
+        return _in_slices(_from_mapping(data, definition), definition, batch_rows)
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
         return _from_rows(data, definition, min(batch_rows, PYTHON_CHUNK_ROWS), fill_in)
     raise _shapeless(data, definition)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas"
 
 
 def _shapeless(data: Any, definition: TableDefinition) -> TypeMismatch:
@@ -85,57 +99,169 @@ def _shapeless(data: Any, definition: TableDefinition) -> TypeMismatch:
     )
 
 
-def _sliced(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[Batch]:
+def _in_slices(batch: pa.RecordBatch, definition: TableDefinition, batch_rows: int) -> Iterator[Batch]:
+    return _sliced([batch], batch.schema, definition, batch_rows)
+
+
+def _sliced(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, definition: TableDefinition, batch_rows: int
+) -> Iterator[Batch]:
+    """Yield the rows in batches; an input without rows is one batch without rows, so that its columns are checked."""
+    import pyarrow as pa
+
     first_row = 0
-    for batch in batches:
+    iterator = iter(batches)
+    while True:
+        try:
+            batch = next(iterator, None)
+        except pa.ArrowException as error:
+            raise _unreadable(definition, first_row, error) from None
+        if batch is None:
+            break
+        batch = _plain_batch(batch)
         for begin in range(0, batch.num_rows, batch_rows):
             part = batch.slice(begin, batch_rows)
             yield Batch(part, first_row + begin)
         first_row += batch.num_rows
+    if first_row == 0 and len(schema):
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        yield Batch(_plain_batch(empty), 0)
+
+
+def _unreadable(definition: TableDefinition, row: int, error: Exception) -> TypeMismatch:
+    reason = " ".join(str(error).split())
+    text = f"{definition.name}: the rows from row {row} on cannot be read as Arrow data: {reason}"
+    return TypeMismatch(text, table=definition.name, row=row)
+
+
+def _plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in types that all calls of Arrow know, which for example cannot `take` from views."""
+    import pyarrow as pa
+
+    if all(is_plain_type(kind) for kind in batch.schema.types):
+        return batch
+    return pa.RecordBatch.from_arrays([plain_array(each) for each in batch.columns], names=batch.schema.names)
+
+
+def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Iterator[Batch]:
+    import pyarrow as pa
+
+    try:
+        if not any(map(_is_of_objects, getattr(data, "dtypes", ()))):
+            reader = pa.RecordBatchReader.from_stream(data)
+            return _sliced(reader, reader.schema, definition, batch_rows)
+    except pa.ArrowException as error:
+        if not hasattr(data, "get_columns"):
+            raise _unreadable(definition, 0, error) from None
+    # A type of polars that Arrow does not have: its values are Python's.
+    return _in_slices(
+        _from_mapping({each.name: each for each in data.get_columns()}, definition), definition, batch_rows
+    )
+
+
+def _is_of_objects(dtype: Any) -> bool:
+    """Whether this is the type of columns of Python objects in polars, which gives Arrow their addresses."""
+    return type(dtype).__module__.startswith("polars.") and str(dtype) == "Object"
 
 
 def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     import pyarrow as pa
 
-    nullable = {column.name for column in definition.columns if column.nullable}
-    arrays = []
-    for position, name in enumerate(frame.columns):
-        series = frame.iloc[:, position]
-        plain_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
-        # In pandas NaN means missing; in a column that is not nullable, NaN can only be a value.
-        if plain_float and name not in nullable:
-            arrays.append(pa.array(series.to_numpy()))
-            continue
-        if series.dtype == object:
-            # Python objects are handled as in Python rows: pyarrow would accept bytes and text, or times with and
-            # without a zone, in one column, and would refuse others with its own errors.
-            values = series.where(series.notna(), None).to_numpy(dtype=object)
-            arrays.append(_column_array(values, name, definition))
-            continue
-        arrays.append(_series(series))
-    return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in frame.columns])
+    names = [str(name) for name in frame.columns]
+    arrays = [_pandas_column(frame.iloc[:, place], name, definition) for place, name in enumerate(names)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _series(series: Any) -> pa.Array:
+def _known(definition: TableDefinition, name: object) -> Column:
+    """Return the column of this name. Raises: NoSuchColumn."""
+    for column in definition.columns:
+        if column.name == name:
+            return column
+    raise _unknown(definition, name, None)
+
+
+def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Array:
+    """Return a Series as Arrow. What pandas calls missing is NULL; but NaN in a column of floats that is not nullable
+    can only be a value.
+    """
     import pyarrow as pa
 
-    array = pa.array(series, from_pandas=True)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    column = _known(definition, name)
+    keeps_nan = not column.nullable and isinstance(column.type, Floating)
+    if hasattr(series, "sparse") and hasattr(series.dtype, "fill_value"):
+        series = series.sparse.to_dense()
+    dtype = series.dtype
+    is_numpy = isinstance(dtype, np.dtype)
+    if keeps_nan and is_numpy and dtype.kind == "f":
+        return _numpy_array(series.to_numpy(), column, definition)
+    # The integers under periods and intervals are not their values.
+    if not (is_numpy and dtype.kind == "O") and type(dtype).__name__ not in ("PeriodDtype", "IntervalDtype"):
+        try:
+            array = pa.array(series, from_pandas=True)
+            return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        except _NOT_ARROW:
+            pass
+    # Python objects are handled as in Python rows: pyarrow would accept bytes and text, or times with and without a
+    # zone, in one column, and would refuse others with its own errors.
+    values = series.to_numpy(dtype=object, copy=True)
+    is_missing = series.isna().to_numpy()
+    if keeps_nan:
+        is_missing &= [not isinstance(value, float) for value in values]
+    values[is_missing] = None
+    return from_python(list(values), column, definition.name, 0)
 
 
-def _numpy_array(values: Any) -> pa.Array:
+def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa.Array:
+    """Return an array of NumPy as Arrow. Masked values and NaT are NULL."""
     import pyarrow as pa
 
     if values.ndim != 1:
-        raise TypeMismatch(f"a column is one-dimensional, got shape {values.shape}")
-    if values.dtype.kind in "SV" and not values.dtype.names:
-        width = values.dtype.itemsize
-        # The raw bytes: NumPy would drop zero bytes at the end of each value.
-        data = np.ascontiguousarray(values).tobytes()
-        return pa.Array.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(data)])
-    if values.dtype.kind == "U":
-        return pa.array(values.tolist(), pa.string())
-    return pa.array(np.ascontiguousarray(values))
+        error = TypeMismatch(f"needs an array of one dimension, got shape {values.shape}")
+        raise located(error, definition.name, column.name, None)
+    mask = None
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        values = values.data
+    if mask is not None and mask.dtype.names:
+        mask = None  # a column of records, which is refused below
+    dtype = values.dtype
+    is_common = dtype.kind in "biuf" or _is_time_of_arrow(values)
+    if dtype.kind == "V" and not dtype.names:
+        return _fixed_bytes(values, mask)
+    if dtype.kind in "mM" and mask is not None:
+        mask = mask | np.isnat(values)  # with a mask, Arrow takes NaT for a number
+    if is_common:
+        if not dtype.isnative:
+            values = values.astype(dtype.newbyteorder("="))
+        try:
+            return pa.array(np.ascontiguousarray(values), mask=mask)
+        except _NOT_ARROW:
+            pass
+    # `tolist` would make integers of moments, and NumPy's own objects are shown better in errors.
+    plain = values.tolist() if dtype.kind in "SUO" else list(values)
+    if dtype.kind in "mM" and mask is None:
+        mask = np.isnat(values)
+    if mask is not None:
+        plain = [None if is_masked else value for value, is_masked in zip(plain, mask.tolist(), strict=True)]
+    return from_python(plain, column, definition.name, 0)
+
+
+def _is_time_of_arrow(values: Any) -> bool:
+    """Whether Arrow has the unit of these moments or spans, and its numbers hold theirs: its days have 32 bits."""
+    if values.dtype.kind not in "mM" or np.datetime_data(values.dtype) not in _ARROW_UNITS:
+        return False
+    if np.datetime_data(values.dtype)[0] != "D":
+        return True
+    days = values[~np.isnat(values)].astype(np.int64)
+    return not days.size or (days.min() >= -(1 << 31) and days.max() < 1 << 31)
+
+
+def _fixed_bytes(values: Any, mask: Any) -> pa.Array:
+    import pyarrow as pa
+
+    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(values.dtype.itemsize), len(values), [valid, data])
 
 
 def _from_structured(data: Any, definition: TableDefinition) -> pa.RecordBatch:
@@ -151,12 +277,16 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
     import pyarrow as pa
 
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        return _numpy_array(values)
-    column = next((column for column in definition.columns if column.name == name), None)
-    if column is None:
-        raise _unknown(definition, name, None)
+        return plain_array(values)
+    column = _known(definition, name)
+    if isinstance(values, np.ndarray):
+        return _numpy_array(values, column, definition)
+    if _is_pandas(values) and hasattr(values, "dtype"):
+        series = values if hasattr(values, "iloc") else sys.modules["pandas"].Series(values)
+        return _pandas_column(series, name, definition)
+    if hasattr(values, "__arrow_c_stream__") and not _is_of_objects(getattr(values, "dtype", None)):
+        with suppress(pa.ArrowException):
+            return plain_array(pa.chunked_array(values))
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise located(TypeMismatch(f"needs a column of values, got {shown(values)}"), definition.name, name, None)
     return from_python(list(values), column, definition.name, 0)
@@ -261,8 +391,13 @@ def _row_values(row: Any, names: list[str], definition: TableDefinition, number:
             if name not in names:
                 raise _unknown(definition, name, number)
         return values
-    if isinstance(row, np.void) and row.dtype.names:
-        return _row_values(dict(zip(row.dtype.names, row.item(), strict=True)), names, definition, number)
+    if isinstance(row, (np.void, np.ma.mvoid)) and row.dtype.names:
+        # Not `item()`, which makes integers of moments, and shows what a mask hides.
+        data: Any
+        hidden: Any
+        data, hidden = (row, row) if isinstance(row, np.void) else (np.ma.getdata(row), np.ma.getmaskarray(row))
+        fields = {name: None if hidden is not data and hidden[name].any() else data[name] for name in row.dtype.names}
+        return _row_values(fields, names, definition, number)
     if not isinstance(row, Sequence) or isinstance(row, (str, bytes, bytearray, memoryview)):
         raise TypeMismatch(f"{table}: a row is a mapping or a sequence, got {shown(row)}", table=table, row=number)
     if len(row) != len(names):

@@ -363,8 +363,39 @@ def python_values(array: pa.Array) -> list[Any]:
 
 
 def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
-    """Return a pandas DataFrame; NULLs become pandas' missing value for the type."""
-    return table.to_pandas()
+    """Return a pandas DataFrame. Columns of integers, floats and Bool that are nullable have the nullable types of
+    pandas (Int64, Float32, boolean), whether or not they have a NULL: NumPy's have no NULL, and floats round integers.
+    All others have the types that Arrow chooses; NULL is pandas' missing value there.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    if not any(_is_number(field.type) and field.nullable for field in table.schema):
+        return table.to_pandas()
+    whole = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+    series: dict[str, Any] = {}
+    plain = [field.name for field in whole.schema if not (_is_number(field.type) and field.nullable)]
+    frame = whole.select(plain).to_pandas()
+    for field in whole.schema:
+        if field.name in frame.columns:
+            series[field.name] = frame[field.name]
+            continue
+        name = "boolean" if pa.types.is_boolean(field.type) else _pandas_name(field.type)
+        dtype: Any = pd.api.types.pandas_dtype(name)
+        series[field.name] = pd.Series(dtype.__from_arrow__(whole.column(field.name)), copy=False)
+    return pd.DataFrame(series, copy=False)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _pandas_name(kind: pa.DataType) -> str:
+    """Return the name of pandas' nullable type: Int64, UInt8, Float32."""
+    name = str(np.dtype(kind.to_pandas_dtype()).name)
+    return name.replace("uint", "UInt") if name.startswith("u") else name.title()
 
 
 def to_polars(table: pa.Table | pa.RecordBatch) -> Any:

@@ -59,29 +59,80 @@ def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key:
     import pyarrow as pa
 
     kind = column.type
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    array = plain_array(array)
     if pa.types.is_dictionary(array.type) and (not isinstance(kind, Enum) or array.dictionary.null_count):
         array = array.dictionary_decode()
-    if pa.types.is_null(array.type):
+    if array.null_count and array.null_count == len(array):
         array = pa.nulls(len(array), pa.string() if isinstance(kind, Enum) else kind.arrow_type())
     if array.null_count and not column.nullable:
         row = first_row + array.is_null().index(True).as_py()
         raise located(NotNullViolation("is not nullable, got None"), table, column.name, row)
     try:
-        result = _CONFORM[type(kind)](array, kind)
-    except pa.ArrowInvalid:
-        result = None
+        result = _fitting(array, kind, is_key)
     except TypeMismatch as error:
-        raise located(error, table, column.name, None) from None
-    if result is not None and is_key and isinstance(kind, Floating) and _any(_compute().is_nan(result)):
-        result = None
+        given = next((row for row in range(len(array)) if array[row].is_valid), None)
+        if given is None:
+            raise located(error, table, column.name, None) from None
+        text = f"{error.message}, got {_shown_scalar(array[given])}"
+        raise located(TypeMismatch(text), table, column.name, first_row + given) from None
+    except pa.ArrowNotImplementedError:
+        return conform(from_python(array.to_pylist(), column, table, first_row, is_key), column, table, first_row)
     if result is None:
         raise _first_refusal(array, column, table, first_row, is_key)
+    return result
+
+
+def is_plain_type(kind: pa.DataType) -> bool:
+    """Whether `plain_array` returns arrays of a type as they are."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return is_plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return str(kind.extension_name).startswith(
+            "pandas."
+        )  # periods and intervals, whose numbers are not their values
+    is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    return not (is_view or pa.types.is_run_end_encoded(kind))
+
+
+def plain_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the same values in one array of a type that all calls of Arrow know: no views, runs and extensions."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks)
+    kind = array.type
+    if is_plain_type(kind):
+        return array
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary), safe=False)
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    if pa.types.is_run_end_encoded(kind):
+        try:
+            return plain_array(_compute().run_end_decode(array))
+        except pa.ArrowNotImplementedError:  # runs of a type that no column takes
+            return array
+    if isinstance(kind, pa.Bool8Type):
+        return array.storage.cast(pa.bool_())
+    return plain_array(array.storage)
+
+
+def _fitting(array: pa.Array, kind: Any, is_key: bool) -> Any:
+    """Return the array in a type the encoder knows, None if a value does not fit. Raises: TypeMismatch."""
+    import pyarrow as pa
+
+    try:
+        result = _CONFORM[type(kind)](array, kind)
+    except pa.ArrowInvalid:
+        return None
+    if result is not None and is_key and isinstance(kind, Floating) and _any(_compute().is_nan(result)):
+        return None
     return result
 
 
@@ -97,22 +148,46 @@ def _any(mask: pa.Array) -> bool:
 
 def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool) -> Rejected:
     """Return the error for the first value that the column's type refuses."""
+    row, count = 0, len(array)
+    while count > 1:
+        half = count // 2
+        if _fitting(array.slice(row, half), column.type, is_key) is None:
+            count = half
+        else:
+            row, count = row + half, count - half
     store = column.type.stored_key if is_key else column.type.stored
-    for row, scalar in enumerate(array):
-        try:
-            value = scalar.as_py()
-        except (UnicodeDecodeError, ValueError, ArithmeticError) as error:
-            return located(ValueOutOfRange(f"cannot hold it: {error}"), table, column.name, first_row + row)
-        if value is not None:
-            try:
-                store(int(value) if isinstance(column.type, Integer) else value)
-            except Rejected as error:
-                return located(error, table, column.name, first_row + row)
-    return located(ValueOutOfRange(f"cannot hold these {array.type} values exactly"), table, column.name, None)
+    scalar = array[row]
+    error: Rejected = ValueOutOfRange(f"cannot hold the value exactly, got {_shown_scalar(scalar)}")
+    try:
+        value = scalar.as_py()
+        store(int(value) if isinstance(column.type, Integer) else value)
+    except Rejected as found:
+        error = found
+    except (ValueError, ArithmeticError):  # no Python value is equal to it
+        pass
+    return located(error, table, column.name, first_row + row)
+
+
+def _shown_scalar(scalar: pa.Scalar) -> str:
+    """Format a value of Arrow for a message; a moment or span as its number, which Python may not have."""
+    import pyarrow as pa
+
+    if isinstance(scalar, (pa.DictionaryScalar, pa.RunEndEncodedScalar)):
+        scalar = scalar.value
+    if pa.types.is_temporal(scalar.type):
+        return f"{scalar.type} {getattr(scalar, 'value', scalar)}"
+    if pa.types.is_decimal(scalar.type):  # Arrow would write out all digits, whatever the scale
+        return f"{scalar.type}"
+    try:
+        return shown(scalar.as_py())
+    except UnicodeDecodeError:
+        return f"{scalar.type} {shown(scalar.as_buffer().to_pybytes())}"
+    except (ValueError, ArithmeticError):  # no Python value is equal to it
+        return f"a value of {scalar.type}"
 
 
 def _wrong_type(array: pa.Array, kind: Any) -> TypeMismatch:
-    return TypeMismatch(f"is {kind!r} and takes no Arrow {array.type}; cast it first")
+    return TypeMismatch(f"is {kind!r} and takes no Arrow {array.type} (cast it first)")
 
 
 def _conform_integer(array: pa.Array, kind: Any) -> Any:
@@ -198,8 +273,6 @@ def _conform_bool(array: pa.Array, kind: Any) -> Any:
 def _strings(array: pa.Array, kind: Any) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise _wrong_type(array, kind)
     # Arrow readers may not have checked UTF-8; invalid text could be written but not read back.
@@ -232,8 +305,6 @@ def _conform_bytes(array: pa.Array, kind: Any) -> Any:
         if isinstance(kind, Binary) and array.type.byte_width == kind.length:
             return array
         array = array.cast(pa.binary())
-    elif pa.types.is_binary_view(array.type):
-        array = array.cast(pa.large_binary())
     if not (pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)):
         raise _wrong_type(array, kind)
     limit = limits.LOB_BYTES_MAX if isinstance(kind, LongBinary) else kind.length

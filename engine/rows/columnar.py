@@ -118,6 +118,16 @@ def encode_rows(row_format: RowFormat, batch: Batch | pa.RecordBatch, first_row:
     return encode_arrays(row_format, arrays, batch.num_rows, first_row)
 
 
+def check_columns(row_format: RowFormat, batch: pa.RecordBatch, needs_all: bool) -> None:
+    """Check the columns of a batch without rows. Raises: as `encode_rows`, for missing columns only if it needs all."""
+    if needs_all:
+        _conformed(row_format, batch, 0)
+        return
+    known = {column.name: column for column in row_format.definition.columns}
+    for name, array in given(row_format, batch).items():
+        conform(array, known[name], row_format.definition.name, 0)
+
+
 def given(row_format: RowFormat, batch: pa.RecordBatch) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):

@@ -42,8 +42,20 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def plain(value: object) -> object:
-    """Convert a NumPy scalar to the Python scalar of its kind; return other values as they are."""
-    return value.item() if isinstance(value, np.generic) else value
+    """Convert a NumPy scalar to the Python scalar of its kind; return other values as they are. So are moments and
+    spans that no Python value equals: NaT, parts of a microsecond, years past 9999, spans in months or without a unit.
+    """
+    if not isinstance(value, np.generic):
+        return value
+    if not isinstance(value, (np.datetime64, np.timedelta64)):
+        return value.item()
+    if np.isnat(value):
+        return value
+    unit = np.datetime_data(value.dtype)[0]
+    whole = value.astype(f"{value.dtype.kind}8[us]") if unit in ("ns", "ps", "fs", "as") else value
+    # NumPy's own conversion makes an integer of what Python cannot express.
+    found = whole.item() if whole == value else None
+    return value if found is None or isinstance(found, int) else found
 
 
 class ColumnType(ABC):

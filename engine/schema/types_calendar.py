@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tidemark.engine.base.errors import TypeMismatch, ValueOutOfRange
 from tidemark.engine.schema.types_base import ColumnType, mismatch, plain, shown
 
@@ -53,16 +55,17 @@ def _load_time(stored: int) -> time:
     return time(hour, minute, second, microsecond)
 
 
-def _check_datetime(value: Any) -> None:
+def _checked_datetime(value: Any) -> datetime:
     # pandas' NaT calls itself a datetime and is not equal to itself.
-    if not isinstance(value, datetime) or value != value:
+    if not isinstance(value, (datetime, np.datetime64)) or value != value:
         raise mismatch("a datetime", value)
-    if getattr(value, "nanosecond", 0):
-        raise ValueOutOfRange(f"holds microseconds, got {shown(value)}")
+    if not isinstance(value, datetime) or getattr(value, "nanosecond", 0):
+        raise ValueOutOfRange(f"holds microseconds of the years 1 to 9999, got {shown(value)}")
+    return value
 
 
 def _store_datetime(value: Any) -> int:
-    _check_datetime(value)
+    value = _checked_datetime(value)
     if value.tzinfo is not None:
         raise TypeMismatch(f"needs a datetime without zone, got {shown(value)}; use Timestamp for points in time")
     gap = value - _DATETIME_ZERO
@@ -75,7 +78,7 @@ def _load_datetime(stored: int) -> datetime:
 
 
 def _store_timestamp(value: Any) -> int:
-    _check_datetime(value)
+    value = _checked_datetime(value)
     if value.utcoffset() is None:
         raise TypeMismatch(f"needs a datetime with zone, got {shown(value)}; use DateTime for wall-clock times")
     gap = value - _TIMESTAMP_ZERO

@@ -22,14 +22,22 @@ import msgpack
 import numpy as np
 
 from tidemark.engine.base import errors, limits
-from tidemark.engine.base.errors import Error, FrameRejected, LimitExceeded, PeerRefused, Rejected, TypeMismatch
+from tidemark.engine.base.errors import (
+    Error,
+    FrameRejected,
+    LimitExceeded,
+    PeerRefused,
+    Rejected,
+    TypeMismatch,
+    ValueOutOfRange,
+)
 from tidemark.engine.programs import expressions
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import from_json as type_from_json
-from tidemark.engine.schema.types_base import ColumnType, shown
+from tidemark.engine.schema.types_base import ColumnType, plain, shown
 from tidemark.replication.calls import packed_values_kernels as m
 from tidemark.replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
@@ -39,6 +47,7 @@ _NO_VALUE = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
     msgpack.exceptions.UnpackException,
 )
+_PACKED = (type(None), bool, int, float, str, bytes)  # what MessagePack knows
 _ANY = 1 << 32
 _LONG = 16 << 20
 # For each extension type: whether its payload is a packed value; the fixed bytes of memory of the built value, and the
@@ -102,6 +111,9 @@ def pack(value: Any) -> bytes:
     """Pack a value. Raises: TypeMismatch if it cannot be sent; LimitExceeded if the other side would not build it."""
     try:
         packed = _packed(value)
+    except (TypeMismatch, ValueOutOfRange) as error:
+        place = _place_of(value)
+        raise type(error)(f"{error.message}{place}") if place else error from None
     except RecursionError:
         raise TypeMismatch(f"a value cannot be sent: it nests deeper than {NESTING_MAX}") from None
     count = measured(packed)
@@ -118,8 +130,48 @@ def _packed(value: Any) -> bytes:
     try:
         packed: bytes = msgpack.packb(value, default=_extended, strict_types=True, use_bin_type=True)
         return packed
+    except BufferError:  # msgpack takes memory only in one piece
+        return _packed(_contiguous(value))
+    except UnicodeEncodeError as error:
+        raise ValueOutOfRange(f"text is valid Unicode, got a lone surrogate in {shown(error.object)}") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeMismatch(f"a value cannot be sent: {error}") from error
+
+
+def _place_of(value: Any) -> str:
+    """Return where in a value its first part is that cannot be packed, for a message."""
+    place = ""
+    for _ in range(NESTING_MAX):  # a list may contain itself
+        if not isinstance(value, (list, tuple, Mapping)):
+            break
+        parts = list(value.items() if isinstance(value, Mapping) else enumerate(value))
+        wrong = next(((name, part) for name, part in parts if not _is_packable(part)), None)
+        if wrong is None:
+            break
+        which = f"value {wrong[0]}" if isinstance(wrong[0], int) else f"the value of {shown(wrong[0])}"
+        place = f" ({which} in {shown(value)})"
+        value = wrong[1]
+    return place
+
+
+def _is_packable(value: Any) -> bool:
+    try:
+        _packed(value)
+    except (TypeMismatch, ValueOutOfRange, RecursionError):
+        return False
+    return True
+
+
+def _contiguous(value: Any) -> Any:
+    """Return the same value with bytes for memory that is not in one piece."""
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    if isinstance(value, Mapping):
+        return {key: _contiguous(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_contiguous(each) for each in value]
+        return parts if isinstance(value, list) else value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    return value
 
 
 def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None, room: Room = no_limit) -> Any:
@@ -181,7 +233,10 @@ def _extended(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return _ext("integer", str(int(value)).encode())
     if isinstance(value, np.generic):
-        return value.item()
+        found = plain(value)
+        if isinstance(found, np.generic):
+            raise TypeMismatch(f"{shown(value)} is no value of Python and cannot be sent")
+        return found if isinstance(found, _PACKED) else _extended(found)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         return (
@@ -190,12 +245,31 @@ def _extended(value: Any) -> Any:
     for kind, name, packed in _WRITERS:
         if isinstance(value, kind):
             return _ext(name, packed(value))
+    basics: tuple[Any, ...] = (str, bytes, float, list)
+    for basic in basics:  # subclasses
+        if isinstance(value, basic):
+            return str.__str__(value) if isinstance(value, str) else basic(value)
     found = _arrow(value)
     if found is not None:
         return found
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeMismatch(f"a {type(value).__name__} cannot be sent to another process")
+
+
+def _moment(value: datetime.datetime | datetime.time) -> bytes:
+    """Pack a moment or a time of the day as the text that is equal to it.
+
+    Raises: TypeMismatch for pandas' NaT, and for a zone without an offset, which the text would leave out;
+    ValueOutOfRange for parts of a microsecond.
+    """
+    if value != value:
+        raise TypeMismatch(f"{shown(value)} is no moment and cannot be sent; give None for NULL")
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise TypeMismatch(f"{shown(value)} has a zone without an offset and cannot be sent; leave the zone out")
+    if getattr(value, "nanosecond", 0):
+        raise ValueOutOfRange(f"moments have whole microseconds, got {shown(value)}")
+    return value.isoformat().encode()
 
 
 def _ext(name: str, payload: bytes) -> Any:
@@ -241,14 +315,16 @@ def _error(value: Error) -> bytes:
 
 
 def _seconds(value: datetime.timedelta) -> bytes:
+    if getattr(value, "nanoseconds", 0):
+        raise ValueOutOfRange(f"spans have whole microseconds, got {shown(value)}")
     return _packed([value.days, value.seconds, value.microseconds])
 
 
 _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (decimal.Decimal, "decimal", lambda value: str(value).encode()),
-    (datetime.datetime, "datetime", lambda value: value.isoformat().encode()),
+    (datetime.datetime, "datetime", _moment),
     (datetime.date, "date", lambda value: value.isoformat().encode()),
-    (datetime.time, "time", lambda value: value.isoformat().encode()),
+    (datetime.time, "time", _moment),
     (datetime.timedelta, "timedelta", _seconds),
     (expressions.Expression, "expression", _expression),
     (Program, "program", _program_parts),

@@ -59,18 +59,28 @@ def order(one: Any, other: Any) -> int:
     return (one > other) - (one < other)
 
 
-def like(text: bytes, pattern: bytes, octets: bool) -> bool:
+def parts_of(pattern: bytes) -> list[int]:
+    """Return the bytes of a pattern, with the tokens of its wildcards."""
+    parts = []
+    octets = iter(pattern)
+    for octet in octets:
+        if octet == ord("\\"):
+            parts.append(next(octets, octet))
+        else:
+            parts.append({ord("%"): p.TOKEN_MANY, ord("_"): p.TOKEN_ANY}.get(octet, octet))
+    return parts
+
+
+def like(text: bytes, pattern: list[int], octets: bool) -> bool:
     """By table: row i of it says which starts of the text the first i parts of the pattern can end at."""
     starts = {0}
-    at = 0
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == ord("%"):
+    for letter in pattern:
+        if letter == p.TOKEN_MANY:
             least = min(starts, default=len(text) + 1)
             starts = {
                 x for x in range(least, len(text) + 1) if octets or x in (least, len(text)) or text[x] & 0xC0 != 0x80
             }
-        elif letter == ord("_"):
+        elif letter == p.TOKEN_ANY:
             ends = set()
             for x in starts:
                 if x < len(text):
@@ -80,11 +90,7 @@ def like(text: bytes, pattern: bytes, octets: bool) -> bool:
                     ends.add(x)
             starts = ends
         else:
-            if letter == ord("\\") and at + 1 < len(pattern):
-                at += 1
-                letter = pattern[at]
             starts = {x + 1 for x in starts if x < len(text) and text[x] == letter}
-        at += 1
     return len(text) in starts
 
 
@@ -180,6 +186,10 @@ class Machine:
             return int.from_bytes(self.constants[at * 8 : at * 8 + 16], "little", signed=True)
         return bits_float(at) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else at
 
+    def _pattern(self, at: int) -> list[int]:
+        (count,) = struct.unpack_from("<q", self.constants, at * 8)
+        return list(struct.unpack_from(f"<{count}H", self.constants, at * 8 + 8))
+
     def _write(self, each: Any, value: Any) -> None:
         column = self.program.definition.columns[self.program.columns[each.place]]
         if value is None:
@@ -218,6 +228,8 @@ class Machine:
             other = bits_float(other) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else other
         else:
             other = self._constant(each.value, kind)
+            if each.condition in (p.COND_LIKE, p.COND_NOT_LIKE):
+                other = self._pattern(each.value)
         return self._holds(each, value, other)
 
     @staticmethod

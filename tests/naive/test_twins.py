@@ -98,6 +98,7 @@ BODIES = "tests.replication.test_row_bodies"
 GROUPS = "tests.node_group.test_twin:test_random_groups_leave_the_rows_that_the_twin_has"
 
 TWINS = {
+    "rows.csv.scan_csv": "tests.doors.test_csv:test_rows_and_quotes_of_any_bytes_equal_twin",
     "store.group_apply.apply_records": GROUPS,
     "txn.delete_log.note_deletes_of": DELETE_RING,
     "txn.delete_log.setup_delete_log": DELETE_RING,

@@ -262,7 +262,7 @@ class _Loading:
                     self._commit(piece)
                     done += piece.num_rows
                     self.rows += piece.num_rows
-                    self.transactions += 1
+                    self.transactions += bool(piece.num_rows)
                     advance(piece.num_rows)
         except (tm.Error, pa.ArrowException, OSError) as error:
             raise click.ClickException(f"{_reason(path, error, done)}; {self._rows_loaded()}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.engine.base.errors import Rejected
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +27,15 @@ def suffix_of(path: Path) -> str:
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of exactly `rows` rows; the last one has the rest."""
+    """Yield the same rows in tables of exactly `rows` rows; the last one has the rest, or none if there are no rows."""
     import pyarrow as pa
 
     pending: list[pa.RecordBatch] = []
     count = 0
+    empty: list[pa.RecordBatch] | None = []
     for batch in batches:
         start = 0
+        empty = None if batch.num_rows or empty is None else [batch]
         while start < batch.num_rows:
             piece = batch.slice(start, rows - count)
             pending.append(piece)
@@ -41,8 +44,8 @@ def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
             if count == rows:
                 yield pa.Table.from_batches(pending)
                 pending, count = [], 0
-    if pending:
-        yield pa.Table.from_batches(pending)
+    if pending or empty:
+        yield pa.Table.from_batches(pending or empty)
 
 
 # --- out ------------------------------------------------------------------------------------------
@@ -51,7 +54,8 @@ def write_rows(
 ) -> int:
     """Write batches to a file, or as CSV to standard output; return the number of rows.
 
-    The file gets its name when it is complete; until then the name ends with `.part`. Raises: ArrowException, OSError.
+    The file gets its name when it is complete; until then the name ends with `.part`. Raises: ArrowException, OSError;
+    Rejected for bytes that are not UTF-8 and a CSV file.
     """
     from tidemark.sources import CSV
 
@@ -77,17 +81,51 @@ def _write_all(
     from tidemark.sources import CSV
 
     if suffix == CSV:
-        # CSV has no dictionaries: Enum columns become text.
-        schema = pa.schema(
-            [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
-        )
+        # CSV has no dictionaries and no bytes: columns of Enum and bytes become text.
+        schema = pa.schema([field.with_type(_csv_type(field.type)) for field in schema])
     rows = 0
     with open_writer(target, suffix, schema) as writer:
         for batch in batches:
-            writer.write_batch(batch.cast(schema) if suffix == CSV else batch)
+            writer.write_batch(_as_text(batch, schema, rows) if suffix == CSV else batch)
             rows += batch.num_rows
             advance(batch.num_rows)
     return rows
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return pa.string()
+    return pa.large_string() if _is_bytes(kind) else kind
+
+
+def _as_text(batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+    """Return a batch with these types. Raises: Rejected for bytes that are not UTF-8."""
+    import pyarrow as pa
+
+    columns = []
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            columns.append(column.cast(pa.large_binary()).cast(field.type) if _is_bytes(column.type) else column)
+        except pa.ArrowInvalid:
+            row, value = next(each for each in enumerate(column.to_pylist()) if not _is_utf8(each[1]))
+            text = f"column {field.name}: row {first_row + row + 1:,} has bytes that are not UTF-8, got {shown(value)}"
+            raise Rejected(f"{text}; CSV holds text alone; use Parquet (.parquet)", column=field.name) from None
+    return pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or bool(value.decode() or True)
+    except UnicodeDecodeError:
+        return False
 
 
 def open_writer(target: Any, suffix: str, schema: pa.Schema) -> Any:
