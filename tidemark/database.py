@@ -534,7 +534,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         Args:
             place: A path, a URI that pyarrow knows, or (pyarrow filesystem, path).
             incremental: Back up only rows that have changed since the newest backup in the place.
-            verify: Read back what was written, and prove that the level below each incremental level completes it. Where
+            verify: Read back what was written, and prove that the level below each incremental level completes it. If
                 it does not, or is damaged, the fragment is written whole, and the `notes` of the report say so.
             progress: Called with (done, total, unit).
 

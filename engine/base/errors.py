@@ -380,4 +380,4 @@ class EpochGap(PeerError):
 
 
 class PositionLost(PeerError):
-    """The source no longer has the binlog from the replica's position; set up the replica again from a backup."""
+    """The source no longer has the binlog from the replica's position; copy the replica again (`copy=True`)."""

@@ -156,9 +156,9 @@ def test_rows_that_were_gone_when_the_store_was_opened_are_gone_in_an_incrementa
     kept: str, tmp_path: Path
 ) -> None:
     """Story: a user made a full backup, deleted old rows, and made a local checkpoint. He opened the store again and
-    made an incremental backup, which was verified, as `tidemark backup verify` found too. Months later the restore ended
-    with BackupDamaged: the store had no pages any more where the rows had been, so the map of live rows ended before
-    them, and a restore took "not in the map" for damage, or a map of no words for "all rows".
+    made an incremental backup, which was verified, and `tidemark backup verify` found nothing. Months later the restore
+    ended with BackupDamaged: the store had no pages any more where the rows had been, so the map of live rows ended
+    before them, and a restore took "not in the map" for damage, or a map of no words for "all rows".
     """
     where = {"first": tm.col("id") >= 1_000, "last": tm.col("id") < 9_000, "none": tm.col("id") >= 0}[kept]
     store, place = tmp_path / "store", tmp_path / "place"
