@@ -230,6 +230,13 @@ class Wire:
         except OSError as error:  # the link may have ended already
             raise PeerError(f"the link broke ({error}); connect again") from error
 
+    def peer_address(self) -> str:
+        """Return the address of the other side, "host:port". Raises: PeerError if the link has ended."""
+        try:
+            return "{}:{}".format(*self.connection.getpeername()[:2])
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
+
     def has_more(self) -> bool:
         """Return whether bytes have arrived that a poll of the socket does not show, because TLS has read them."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0

@@ -1,0 +1,38 @@
+"""Whether a thread is inside a call of this package: its transaction must not be rolled back by another thread then.
+
+A call has no mark of its own, which would cost each row. The stack of the thread shows it: the innermost frames of a
+thread that is between two calls are its caller's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_PACKAGE = str(Path(__file__).parents[2]) + "/"
+_RUNS_CALLERS: set[CodeType] = set()
+
+
+def runs_callers_code(function: C) -> C:
+    """Mark a call that runs a function of its caller in which a transaction is between two calls, as `Database.run`."""
+    _RUNS_CALLERS.add(function.__code__)
+    return function
+
+
+def is_in_call(thread: int) -> bool:
+    """Whether a thread is inside a call of this package. False for a thread that has ended."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            if frame.f_code not in _RUNS_CALLERS:
+                return True
+            while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):  # wrappers of that call
+                frame = frame.f_back
+            continue
+        frame = frame.f_back
+    return False
