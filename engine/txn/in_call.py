@@ -6,15 +6,15 @@ thread that is between two calls are its caller's.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_PACKAGE = str(Path(__file__).parents[2]) + "/"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + "/"
 _RUNS_CALLERS: set[CodeType] = set()
 
 
