@@ -118,9 +118,9 @@ class Transactions(Resources):
             elif self.clock.monotonic() >= deadline:
                 return False
             else:
-                if served is not None:
-                    served.wake()  # the thread of the link rolls it back
                 self.clock.sleep(KILL_POLL_SECONDS)
+        if served is not None:
+            served.wake()  # the thread of the link forgets it
         return True
 
     def kill_client(self, address: str) -> bool:

@@ -152,7 +152,7 @@ def test_nonsense_is_answered_with_an_error_and_the_next_command_works(
 ) -> None:
     with connect(store) as connection:
         answer = exchange(connection, line)
-        assert answer["error"] == "PeerError" and "checkpoint, report, status" in answer["message"]
+        assert answer["error"] == "PeerError" and "checkpoint, kill, report, status" in answer["message"]
         assert exchange(connection, b'{"command": "status"}\n')["result"]["store"]["pid"] == os.getpid()
 
 

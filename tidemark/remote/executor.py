@@ -211,9 +211,9 @@ class Executor:
     def idle(self) -> None:
         """Roll back a transaction that was idle for too long, or was killed."""
         txn, rest_s = self._txn, self.idle_s()
-        if txn is None or txn.is_ended or self._served is None:
+        if txn is None or self._served is None:
             return
-        if rest_s is not None and rest_s <= 0:
+        if rest_s is not None and rest_s <= 0 and not txn.is_killed:
             limit_ms = txn.store.options.idle_transaction_ms
             _log.warning(
                 "transaction %#x of client %s made no call for %d ms and is rolled back",
@@ -224,6 +224,7 @@ class Executor:
             txn.kill(f"its client made no call for {limit_ms:,} ms (idle_transaction_ms)")
         if txn.is_killed:
             txn.end_killed()
+        if txn.is_ended:
             self._end_call()
 
     # --- transactions ----------------------------------------------------------------------------
