@@ -4,7 +4,7 @@ Owns every descriptor of the store. The directory is held by a descriptor and na
 component at a time and never through a symbolic link, so that a renamed or replaced directory cannot redirect writes
 (F80). Data files are read and written, never mapped: access to a mapped file that was truncated kills the process.
 
-The lock is a flock on the directory itself, which nobody can remove while the store is in it, and one on `LOCK`, whose
+The lock is a flock on the directory itself, which no script removes while the store is in it, and one on `LOCK`, whose
 content names the holder. If `LOCK` is removed or replaced, the holder puts it back. Where the file system has no flock
 of directories, `LOCK` alone is the lock, and each sync checks first that it is still there. Record locks would vanish
 as soon as any descriptor of the file is closed in the process. A flock lives as long as any process has its descriptor,
