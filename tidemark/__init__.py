@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from tidemark.remote.serving import serve_calls as serve_calls
     from tidemark.remote.table import RemoteTable as RemoteTable
     from tidemark.remote.transaction import RemoteTransaction as RemoteTransaction
+    from tidemark.replication.wire.wire import client_tls as client_tls
+    from tidemark.replication.wire.wire import server_tls as server_tls
     from tidemark.scans import AUTHOR as AUTHOR
     from tidemark.scans import EPOCH as EPOCH
     from tidemark.scans import FRAGMENT as FRAGMENT
@@ -123,6 +125,7 @@ _HOMES = {
     "tidemark.remote.serving": "CallServing serve_calls",
     "tidemark.remote.table": "RemoteTable",
     "tidemark.remote.transaction": "RemoteTransaction",
+    "tidemark.replication.wire.wire": "client_tls server_tls",
     "tidemark.scans": "AUTHOR EPOCH FRAGMENT ROWID Scan",
     "tidemark.session": "Transaction",
     "tidemark.sites.channel": "Applied Channel",

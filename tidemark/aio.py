@@ -384,6 +384,7 @@ class Database(_Calls):
     backup = Awaited(SyncDatabase.backup)
     check = Awaited(SyncDatabase.check)
     checkpoint = Awaited(SyncDatabase.checkpoint)
+    kill = Awaited(SyncDatabase.kill)
     create_index = Awaited(SyncDatabase.create_index)
     create_tablespace = Awaited(SyncDatabase.create_tablespace)
     drop_column = Awaited(SyncDatabase.drop_column)

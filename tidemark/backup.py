@@ -224,7 +224,8 @@ def _check_processes(processes: object) -> None:
 
 @types_memory_error()
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Read every byte of the backups in a place (or of one), and of the archive. Nothing is changed.
+    """Read every byte of the backups in a place (or of one), and of the archive, and prove that the rows each level of
+    an incremental backup needs are in the levels below it. Nothing is changed.
 
     Args:
         place: A path, a URI, or (pyarrow filesystem, path).

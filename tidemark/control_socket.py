@@ -50,6 +50,7 @@ def _is_place(value: object) -> bool:
 _ARGUMENTS: dict[str, dict[str, Callable[[object], bool]]] = {
     "backup": {"place": _is_place, "incremental": _is_flag, "verify": _is_flag},
     "archive": {"place": _is_place},
+    "kill": {"target": lambda value: isinstance(value, (int, str)) and not isinstance(value, bool)},
 }
 
 

@@ -187,6 +187,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
                         "report": call_owner(self.space_report),
                         "backup": call_owner(self.backup),
                         "archive": call_owner(self.archive),
+                        "kill": call_owner(self.kill),
                     },
                     self._store.clock,
                 )
@@ -534,7 +535,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         Args:
             place: A path, a URI that pyarrow knows, or (pyarrow filesystem, path).
             incremental: Back up only rows that have changed since the newest backup in the place.
-            verify: Read back what was written.
+            verify: Read back what was written, and prove that the level below each incremental level completes it. If
+                it does not, or is damaged, the fragment is written whole, and the `notes` of the report say so.
             progress: Called with (done, total, unit).
 
         Returns:
@@ -659,8 +661,49 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self.check_usable()
         return check_binlog(self.endpoint, progress)
 
+    def kill(self, target: int | str) -> bool:
+        """Roll back an open transaction, of another thread or of a client, and free its locks; or end the link of a
+        client, which does the same.
+
+        The thread or client of the transaction gets TransactionKilled at its next call, or at once in a call that waits
+        for a lock. A commit that is under way completes: ask `outcome(txid)`. A client whose link was ended gets
+        PrimaryLost, which is Retryable.
+
+        Args:
+            target: The id of a transaction: `holder` of a LockTimeout, or `txid` in
+                `status()["transactions"]["holders"]`. Or the address of a client, "host:port": `client` in both.
+
+        Returns:
+            False if another call of the transaction or client was under way for ten seconds. The transaction is rolled
+            back when that call ends or at the next one of its thread; or call `kill` again.
+
+        Raises: Rejected if no such transaction is open or no such client is connected; SchemaInvalid for another type;
+            StoreFailed.
+
+        Examples:
+            >>> txn = db.transaction()
+            >>> txn.insert("item", (4, "ink", 7))
+            >>> db.kill(txn.txid)
+            True
+            >>> txn.commit()
+            Traceback (most recent call last):
+            ...
+            tidemark.engine.base.errors.TransactionKilled: ...
+        """
+        self.check_usable()
+        if isinstance(target, str):
+            return self._store.kill_client(target)
+        if not isinstance(target, int) or isinstance(target, bool):
+            raise SchemaInvalid(f"kill takes the id of a transaction or the address of a client, got {target!r:.80}")
+        return self._store.kill(target, "it was killed")
+
     def status(self) -> dict[str, Any]:
         """Return every counter, nested by room.
+
+        `["transactions"]["holders"]` lists open transactions that hold locks or belong to clients, those with the
+        oldest locks first, at most 20: `txid` (for `kill`), `client` (address, None for one of this process), `thread`,
+        `held_ms` since its first call that locks rows, `idle_ms` since its client's last call, and `waits`, whether it
+        waits for a lock.
 
         `["log"]["held_by"]` lists what needs the log; the first entry is what keeps it from being cut. Each has `what`
         (a local checkpoint, the binlog, the archive, a node), `lsn` from which it needs the log, `bytes` of the log

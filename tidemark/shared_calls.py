@@ -13,6 +13,7 @@ from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, U
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.engine.store.schema_changes import new_table
+from tidemark.engine.txn.in_call import runs_callers_code
 from tidemark.handles import TableHandle
 from tidemark.typed_rows import TypedTable, columns_of
 
@@ -67,6 +68,7 @@ class RunsTransactions(ABC, Generic[T]):
     def transaction(self) -> Any:
         """Begin a transaction."""
 
+    @runs_callers_code
     def run(self, work: Callable[[T], R], retries: int = 5) -> R:
         """Run work(txn) in a transaction and commit it.
 

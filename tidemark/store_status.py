@@ -68,6 +68,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         "tablespaces": store.space.counters(),
         "transactions": {
             "open": len(store.locks.by_slot),
+            "holders": store.holders(),
             "commit_seconds": store.commit_seconds.to_dict(),
         },
         "spool": store.spools.counters(),

@@ -141,6 +141,12 @@ class TransactionEnded(Rejected):
     """The transaction has committed or rolled back already."""
 
 
+class TransactionKilled(TransactionEnded):
+    """The transaction was rolled back from outside: by `kill`, or because its client made no call for
+    `idle_transaction_ms`. Nothing of it was committed (`txid`).
+    """
+
+
 class ProgramInvalid(Rejected):
     """The verifier rejects an interpreted program, or an expression cannot be compiled into one."""
 
@@ -380,4 +386,4 @@ class EpochGap(PeerError):
 
 
 class PositionLost(PeerError):
-    """The source no longer has the binlog from the replica's position; set up the replica again from a backup."""
+    """The source no longer has the binlog from the replica's position; copy the replica again (`copy=True`)."""

@@ -49,6 +49,7 @@ class OptionKeywords(TypedDict, total=False):
     epoch_interval_ms: int
     gcp_interval_ms: int
     lock_timeout_ms: int
+    idle_transaction_ms: int
     transaction_memory: Size
     transaction_limit: Size
     create: bool
@@ -84,6 +85,9 @@ class Options:
         epoch_interval_ms: An epoch that has commits is closed this long after its first commit.
         gcp_interval_ms: Life of a GCI; the sysfile is written with each.
         lock_timeout_ms: Longest wait for a row lock or for space in the log; 0 never waits.
+        idle_transaction_ms: A transaction of a client (`tm.serve_calls`, `tm.NodeGroup`) that makes no call for so long
+            is rolled back, and its next call raises TransactionKilled; 0 sets no limit. Transactions of this process
+            have none.
         transaction_memory: Bound on the changes of one transaction in memory; further changes are spooled to a file, as
             are those past half of `redo_log`.
         transaction_limit: Bound on the changes of one transaction, in memory and file together.
@@ -123,6 +127,7 @@ class Options:
     epoch_interval_ms: int = 100
     gcp_interval_ms: int = 2_000
     lock_timeout_ms: int = 5_000
+    idle_transaction_ms: int = 30_000
     transaction_memory: Size = "256 MiB"
     transaction_limit: Size = "16 GiB"
     create: bool = True
@@ -173,6 +178,7 @@ class Options:
         self._check_integer("epoch_interval_ms", 1, _MILLISECONDS_MAX)
         self._check_integer("gcp_interval_ms", 1, _MILLISECONDS_MAX)
         self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
+        self._check_integer("idle_transaction_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("archive_interval_ms", _ARCHIVE_INTERVAL_MS_MIN, _MILLISECONDS_MAX)
         self._check_integer("slow_operation_ms", 0, _MILLISECONDS_MAX)

@@ -4,12 +4,14 @@ Owns every descriptor of the store. The directory is held by a descriptor and na
 component at a time and never through a symbolic link, so that a renamed or replaced directory cannot redirect writes
 (F80). Data files are read and written, never mapped: access to a mapped file that was truncated kills the process.
 
-The lock is a flock on `LOCK`, because a record lock vanishes as soon as any descriptor of the file is closed in the
-process. A flock lives as long as any process has its descriptor, so a forked child closes it at once. Because the child
-shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). A reader in another
-process *pins* a file with a shared flock on the file itself. A process that removes the file takes the flock
-exclusively first, so the file stays as long as a pin does. Translation of errors, completion of short transfers and the
-failure latch are in `layer.py`.
+The lock is a flock on the directory itself, which no script removes while the store is in it, and one on `LOCK`, whose
+content names the holder. If `LOCK` is removed or replaced, the holder puts it back. Where the file system has no flock
+of directories, `LOCK` alone is the lock, and each sync checks first that it is still there. Record locks would vanish
+as soon as any descriptor of the file is closed in the process. A flock lives as long as any process has its descriptor,
+so a forked child closes it at once. Because the child shares files with its parent, every call on the child's handle
+raises ForkedHandle (F79, F116). A reader in another process *pins* a file with a shared flock on the file itself. A
+process that removes the file takes the flock exclusively first, so the file stays as long as a pin does. Translation of
+errors, completion of short transfers and the failure latch are in `layer.py`.
 
 Files and directories created here have the modes 0600 and 0700, whatever the umask is. Only the mode of the store's
 directory widens this: if it gives no rights to others, the rights it gives to its group apply to everything created in
@@ -31,7 +33,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
@@ -65,11 +67,20 @@ _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP})
 
 
 class _Hold:
-    """A lock held by this process."""
+    """A lock held by this process: descriptors of `LOCK` and of the directory, None without flocks of directories."""
 
-    def __init__(self, descriptor: int, failure: Failure) -> None:
+    def __init__(self, descriptor: int, directory: int | None, failure: Failure) -> None:
         self.descriptor: int | None = descriptor
+        self.directory = directory
         self.failure = failure
+
+    def close(self) -> None:
+        """Close both descriptors. A second call does nothing."""
+        found = (self.descriptor, self.directory)
+        self.descriptor = self.directory = None
+        for each in found:
+            if each is not None:
+                os.close(each)
 
 
 # Stores this process has locked, by device and inode of their directory: the same through any path or link (F78).
@@ -88,9 +99,7 @@ def _close_locks_in_child() -> None:
     while _pins:
         _pins.pop().forget()
     for hold in _held.values():
-        if hold.descriptor is not None:
-            os.close(hold.descriptor)
-            hold.descriptor = None
+        hold.close()
         if hold.failure.first is None:
             hold.failure.first = (ForkedHandle, "fork", "the store", None)
     _held.clear()
@@ -253,7 +262,7 @@ class _PosixRaw:
     """System calls relative to one directory; see `RawFiles`."""
 
     pwrite = staticmethod(os.pwrite)
-    fdatasync = staticmethod(os.fdatasync)
+    fdatasync: Callable[[File], None] = staticmethod(os.fdatasync)
 
     def __init__(self, place: str, failure: Failure) -> None:
         self._place = place
@@ -371,16 +380,57 @@ class _PosixRaw:
         with _held_mutex:
             if identity in _held:
                 raise Locked(f"this process (pid {os.getpid()}) has {self._place} open; close it", pid=os.getpid())
-            descriptor = self._flocked()
+            taken: list[int] = []
             try:
-                _check_lock(descriptor, self._place)
-                _write_holder(descriptor)
+                locked = self._flocked_directory(taken)
+                taken.append(self._flocked())
+                _check_lock(taken[-1], self._place)
+                _write_holder(taken[-1])
                 if directory.st_mode & stat.S_IWOTH:
                     _log.warning("any user may replace files in %s; run chmod o-w on it", self._place)
-                self._hold = _held[identity] = _Hold(descriptor, self._failure)
+                if locked is None:
+                    self.fdatasync = self._checked_fdatasync
+                self._hold = _held[identity] = _Hold(taken[-1], locked, self._failure)
             except BaseException:  # also on MemoryError: the lock would be held until the process ends
-                os.close(descriptor)
+                for each in taken:
+                    os.close(each)
                 raise
+
+    def _flocked_directory(self, taken: list[int]) -> int | None:
+        """Return a descriptor of the directory with a flock, None if its file system has no such locks. It is in
+        `taken`, for the caller to close. Raises: Locked.
+        """
+        taken.append(os.open(".", _DIRECTORY, dir_fd=self._directories[""]))
+        try:
+            fcntl.flock(taken[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return taken[-1]
+        except BlockingIOError as cause:
+            raise self._locked(self._named_holder()) from cause
+        except OSError as cause:
+            _log.info(
+                "%s has no lock of its own (%s): %s alone keeps other processes away", self._place, cause, LOCK_NAME
+            )
+            os.close(taken.pop())
+            return None
+
+    def _named_holder(self) -> int | None:
+        """Return the pid in LOCK, None if there is none."""
+        with contextlib.suppress(OSError):
+            descriptor = self._open(LOCK_NAME, os.O_RDONLY)
+            try:
+                return _read_holder(descriptor)
+            finally:
+                os.close(descriptor)
+        return None
+
+    def _locked(self, holder: int | None) -> Locked:
+        text = f"process {holder}" if holder else "another process"
+        return Locked(f"{text} has {self._place} open; close it there", pid=holder)
+
+    def _checked_fdatasync(self, file: File) -> None:
+        """Sync, unless another process may have taken the store: LOCK is the only lock here."""
+        self.check_place()
+        os.fdatasync(file)
 
     def _flocked(self) -> int:
         for _ in range(LOCK_ATTEMPTS):
@@ -395,8 +445,7 @@ class _PosixRaw:
             except BlockingIOError as cause:
                 holder = _read_holder(descriptor)
                 os.close(descriptor)
-                text = f"process {holder}" if holder else "another process"
-                raise Locked(f"{text} has {self._place} open; close it there", pid=holder) from cause
+                raise self._locked(holder) from cause
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -504,10 +553,11 @@ class _PosixRaw:
                 return
             for identity in [key for key, value in _held.items() if value is hold]:
                 del _held[identity]
-            descriptor, hold.descriptor = hold.descriptor, None
-            self._hold = None  # only now: after a MemoryError in the line above `unlock` is called again
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # as in `Pin.release`
-            os.close(descriptor)
+            for each in (hold.descriptor, hold.directory):
+                if each is not None:
+                    fcntl.flock(each, fcntl.LOCK_UN)  # as in `Pin.release`
+            hold.close()
+            self._hold = None  # only now: after a MemoryError in the lines above `unlock` is called again
 
     def drop(self) -> None:
         """Release the lock without the mutex, and with a warning."""
@@ -518,15 +568,36 @@ class _PosixRaw:
             return
         for identity in [key for key, value in list(_held.items()) if value is hold]:
             _held.pop(identity, None)
-        descriptor, hold.descriptor = hold.descriptor, None
-        os.close(descriptor)
+        hold.close()
         warnings.warn(f"the store in {self._place} was dropped without close()", ResourceWarning, stacklevel=2)
 
     def check_place(self) -> None:
         if not os.path.samestat(os.fstat(self._directories[""]), os.stat(self._place)):
             raise OSError(errno.ESTALE, "another directory is in its place")
-        if self._hold is not None and self._hold.descriptor is not None and not self._is_lock(self._hold.descriptor):
+        hold = self._hold
+        if hold is None or hold.descriptor is None or self._is_lock(hold.descriptor):
+            return
+        if hold.directory is None:
             raise OSError(errno.ESTALE, f"its {LOCK_NAME} was removed or replaced")
+        self._restore_lock(hold)
+
+    def _restore_lock(self, hold: _Hold) -> None:
+        """Put LOCK back, which names the holder; the lock of the directory has kept other processes away. Raises:
+        OSError if another process has locked the file in its place.
+        """
+        try:
+            descriptor = self._flocked()
+        except Locked as cause:
+            raise OSError(errno.ESTALE, f"its {LOCK_NAME} was replaced: {cause.message}") from cause
+        with _held_mutex:
+            if self._hold is not hold or hold.descriptor is None:  # unlocked meanwhile
+                os.close(descriptor)
+                return
+            before, hold.descriptor = hold.descriptor, descriptor
+        os.close(before)
+        os.ftruncate(descriptor, 0)
+        _write_holder(descriptor)
+        _log.warning("%s in %s was removed or replaced, and is there again", LOCK_NAME, self._place)
 
 
 def sync_seconds(place: str, clock: Clock) -> float:

@@ -255,6 +255,7 @@ class CheckedFiles:
     def lock(self) -> None:
         """See `Files.lock`."""
         self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)
+        self._raw_fdatasync = self.raw.fdatasync  # that of a store whose lock can be removed checks it
 
     def unlock(self) -> None:
         """See `Files.unlock`."""

@@ -204,15 +204,18 @@ def live_bit(rowid, slots):
 
 @helper
 def take_bit(live, rowid, slots):
-    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such bit. In an empty map, every
-    bit counts as set.
+    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such slot. Without a map (size 0)
+    every bit counts as set.
+
+    A slot past the end of the map is not set: a store that was opened again has no pages past its last row, and the
+    level below may have had rows there.
     """
     if live.size == 0:
         return 1
     bit = live_bit(rowid, slots)
-    if bit < 0 or bit >> 6 >= live.size:
+    if bit < 0:
         return -1
-    if (live[bit >> 6] >> (bit & 63)) & 1 == 0:
+    if bit >> 6 >= live.size or (live[bit >> 6] >> (bit & 63)) & 1 == 0:
         return 0
     live[bit >> 6] &= ~(1 << (bit & 63))
     return 1

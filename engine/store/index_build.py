@@ -8,6 +8,7 @@ or an error before that leaves no index.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from tidemark.engine.index.stored import StoredIndex, drop_unlisted
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
+from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001
+NAMED_MAX = 3  # transactions in a message
 SLICE_SECONDS = 0.000_15
 SLICE_ENTRIES_MIN = 16
 
@@ -105,15 +108,20 @@ class IndexBuild:
         deadline = store.locks.deadline()
         while True:
             store.end_abandoned()
-            if all(int(store.mem[place.desc + X_GENERATION]) >= birth for place in store.open_now()):
+            older = [place for place in store.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
+            if not older:
                 return
             self._check(table)
             if store.clock.monotonic() >= deadline:
+                named = [store.locks.named(place.txid) for place in older[:NAMED_MAX] if place.txid]
+                is_own = any(place.thread == threading.get_ident() for place in older)
                 raise LockTimeout(
-                    f"transactions that were open before index {index.name} was begun did not end within"
-                    f" {store.options.lock_timeout_ms} ms; end them (this thread's own, if it has one) and try again",
+                    f"{counted(len(older), 'transaction')} begun before index {index.name} did not end within"
+                    f" {store.options.lock_timeout_ms:,} ms: {', '.join(named)}{' (this thread has one)' * is_own};"
+                    " end or kill what is open and try again",
                     table=table.name,
                     index=index.name,
+                    holders=[place.txid for place in older],
                 )
             store.clock.sleep(POLL_SECONDS)
 

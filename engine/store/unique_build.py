@@ -16,7 +16,7 @@ from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeo
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
-from tidemark.engine.store.index_build import POLL_SECONDS, IndexBuild
+from tidemark.engine.store.index_build import NAMED_MAX, POLL_SECONDS, IndexBuild
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -83,11 +83,15 @@ class UniqueBuild(IndexBuild):
         """
         store = self._store
         if store.clock.monotonic() >= deadline:
+            holders = [each["txid"] for each in store.holders()]
+            named = ", ".join(store.locks.named(txid) for txid in holders[:NAMED_MAX])
             raise LockTimeout(
                 f"a transaction holds a row that may have a duplicate key of index {self._definition.name}, and did"
-                f" not end within {store.options.lock_timeout_ms} ms; end it and try again",
+                f" not end within {store.options.lock_timeout_ms} ms; those with the oldest locks: {named}; end or kill"
+                " it and try again",
                 table=table.name,
                 index=self._definition.name,
+                holders=holders,
             )
         store.clock.sleep(POLL_SECONDS)
 

@@ -19,7 +19,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.clock import Clock
@@ -75,6 +75,20 @@ class Place:
         self.spool: Any = None  # that of the transaction
 
 
+class Served:
+    """A client of another process, whose calls a thread of this one executes: its address, when its last call was
+    answered (None during a call), how to wake that thread, and how to end the link.
+    """
+
+    __slots__ = ("client", "cut", "idle_at", "wake")
+
+    def __init__(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
+        self.client = client
+        self.wake = wake
+        self.cut = cut
+        self.idle_at: float | None = None
+
+
 class LockedRow(NamedTuple):
     """A row as errors name it."""
 
@@ -110,6 +124,8 @@ class LockTable:
         self.waiting: dict[Place, Waiter] = {}
         self._waiters_of: dict[Place, set[Place]] = {}
         self.by_slot: dict[int, Place] = {}
+        self.served: dict[int, Served] = {}  # by txid: open transactions of clients
+        self.clients: dict[str, Served] = {}  # by address
         # Places of transactions that were dropped without an end and must be rolled back; a waiter does not sleep
         # while there are some, since they may hold the lock.
         self.abandoned: deque[Place] = deque()
@@ -225,7 +241,22 @@ class LockTable:
         """Return the fields of an error about a lock: the row, and the transaction that has held locks for longest."""
         now = self._clock.monotonic()
         since, txid = min((now if each.locked_at is None else each.locked_at, each.txid) for each in holders)
-        return {"table": row.table, "key": row.key, "holder": txid, "held_ms": int((now - since) * 1_000)}
+        evidence = {"table": row.table, "key": row.key, "holder": txid, "held_ms": int((now - since) * 1_000)}
+        served = self.served.get(txid)
+        return evidence if served is None else {**evidence, "client": served.client}
+
+    def named(self, txid: int) -> str:
+        """Return a transaction as messages name it, with the address of its client."""
+        served = self.served.get(txid)
+        return f"transaction {txid:#x}" + ("" if served is None else f" of client {served.client}")
+
+    def stop_waiting(self, txn: Place) -> None:
+        """Let a transaction that waits for a lock retry at once."""
+        with self._guard:
+            waiter = self.waiting.get(txn)
+            if waiter is not None:
+                self._forget(txn)
+                waiter.gate.release()
 
     def _deadlock(self, row: LockedRow, holders: set[Place]) -> Deadlock:
         """Return the error of a victim that waits for `row`. Another thread may have found the cycle, so the message
@@ -233,7 +264,7 @@ class LockTable:
         """
         evidence = self._evidence(row, holders)
         return Deadlock(
-            f"deadlock: this transaction waits for {row.text}, which transaction {evidence['holder']:#x} holds; this"
+            f"deadlock: this transaction waits for {row.text}, which {self.named(evidence['holder'])} holds; this"
             " transaction was rolled back, run it again",
             **evidence,
         )
@@ -260,8 +291,8 @@ class LockTable:
             self.timeouts += 1
             evidence = self._evidence(row, waiter.holders)
             raise LockTimeout(
-                f"the lock on {row.text} was not granted within {self._timeout_ms:,} ms: transaction"
-                f" {evidence['holder']:#x} has held locks for {evidence['held_ms']:,} ms;"
+                f"the lock on {row.text} was not granted within {self._timeout_ms:,} ms:"
+                f" {self.named(evidence['holder'])} has held locks for {evidence['held_ms']:,} ms;"
                 " this one was rolled back, run it again",
                 **evidence,
             )

@@ -103,6 +103,7 @@ class Resources(ABC):
         self.failure = failure
         self.seed = seed
         self.latch = threading.Lock()
+        self.kill_latch = threading.RLock()  # held while a killed transaction is rolled back
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.watch = watch_of(clock, options.slow_operation_ms, options.tracer)
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)

@@ -31,6 +31,7 @@ from tidemark.engine.base.errors import (
     StorageFull,
     StoreFailed,
     TransactionEnded,
+    TransactionKilled,
     TransactionTooLarge,
     WrongThread,
 )
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 
 get_ident = threading.get_ident
 
+KILLED = 0  # `Transaction.thread` of one that was killed; no thread has this number
 BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
 SLICE_ROWS = 1_500  # of one kernel call, or about 80 index entries: 50 to 200 µs if key comparisons read few rows
 SLICE_KEEPING_ROWS = 600  # while a snapshot is open and old rows must be kept
@@ -117,6 +119,7 @@ class Transaction:
         "group",
         "is_ended",
         "is_logged",
+        "killed",
         "mem",
         "place",
         "reference",
@@ -164,12 +167,33 @@ class Transaction:
         """
         if self.store.failure.first is not None:
             self.store.failure.check()
-        if self.is_ended:
-            raise TransactionEnded("the transaction has ended; begin another one")
-        if self.thread != get_ident():
-            raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+        if self.is_ended or self.thread != get_ident():
+            raise self._refusal()
         if locks and self.place.locked_at is None:
             self.place.locked_at = self.store.clock.monotonic()
+
+    def _refusal(self) -> Error:
+        """Return the error of a call that this thread may not make. A killed transaction is rolled back first."""
+        if self.thread == KILLED:
+            self.end_killed()
+            return TransactionKilled(
+                f"transaction {self.txid:#x} was rolled back: {self.killed}; run it again", txid=self.txid
+            )
+        if self.is_ended:
+            return TransactionEnded("the transaction has ended; begin another one")
+        return WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+
+    def kill(self, why: str) -> None:
+        """Let this transaction's thread make no further call; the caller rolls it back once no call is under way. why:
+        what its error says.
+        """
+        self.killed = why
+        self.thread = KILLED  # after the reason: `check` sees this word alone
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether `kill` was called."""
+        return self.thread == KILLED
 
     def grow(self, words: int, ahead_words: int = 0) -> None:
         """Make room for `words` more words in the buffer, and for `ahead_words` after them if the limit allows.
@@ -612,6 +636,18 @@ class Transaction:
             >>> 4 in db["item"]
             False
         """
+        if self.thread == KILLED:
+            self.end_killed()
+            self.thread = get_ident()  # its thread ends it itself, so there is no error to raise
+        else:
+            self._roll_back_whole()
+
+    def end_killed(self) -> None:
+        """Roll back a killed transaction, in its thread or in the one that killed it."""
+        with self.store.kill_latch:  # both may come here
+            self._roll_back_whole()
+
+    def _roll_back_whole(self) -> None:
         interrupt: KeyboardInterrupt | None = None
         has_failed = False
         while not self.is_ended:
@@ -718,7 +754,8 @@ class Transaction:
         try:
             yield
         except BaseException:
-            if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
+            is_usable = not self.is_ended and self.thread != KILLED and self.store.failure.first is None
+            if is_usable and int(self.mem[self.desc + X_LAST]) != until:
                 try:
                     self._unplan(until)
                     self._undo(lambda: self._undo_savepoint(until, used, changes))
@@ -739,7 +776,7 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             self.rollback()
-        elif not self.is_ended:
+        elif not self.is_ended or self.thread == KILLED:
             try:
                 self.commit()
             except MemoryError as failed:  # raised before the commit began

@@ -9,19 +9,19 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.base.errors import (
-    Error,
-    LimitExceeded,
-)
+from tidemark.engine.base.errors import Error, LimitExceeded, Rejected
 from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
 from tidemark.engine.memory.arena_layout import CAPTURE_NONE, S_INDEX_GENERATION, ST_REDO, X_GENERATION
 from tidemark.engine.table.table import DroppedFragment, Table
 from tidemark.engine.txn.abort_kernels import abort_step
 from tidemark.engine.txn.begin_kernels import begin_transaction
+from tidemark.engine.txn.in_call import is_in_call
 from tidemark.engine.txn.locks import Place
 from tidemark.engine.txn.resources import Resources
 from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Transaction
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Transaction)
 
 SPARE_PLACES = 64
+KILL_SECONDS = 10.0
+KILL_POLL_SECONDS = 0.002
+HOLDERS_SHOWN = 20
 # In calling order. Each has a name, so that one can be added or removed without the others.
 FOLLOWERS = ("binlog", "archive")
 
@@ -91,6 +94,77 @@ class Transactions(Resources):
             txn = None if place.owner is None else place.owner()
             if txn is not None:
                 txn.rollback()
+
+    def kill(self, txid: int, why: str) -> bool:
+        """Roll back an open transaction of any thread. Its thread gets TransactionKilled at its next call, or in the
+        call that waits for a lock. why: what that error says.
+
+        Return False if another call of the transaction did not end within KILL_SECONDS: then it is rolled back at its
+        thread's next call, or by another `kill`. A commit that is under way completes. Raises: Rejected if no such
+        transaction is open.
+        """
+        place = next((each for each in self.open_now() if each.txid == txid), None)
+        txn = None if place is None or place.owner is None else place.owner()
+        if place is None or not isinstance(txn, Transaction) or txn.is_ended:
+            raise Rejected(f"transaction {txid:#x} is not open; status()['transactions'] lists those that hold locks")
+        is_own = place.thread == threading.get_ident()
+        txn.kill(why)
+        served = self.locks.served.get(txid)
+        self.locks.stop_waiting(place)
+        deadline = self.clock.monotonic() + KILL_SECONDS
+        while not txn.is_ended:
+            if is_own or not is_in_call(place.thread):
+                txn.end_killed()
+            elif self.clock.monotonic() >= deadline:
+                return False
+            else:
+                self.clock.sleep(KILL_POLL_SECONDS)
+        if served is not None:
+            served.wake()  # the thread of the link forgets it
+        return True
+
+    def kill_client(self, address: str) -> bool:
+        """End the link of a client, and roll back its transaction. Return False if its call did not end within
+        KILL_SECONDS; its thread then does that after the call. Raises: Rejected if no such client is connected.
+        """
+        client = self.locks.clients.get(address)
+        if client is None:
+            raise Rejected(f"no client {address!r} is connected; status()['transactions'] lists those that hold locks")
+        client.cut()
+        for txid in [txid for txid, served in list(self.locks.served.items()) if served is client]:
+            with suppress(Rejected):  # it has ended meanwhile
+                self.kill(txid, "its client was killed")
+        deadline = self.clock.monotonic() + KILL_SECONDS
+        while self.locks.clients.get(address) is client:
+            if self.clock.monotonic() >= deadline:
+                return False
+            self.clock.sleep(KILL_POLL_SECONDS)
+        return True
+
+    def holders(self) -> list[dict[str, Any]]:
+        """Return the open transactions that hold locks or belong to a client, those with the oldest locks first, at
+        most HOLDERS_SHOWN: `txid`, `client` (its address, None for one of this process), `thread` (its name), `held_ms`
+        since its first call that locks rows, `idle_ms` since its client's last call, and `waits`, whether it waits for
+        a lock.
+        """
+        now, names = self.clock.monotonic(), {each.ident: each.name for each in threading.enumerate()}
+        found: list[dict[str, Any]] = []
+        for place in self.open_now():
+            served, since = self.locks.served.get(place.txid), place.locked_at
+            if since is None and served is None:
+                continue
+            idle_at = None if served is None else served.idle_at
+            found.append(
+                {
+                    "txid": place.txid,
+                    "client": None if served is None else served.client,
+                    "thread": names.get(place.thread),
+                    "held_ms": 0 if since is None else int((now - since) * 1_000),
+                    "idle_ms": None if idle_at is None else int((now - idle_at) * 1_000),
+                    "waits": place in self.locks.waiting,
+                }
+            )
+        return sorted(found, key=itemgetter("held_ms"), reverse=True)[:HOLDERS_SHOWN]
 
     def _users(self) -> set[object]:
         """Return the transactions, by id, and the holders of pins that may use a table now."""

@@ -69,10 +69,10 @@ def append_entries(words, offsets, fixed, has_var, has_disk, since, stop, live, 
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
-def check_entries(words, start, stop, shape, state):
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def check_entries(words, start, stop, shape, wanted, state):
     """Check that words[start:stop] are valid entries of a rows file: complete, of one fragment, in ROWID order, in
-    existing slots, changed after `since` and not after `epoch`.
+    existing slots, changed after `since` and not after `epoch`. Clear their bits in `wanted`, which may be empty.
 
     shape: [fixed words, has var, has disk, table, fragment, slots, since, epoch]. OK, or ST_INVARIANT at state[B_NEXT].
     """
@@ -86,6 +86,7 @@ def check_entries(words, start, stop, shape, state):
             return A.ST_INVARIANT
         if words[at + 1] <= shape[6] - (shape[6] == 0) or words[at + 1] > shape[7]:
             return A.ST_INVARIANT
+        take_bit(wanted, words[at], shape[5])
         state[I.B_ROWID] = words[at]
         state[I.B_ENTRIES] += 1
         at += size

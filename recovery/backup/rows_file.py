@@ -13,6 +13,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
 from tidemark.engine.files.sequential import SequentialFile
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import OK
 from tidemark.engine.rows.backup_layout import (
     BACKUP_BLOCK,
@@ -240,8 +241,8 @@ class RowsReader:
         finally:
             self._files.close(file)
 
-    def verify(self, place: Place, layout: RowLayout, expected: Sizes | None = None) -> Sizes:
-        """Read the whole file and check every entry. Raises: as `blocks`."""
+    def verify(self, place: Place, layout: RowLayout, expected: Sizes | None = None, wanted: Words = NOTHING) -> Sizes:
+        """Read the whole file and check every entry. Clear the bits of its rows in `wanted`. Raises: as `blocks`."""
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         state[B_ROWID] = -1
         shape = np.array(
@@ -260,9 +261,9 @@ class RowsReader:
         blocks = size_bytes = rows = alive = 0
         for block in self.blocks(place, expected):
             if block.content == CONTENT_LIVE:
-                alive += int(np.unpackbits(block.words[BACKUP_BLOCK_WORDS : block.stop].view(np.uint8)).sum())
+                alive += set_bits(block.words[BACKUP_BLOCK_WORDS : block.stop])
             if block.content == CONTENT_ROWS:
-                status = check_entries(block.words, BACKUP_BLOCK_WORDS, block.stop, shape, state)
+                status = check_entries(block.words, BACKUP_BLOCK_WORDS, block.stop, shape, wanted, state)
                 if status != OK:
                     raise self._damaged(size_bytes + int(state[B_NEXT]) * 8, "has an impossible row")
             blocks += 1
@@ -274,13 +275,14 @@ class RowsReader:
         return found
 
     def live_map(self, place: Place, expected: Sizes | None = None) -> Words:
-        """Return the live map of a file, empty if it has none. Raises: as `blocks`."""
+        """Return the live map of an incremental level. Raises: as `blocks`."""
         pieces = [
             block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
             for block in self.blocks(place, expected)
             if block.content == CONTENT_LIVE
         ]
-        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+        # A fragment without pages has a map of no words. Kernels take that for a level without a map.
+        return np.concatenate([*pieces, np.zeros(1, dtype=np.int64)])
 
     def _damaged(self, offset: int, what: str) -> BackupDamaged:
         return BackupDamaged(f"{self._name} {what} at {offset}; use another copy", file=self._name, offset=offset)
@@ -324,6 +326,59 @@ def _place_of(words: Words) -> Place:
     return Place(*(int(header[name]) for name in fields))
 
 
+def set_bits(words: Words) -> int:
+    """Return how many bits are 1."""
+    return int(np.unpackbits(words.view(np.uint8)).sum())
+
+
+class ChainProof:
+    """Proves that the levels of one fragment can be restored together: each row that is live at a level is in its file
+    or live at the level below. Levels are read newest first, each once (an incremental one twice: its map is at its
+    end).
+    """
+
+    def __init__(self, files: Files, store: bytes) -> None:
+        self._files = files
+        self._store = store
+        self._above: Place | None = None
+        self._wanted: Words = NOTHING  # bits of the rows that the level above needs from the next one
+
+    def begin(self) -> None:
+        """Start again: the next level is needed by none above it."""
+        self._above, self._wanted = None, NOTHING
+
+    def read(self, level: Level, layout: RowLayout, is_verified: bool = True) -> None:
+        """Verify the next level, and that it has the rows the one above needs. is_verified: check its entries too; an
+        incremental level is otherwise only asked for its live rows.
+
+        Raises: as `RowsReader.blocks`. After an error the next level is not compared.
+        """
+        above, wanted = self._above, self._wanted
+        self.begin()
+        place, sizes = level.place, level.sizes
+        reader = RowsReader(self._files, self._store, place.name)
+        if not place.since:
+            reader.verify(place, layout, sizes, wanted)
+        else:
+            live = reader.live_map(place, sizes)
+            shared = min(live.size, wanted.size)
+            wanted[:shared] &= ~live[:shared]
+            if is_verified:
+                alive = set_bits(live)
+                reader.verify(place, layout, sizes, live)
+                if alive - set_bits(live) != sizes.entries:
+                    raise BackupDamaged(
+                        f"{place.name} has a row that its live map does not have; use another copy", file=place.name
+                    )
+                self._above, self._wanted = place, live
+        if above is not None and wanted.any():
+            raise BackupDamaged(
+                f"{above.name} needs {set_bits(wanted)} rows that {place.name}, the level below it, does not have; its"
+                " backup and those that continue it cannot be restored: use an older one, and make a full one now",
+                file=above.name,
+            )
+
+
 class LevelsReader:
     """Reads the levels of one fragment, newest first. All rows of the newest are taken; of an older one exactly those
     whose bit in `live`, the live map of the newest, is still set. A kernel that takes a row clears its bit.
@@ -335,7 +390,7 @@ class LevelsReader:
         self._store = store
         self.levels = levels
         self.rows = levels[0].sizes.rows if levels else 0  # as the manifest says
-        self.live: Words = np.zeros(0, dtype=np.int64)
+        self.live: Words = NOTHING
         if levels and levels[0].place.since:
             newest = levels[0]
             self.live = RowsReader(files, store, newest.place.name).live_map(newest.place, newest.sizes)

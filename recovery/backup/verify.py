@@ -1,4 +1,6 @@
-"""Verifies a place of backups: every byte of every file, every row's form, every chain. It changes nothing."""
+"""Verifies a place of backups: every byte of every file, every row's form, and that each level of a fragment finds its
+rows in the levels below. It changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tidemark.engine.base.errors import Damaged, Incompatible
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.backup.manifest import Manifest, find_backups
-from tidemark.recovery.backup.rows_file import Level, RowsReader
+from tidemark.recovery.backup.rows_file import ChainProof, Level
 from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.writer import layout_at
@@ -64,7 +66,8 @@ class VerifyTask:
     place: Any  # a path or a URI; None if the executing process has its own
     store: str  # UUID, in hexadecimal
     tables: list[Any] = field(default_factory=list)  # their definitions
-    files: list[list[int]] = field(default_factory=list)  # table number, fragment, and the ten numbers of a level
+    # Table number, fragment, and the ten numbers of a level; the levels of a fragment together, newest first.
+    files: list[list[int]] = field(default_factory=list)
     segments: list[str] = field(default_factory=list)
 
 
@@ -120,11 +123,15 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
     report, store = VerifyReport(), bytes.fromhex(task.store)
     tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in task.tables]
     by_id = {each.table_id: each for each in tables}
+    proof, before = ChainProof(files, store), (0, 0, 0)
     for table_id, fragment, *numbers in task.files:
         level = Level.of(table_id, fragment, numbers)
         layout = layout_at(by_id[table_id], level.place.table_version)
+        if before != (table_id, fragment, level.place.epoch):
+            proof.begin()
+        before = (table_id, fragment, level.place.since)
         try:
-            RowsReader(files, store, level.place.name).verify(level.place, layout, level.sizes)
+            proof.read(level, layout)
         except (Damaged, Incompatible) as error:
             report.add_error(error, level.place.name)
         report.files += 1
@@ -140,31 +147,35 @@ def _rows_tasks(
     manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
 ) -> tuple[list[VerifyTask], int]:
     """Return tasks that read each rows file once, and the bytes of all files. Manifests must agree on sizes; the newest
-    one counts.
+    one counts. A task has the levels of a fragment that were not read for a newer manifest, and the one below them if
+    they continue one that was.
     """
-    levels: dict[str, tuple[Level, Manifest]] = {}
-    for manifest in manifests:
-        report.backups += 1
-        for _, level in manifest.files():
-            known = levels.setdefault(level.place.name, (level, manifest))
-            if known[0] != level:
-                report.add_error(
-                    ValueError(f"manifests {known[1].number} and {manifest.number} differ"), level.place.name
-                )
+    known: dict[str, tuple[Level, int]] = {}
     tasks: list[VerifyTask] = []
     sizes = 0
     number = 0
-    for _, (level, manifest) in sorted(levels.items()):
-        # Definitions come from a manifest, so a task has files of one manifest only.
-        if not tasks or sizes >= task_bytes or manifest.number != number:
-            tasks.append(VerifyTask(where, manifest.store.hex()))
-            sizes, number = 0, manifest.number
-        definition = json.loads(manifest.definition(level.place.table_id).to_json())
-        if definition not in tasks[-1].tables:
-            tasks[-1].tables.append(definition)
-        tasks[-1].files.append([level.place.table_id, level.place.fragment, *level.numbers()])
-        sizes += level.sizes.size_bytes
-    return tasks, sum(level.sizes.size_bytes for level, _ in levels.values())
+    for manifest in manifests:
+        report.backups += 1
+        for (table_id, fragment), levels in sorted(manifest.levels.items()):
+            chain: list[Level] = []
+            for level in levels:
+                first, other = known.setdefault(level.place.name, (level, manifest.number))
+                if first != level:
+                    report.add_error(ValueError(f"manifests {other} and {manifest.number} differ"), level.place.name)
+                elif other == manifest.number or (chain and known[chain[-1].place.name][1] == manifest.number):
+                    chain.append(level)
+            if not chain:
+                continue
+            # Definitions come from a manifest, so a task has files of one manifest only.
+            if not tasks or sizes >= task_bytes or manifest.number != number:
+                tasks.append(VerifyTask(where, manifest.store.hex()))
+                sizes, number = 0, manifest.number
+            definition = json.loads(manifest.definition(table_id).to_json())
+            if definition not in tasks[-1].tables:
+                tasks[-1].tables.append(definition)
+            tasks[-1].files.extend([table_id, fragment, *level.numbers()] for level in chain)
+            sizes += sum(level.sizes.size_bytes for level in chain)
+    return tasks, sum(level.sizes.size_bytes for level, _ in known.values())
 
 
 def _segment_tasks(files: Files, where: Any, task_bytes: int) -> list[VerifyTask]:

@@ -33,7 +33,7 @@ from tidemark.recovery.backup.manifest import (
     folders,
     write_manifest,
 )
-from tidemark.recovery.backup.rows_file import BLOCK_WORDS, Level, Place, RowsReader, RowsWriter
+from tidemark.recovery.backup.rows_file import BLOCK_WORDS, ChainProof, Level, Place, RowsReader, RowsWriter
 from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ class BackupWriter:
     def run(self, incremental: bool = False) -> BackupReport:
         """Write one backup; incremental: on top of the newest backup, if there is one of this store and timeline.
 
+        Where the level below cannot complete an incremental one, or is damaged, the fragment is written whole (with
+        `is_verified`).
+
         Durable on return: the backup. Raises: SnapshotTooOld (writers changed more than `snapshot_memory` holds, eight
         times), StorageFull, ForeignFile, FileMissing if a file of an earlier backup is gone, BackupDamaged if a written
         file cannot be read back, StoreFailed.
@@ -174,11 +177,21 @@ class BackupWriter:
             place = (level.place.table_id, level.place.fragment)
             chain = self._chains.get(place, [])
             known = chain[0].place.epoch if chain else 0
-            if level.place.since == known and level.place.epoch > known:
+            if level.place.since == known and level.place.epoch > known and self._is_completed(level, chain):
                 self._chains[place] = [level, *chain]
                 # If its writer was killed before the sync, the file may be only in the page cache (F39).
                 make_file_durable(self._files, level.place.name)
                 report.resumed_files += 1
+
+    def _is_completed(self, level: Level, chain: list[Level]) -> bool:
+        """Whether the newest of these levels has the rows that a level of an unfinished backup needs below it."""
+        if chain and self._is_verified:
+            try:
+                self._verify(self._store.by_id[level.place.table_id].definition, [level, *chain])
+            except Damaged as error:
+                _log.info("%s of an unfinished backup cannot be used: %s", level.place.name, error)
+                return False
+        return True
 
     def _level_in(self, name: str) -> Level:
         """Return the level of a file that is valid without a manifest. Raises: Damaged."""
@@ -263,13 +276,29 @@ class BackupWriter:
             writer.discard()
             raise
         self._files.sync_directory(str(report.number))
+        levels = [Level(place, sizes), *chain]
         if self._is_verified:
-            RowsReader(self._files, self._identity[0], place.name).verify(
-                place, layout_at(table.definition, version), sizes
-            )
-        self._chains[table.table_id, number] = [Level(place, sizes), *chain]
+            try:
+                self._verify(table.definition, levels)
+            except Damaged as error:
+                if not chain:
+                    raise
+                # A level that the levels below cannot complete would make this backup and all after it useless.
+                self._files.unlink(place.name)
+                report.notes.append(f"fragment {number} of {table.name} was written whole again: {error}")
+                self._chains[table.table_id, number] = []
+                self._write_fragment(snapshot, table, number, report)
+                return
+        self._chains[table.table_id, number] = levels
         report.written_rows += sizes.entries
         report.written_bytes += sizes.size_bytes
+
+    def _verify(self, definition: TableDefinition, levels: list[Level]) -> None:
+        """Read the newest level back, and prove that the level below it has the rows it needs. Raises: Damaged."""
+        proof = ChainProof(self._files, self._identity[0])
+        for level in levels[:2]:
+            layout = layout_at(definition, level.place.table_version)
+            proof.read(level, layout, is_verified=level is levels[0])
 
     def _batches(
         self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words

@@ -187,14 +187,16 @@ class EventStream:
             self._server = header.server_id
         if not is_boundary:
             return None
+        change = None if self._has_begun else statement
         boundary = Boundary(
             self.whole,
             self.position,
             was_open or statement is not None or incident is not None,
             self._epoch,
-            self._server,
+            # The events before a statement are this site's, also if the statement came from another one.
+            self._server if change is None else header.server_id,
             self._commit_us,
-            None if self._has_begun else statement,
+            change,
             incident,
         )
         self.whole = self.position

@@ -50,6 +50,7 @@ _log = logging.getLogger("tidemark.calls")
 PIECE_BYTES = 256 << 10  # what a link buffers of an incomplete frame
 MESSAGE_BYTES_MAX = 256 << 20
 STALL_SECONDS = 30.0  # limit of silence within a message, which holds memory that other links need
+UNTAKEN_BYTES = 4 << 10  # of an answer: the buffers of any socket take them at once
 ERROR_CHARACTERS_MAX = 1_000
 assert MESSAGE_BYTES_MAX + VALUE_BYTES_MAX + METADATA_BYTES_MAX * METADATA_FACTOR <= CALLS_BYTES_MAX
 NO_STORE = "0" * 32
@@ -170,6 +171,19 @@ def _parts_of(answer: Any) -> tuple[bool, Any]:
     return answer[0], answer[1]
 
 
+def _send(wire: Wire, answer: bytes, seconds: float | None) -> None:
+    """Send an answer. seconds: how long a client that holds locks may take nothing of it; None: any time. Raises:
+    PeerTimeout, PeerError.
+    """
+    is_limited = seconds is not None and len(answer) > UNTAKEN_BYTES
+    if is_limited:
+        wire.connection.settimeout(seconds)
+    for data in frames_of(wire.writer, FRAME_ANSWER, [answer], PIECE_BYTES):
+        wire.send(data)
+    if is_limited:
+        wire.connection.settimeout(None)
+
+
 def _refusal(error: Error) -> bytes:
     """Pack an error as an answer; without its evidence if that is too large to send."""
     try:
@@ -194,6 +208,24 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Roll back the transaction of the link, because the link has ended or one of its calls got no memory."""
+        ...
+
+    def attach(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
+        """Called before the first call. client: its address, "host:port". wake: makes the thread of the link call
+        `idle`. cut: ends the link.
+        """
+        ...
+
+    def detach(self) -> None:
+        """Called after the link has ended, after `close`."""
+        ...
+
+    def idle_s(self) -> float | None:
+        """Return the seconds after which `idle` must be called if no call arrives; None: never."""
+        ...
+
+    def idle(self) -> None:
+        """Called when no call has arrived for that time, and after `wake`."""
         ...
 
 
@@ -239,27 +271,29 @@ class CallServer:
         executor = self._executor()
         frames = iter(opened.early)
         try:
+            executor.attach(wire.peer_address(), wake, wire.cut)
             while not self._server.is_closed:
                 for frame in frames:
                     if frame.kind == FRAME_BYE:
                         return
                     answer = self._answer_to(frame, messages, executor, share)
                     if answer is not None:
-                        for data in frames_of(wire.writer, FRAME_ANSWER, [answer], PIECE_BYTES):
-                            wire.send(data)
+                        _send(wire, answer, executor.idle_s())
                         share.release()
-                frames = self._next_frames(wire, wake, messages)
+                frames = self._next_frames(wire, wake, messages, executor)
         except Abandoned as reason:
             _log.info("link of a client ended: %s", reason)
         finally:
             share.release()
             executor.close()
+            executor.detach()
 
-    def _next_frames(self, wire: Wire, wake: Wake, messages: Pieces) -> Iterator[Frame]:
-        if wait_readable(wire, wake, STALL_SECONDS if messages.is_begun else None):
+    def _next_frames(self, wire: Wire, wake: Wake, messages: Pieces, executor: Executor) -> Iterator[Frame]:
+        if wait_readable(wire, wake, STALL_SECONDS if messages.is_begun else executor.idle_s()):
             return wire.reader.feed(wire.receive())
         if messages.is_begun and not self._server.is_closed:
             raise PeerTimeout(f"a client sent nothing for {STALL_SECONDS:.0f} s in the middle of a message")
+        executor.idle()
         return iter(())
 
     def _answer_to(self, frame: Frame, messages: Pieces, executor: Executor, share: Share) -> bytes | None:

@@ -31,7 +31,7 @@ from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
 from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer
-from tidemark.replication.wire.messages import Events, Heartbeat, Settings, Start
+from tidemark.replication.wire.messages import COPY_ADVICE, Events, Heartbeat, Settings, Start
 
 DEFAULT_NAME = "main"
 
@@ -226,7 +226,7 @@ class ReplicaChannel:
     def _lost(self, failed: int, source: Site) -> PeerRefused:
         return PeerRefused(
             f"ndb_apply_status has no row of server {failed}, so the position at server {source.server_id} is not"
-            " known; copy the replica anew from a backup",
+            f" known; {COPY_ADVICE}",
             server_id=source.server_id,
         )
 
@@ -418,6 +418,16 @@ class ReplicaChannel:
         at = (start.file, start.position, end.position)
         self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
 
+    def next_incident(self) -> str | None:
+        """Return the incident at which the channel stops next, None if something else comes first. Nothing is applied;
+        no thread may apply. Raises: EpochGap, BinlogDamaged as `apply_next`.
+        """
+        with self._turn:
+            if self._pending is None:
+                self._pending = self._next()
+            pending = self._pending
+            return None if pending is None or self._is_applied(pending) else pending.incident
+
     def skip_incident(self) -> str:
         """Skip the incident at which the channel stopped, after an operator has dealt with its cause; return its text.
 
@@ -534,9 +544,9 @@ class ReplicaChannel:
 def _missing(transaction: RelayTransaction, reported: str) -> EpochGap:
     start, mark = transaction.start, load_mark(reported)
     evidence: dict[str, Any] = {"file": start.file, "position": start.position}
-    advice = "copy the replica anew from a backup"
+    advice = COPY_ADVICE
     if mark is not None:
         evidence |= {"load": f"{mark.job:016x}", "table": mark.table, "rows": mark.rows, "epoch": mark.epoch}
-        advice = "load the same rows here and skip the incident, or copy the replica anew from a backup"
+        advice = f"load the same rows here and skip the incident, or {COPY_ADVICE}"
     text = f"the source says at {start.file}:{start.position} that events are missing: {reported}; {advice}"
     return EpochGap(text, **evidence)

@@ -1,31 +1,36 @@
-"""The first copy of a replica: every table of a source as at the end of one closed epoch, copied into a store that has
-none of them. The channel continues after that epoch.
+"""The copy that begins a replica: every table of a source as at the end of one closed epoch. The channel continues
+after that epoch. A later copy replaces the tables of a replica that can no longer follow its source.
 
 `Copied` is sent in this order: all tables, their rows in batches, then their indexes and the epoch.
 
-Order of writes of the replica (`CopyTarget`): the names of the tables as marks in `mysql.tidemark_first_copy`, durable;
-the tables; their rows, one transaction for each batch; the indexes; in one transaction the source's row of
-`mysql.ndb_apply_status` and the removal of the marks; durable. Invariants: (P1) While there are marks of the source,
-the copy is incomplete: a new copy drops its tables and begins anew, and a channel without a copy is refused. (P2) The
-source's row exists only after the rows it stands for. Marks are rows, so they are wherever the tables are: at every
-node of a group, and in a backup.
+Order of writes of the replica (`CopyTarget`): in one transaction, the names of the tables as marks in
+`mysql.tidemark_first_copy`, without the source's row of `mysql.ndb_apply_status`; durable; the drops of tables that are
+replaced; the tables; their rows, one transaction for each batch; the indexes; in one transaction the source's row and
+the removal of the marks; durable. Invariants: (P1) While there are marks of the source, the copy is incomplete: a new
+copy drops its tables and begins anew, and a channel without a copy is refused. (P2) The source's row exists only after
+the rows it stands for. (P3) No row that was written here is dropped with its table, unless a copy of that table was
+interrupted. Marks are rows, so they are wherever the tables are: at every node of a group, and in a backup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import logging
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.batch_operations import decode_entries, insert_many
+from tidemark.engine.access.batch_operations import decode_entries, insert_many, scan
 from tidemark.engine.access.row_operations import delete, insert
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Rejected, Retryable
 from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.filters import Filter
+from tidemark.replication.applier.heartbeat import HEARTBEAT
 from tidemark.replication.applier.schema_statements import apply_statement, as_new
 from tidemark.replication.settings.any_value import NO_LOGGING
 from tidemark.replication.settings.system_tables import (
@@ -42,10 +47,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
     Progress = Callable[[int, int, str], None]
 
+_log = logging.getLogger("tidemark.replication")
 RETRIES = 10
 RETRY_PAUSE_SECONDS = 0.05
 
@@ -144,22 +151,27 @@ class CopyTarget:
         self._source_id = source_id
         self._progress = progress
         self._tables: dict[str, CopiedTable] = {}
+        self._follows = False
         self._is_made = False
         self._done = 0
         self.epoch = 0  # the source's epoch, 0 until the copy is complete
 
-    def begin(self, is_positioned: bool) -> bool:
-        """Drop the tables of an interrupted copy; return whether a copy is needed. None is needed if no copy was
-        interrupted and `is_positioned`, that is, `ndb_apply_status` has the source's row.
+    def begin(self, follows: bool) -> None:
+        """Drop the tables of an interrupted copy. follows: the replica has followed this source, so tables with the
+        names of the source's are its tables.
 
         Durable on return: the drops. Raises: SchemaInvalid, StoreFailed.
         """
-        left = self._left()
-        for name in left:
-            if name in self.store.tables:
-                self.store.drop_table(name)
+        self._follows = follows
+        self._drop(self._left())
         self.store.log.flush()
-        return bool(left) or not is_positioned
+
+    def _drop(self, names: Iterable[str]) -> None:
+        # With the source as author, or the drop would go back to the source in a circle.
+        with self.store.authored(self._source_id):
+            for name in names:
+                if name in self.store.tables:
+                    self.store.drop_table(name)
 
     def _left(self) -> list[str]:
         """Return the tables that an interrupted copy from this source may have created."""
@@ -168,7 +180,8 @@ class CopyTarget:
     def take(self, item: Copied) -> None:
         """Take the next item. Durable on return of `CopiedEnd`: everything.
 
-        Raises: Rejected if a table exists already, and the errors of the store's calls.
+        Raises: Rejected if a table exists already and is not the source's or has rows that were written here, and the
+        errors of the store's calls.
         """
         if isinstance(item, CopiedTable):
             self._tables[item.name] = item
@@ -183,23 +196,48 @@ class CopyTarget:
     def _make_tables(self) -> None:
         self._is_made = True
         there = sorted(name for name in self._tables if name in self.store.tables)
-        if there:
-            raise Rejected(
-                f"the replica has {', '.join(there[:3])} already; a first copy needs a replica without the tables it"
-                " copies; leave them out with replicate_ignore, or drop them if their rows are not needed",
-                tables=there,
-            )
+        self._check_replaced(there)
         table = made_table(self.store, TIDEMARK_FIRST_COPY)
+        positions = made_table(self.store, NDB_APPLY_STATUS)
 
         def mark(txn: Transaction) -> None:
             self._unmark(txn)
             for name in self._tables:
                 insert(txn, table, (self._source_id, name))
+            if any(row["server_id"] == self._source_id for row in rows_of(positions)):
+                delete(txn, positions, self._source_id)
 
         self._run(NO_LOGGING, 0, mark)
         self.store.log.flush()
+        if there:
+            _log.warning("the copy of server %d replaces %s", self._source_id, ", ".join(there))
+        self._drop(there)
         for each in self._tables.values():
             apply_statement(self.store, "", each.statement, self._source_id)
+
+    def _check_replaced(self, there: list[str]) -> None:
+        """Check that these tables may be dropped: they are the source's, and no row of them was written here. Raises:
+        Rejected.
+        """
+        follows, own = self._follows, {}
+        for name in there:
+            counts = _rows_by_author(self.store.table(name))
+            follows = follows or self._source_id in counts
+            if counts.get(0) and name != HEARTBEAT:
+                own[name] = counts[0]
+        if there and not follows:
+            raise Rejected(
+                f"the replica has {_names(there)} already; a first copy needs a replica without the tables it copies;"
+                " leave them out with replicate_ignore, or drop them if their rows are not needed",
+                tables=there,
+            )
+        if own:
+            raise Rejected(
+                f"{_names(own)} of the replica {'has' if len(own) == 1 else 'have'} rows that were written here"
+                f" ({sum(own.values())} in all), and a new copy would drop them; leave the tables out with"
+                " replicate_ignore, or drop them if these rows are not needed",
+                tables=list(own),
+            )
 
     def _insert(self, item: CopiedRows) -> None:
         table = self.store.table(item.table)
@@ -241,6 +279,21 @@ class CopyTarget:
                 if attempt == RETRIES:
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+
+def _names(tables: Iterable[str]) -> str:
+    """Return the first three names, for a message."""
+    names = list(tables)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _rows_by_author(table: Table) -> dict[int, int]:
+    """Return the number of rows for each site that has changed them last; 0: this one."""
+    counts: dict[int, int] = {}
+    for batch in scan(table, None, None, table.definition.primary_key):
+        for author, count in zip(*np.unique(batch.authors(), return_counts=True), strict=True):
+            counts[int(author)] = counts.get(int(author), 0) + int(count)
+    return counts
 
 
 def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:

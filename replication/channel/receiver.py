@@ -27,7 +27,7 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.channel import ReplicaChannel
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.link import Caller, LinkOptions
-from tidemark.replication.wire.messages import Events, Heartbeat, Start
+from tidemark.replication.wire.messages import Events, Heartbeat, Settings, Start
 from tidemark.replication.wire.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
@@ -77,6 +77,12 @@ class LocalReceiver:
         except Error:
             self._at = None
             raise
+
+    def probe(self, begin: Callable[[Site], Start]) -> None:
+        """Ask the source once whether it can continue where `begin` says. Raises: PositionLost, EpochGap if it cannot;
+        PeerError.
+        """
+        self._binlog.locate(begin(self._source))
 
     def run(self, stopped: threading.Event) -> None:
         """Receive until stopped. Raises: as `receive_next`, except for transient errors."""
@@ -141,6 +147,16 @@ class NetworkReceiver:
             stopped.wait(pause)
             pause = min(2 * pause, RECONNECT_SECONDS_MAX)
 
+    def probe(self, begin: Callable[[Site], Start]) -> None:
+        """Ask the source once whether it can continue where `begin` says. Raises: PositionLost, EpochGap if it cannot;
+        PeerError, also if it is out of reach.
+        """
+        caller = Caller(self._address, self._link, self._clock)
+        try:
+            caller.run(_Probe(self._channel, caller.stop), begin)
+        finally:
+            caller.close()
+
     def _call(self, stopped: threading.Event) -> None:
         caller = Caller(self._address, self._link, self._clock)
         with self._mutex:
@@ -176,11 +192,33 @@ class NetworkReceiver:
         """Do nothing: each call closes its connection."""
 
 
+class _Probe:
+    """A relay log for one answer of a source, which is dropped: any answer but an error says that it can continue."""
+
+    def __init__(self, channel: ReplicaChannel, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self.applied_epoch = channel.applied_epoch
+        self.forwarded_epochs = channel.forwarded_epochs
+
+    def append(self, events: Events) -> None:
+        self._stop()
+
+    def sync(self) -> int:
+        return 0
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        self._stop()
+
+    def learn(self, settings: Settings) -> None:
+        self._stop()
+
+
 class Receiver(Protocol):
     """The common interface of both receivers. trouble: the error of the last attempt, None while it receives."""
 
     trouble: str | None
 
+    def probe(self, begin: Callable[[Site], Start]) -> None: ...
     def run(self, stopped: threading.Event) -> None: ...
     def notify(self) -> None: ...
     def wake(self) -> None: ...

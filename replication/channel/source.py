@@ -34,7 +34,7 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import find_epoch
 from tidemark.replication.binlog.scan import check_end, read_format
 from tidemark.replication.binlog.stream import EventStream
-from tidemark.replication.wire.messages import Settings, Start
+from tidemark.replication.wire.messages import COPY_ADVICE, Settings, Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,14 +222,14 @@ class SourceBinlog:
 
     def _lost(self, what: str) -> PositionLost:
         return PositionLost(
-            f"{what} is no longer in the binlog of server {self._server_id}; copy the replica anew from a backup",
+            f"{what} is no longer in the binlog of server {self._server_id}; {COPY_ADVICE}",
             server_id=self._server_id,
         )
 
     def _gap(self, what: str) -> EpochGap:
         return EpochGap(
             f"server {self._server_id} does not have {what}; its binlog is not the one that the replica followed;"
-            " copy the replica anew from a backup",
+            f" {COPY_ADVICE}",
             server_id=self._server_id,
         )
 

@@ -38,6 +38,8 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.[0-9]{6,10}")
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 64 << 10, 1 << 30
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 10, 3_600_000
 FORWARDED_MAX = 4_096
+# The advice for a replica that cannot continue.
+COPY_ADVICE = "copy the replica anew: make the channel with copy=True, or start it with --copy"
 
 
 # --- kinds of fields --------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
@@ -40,31 +41,81 @@ KEEP_ALIVE = (
 UNTAKEN_MS = 4_000
 
 
-def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
-    """Return the TLS 1.3 context of a source. certificate, key: its own, PEM files. authority: if given, replicas need
-    certificates of this authority. Forward secrecy: a recorded link stays secret if key and secret become known later.
-
-    Raises: OSError, ssl.SSLError if a file is missing or invalid.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(certificate, key)
-    if authority is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return the TLS 1.3 context of a replica. authority: PEM file of the authority of the source's certificate; None:
-    the authorities of the system. certificate, key: the replica's own, if the source requires them.
-
-    Raises: OSError, ssl.SSLError if a file is missing or invalid.
-    """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
+def _with_files(context: ssl.SSLContext, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """Return the context with TLS 1.3 and a certificate."""
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+@contextmanager
+def _tls_files() -> Iterator[None]:
+    """Raise an error of the files of a TLS context as SchemaInvalid."""
+    try:
+        yield
+    except (OSError, TypeError, ValueError) as error:
+        raise SchemaInvalid(
+            f"TLS cannot use these files: {error}; give paths of PEM files that belong together"
+        ) from error
+
+
+def server_tls(
+    certificate: str | os.PathLike[str],
+    key: str | os.PathLike[str],
+    authority: str | os.PathLike[str] | None = None,
+) -> ssl.SSLContext:
+    """Return a TLS 1.3 context for the side that listens: `tls=` of `serve`, `serve_calls`, and the first of the two of
+    `NodeGroup` and `Arbitrator`.
+
+    Links have forward secrecy: a recorded link stays secret if key and secret become known later.
+
+    Args:
+        certificate: Its own certificate, a PEM file.
+        key: The private key of the certificate, a PEM file.
+        authority: A PEM file; if given, the other side needs a certificate of this authority.
+
+    Raises: SchemaInvalid if a file is missing or invalid, or if key and certificate do not belong together.
+
+    Examples:
+        >>> tm.server_tls("no.pem", "no.key")
+        Traceback (most recent call last):
+        ...
+        tidemark.engine.base.errors.SchemaInvalid: TLS cannot use these files: ...
+    """
+    with _tls_files():
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=_text(authority))
+        if authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return _with_files(context, os.fspath(certificate), os.fspath(key))
+
+
+def client_tls(
+    authority: str | os.PathLike[str] | None = None,
+    certificate: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> ssl.SSLContext:
+    """Return a TLS 1.3 context for the side that connects: `tls=` of `Channel` and `connect`, and the second of the two
+    of `NodeGroup` and `Arbitrator`.
+
+    Args:
+        authority: A PEM file with the authority of the other side's certificate; None: the authorities of the system.
+        certificate: This side's own, a PEM file, if the other side requires one.
+        key: The private key of the certificate, a PEM file; None: it is in the certificate's file.
+
+    Raises: SchemaInvalid if a file is missing or invalid, or if key and certificate do not belong together.
+
+    Examples:
+        >>> tm.client_tls().minimum_version.name
+        'TLSv1_3'
+    """
+    with _tls_files():
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=_text(authority))
+        return _with_files(context, _text(certificate), _text(key))
 
 
 PORT_DIGITS_MAX = 5  # Python refuses to read numbers of thousands of digits
@@ -228,6 +279,13 @@ class Wire:
         try:
             self.connection.setsockopt(level, option, value)
         except OSError as error:  # the link may have ended already
+            raise PeerError(f"the link broke ({error}); connect again") from error
+
+    def peer_address(self) -> str:
+        """Return the address of the other side, "host:port". Raises: PeerError if the link has ended."""
+        try:
+            return "{}:{}".format(*self.connection.getpeername()[:2])
+        except OSError as error:
             raise PeerError(f"the link broke ({error}); connect again") from error
 
     def has_more(self) -> bool:

@@ -86,9 +86,13 @@ def check(rng: random.Random, words: list[int], has_var: bool, has_disk: bool, s
         state = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64)
         state[places.B_ROWID] = -1
         array = np.array(spoiled, dtype=np.int64)
-        status = k.check_entries(array, 0, array.size, np.array(shape, dtype=np.int64), state)
+        wanted = np.full(rng.randrange(4), -1, dtype=np.int64)
+        status = k.check_entries(array, 0, array.size, np.array(shape, dtype=np.int64), wanted, state)
         assert status == (OK if naive.is_entry_list(spoiled, shape) else ST_INVARIANT)
         assert turn or status == OK
+        if status == OK:
+            there = naive.live_map(naive.rows_at(spoiled, shape), SLOTS, wanted.size)
+            assert (~wanted).tolist() == there
 
 
 def records(rng: random.Random, words: list[int], rows: list[naive.Row], has_var: bool) -> None:

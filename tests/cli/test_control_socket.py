@@ -152,7 +152,7 @@ def test_nonsense_is_answered_with_an_error_and_the_next_command_works(
 ) -> None:
     with connect(store) as connection:
         answer = exchange(connection, line)
-        assert answer["error"] == "PeerError" and "checkpoint, report, status" in answer["message"]
+        assert answer["error"] == "PeerError" and "checkpoint, kill, report, status" in answer["message"]
         assert exchange(connection, b'{"command": "status"}\n')["result"]["store"]["pid"] == os.getpid()
 
 
@@ -602,3 +602,28 @@ def test_database_does_not_pickle_and_says_what_does(store: Path) -> None:
 def test_store_in_memory_has_no_locator() -> None:
     with open_memory() as db, pytest.raises(tm.Unsupported, match="not in a directory"):
         db.locator  # noqa: B018
+
+
+def test_command_kills_a_transaction_and_a_client_of_the_open_store(db: tm.Database, store: Path) -> None:
+    db.create_table("t", [tm.Column("id", tm.Int64)], "id")
+    txn = db.transaction()
+    txn.insert("t", (1,))
+    result = run("kill", store, f"{txn.txid:#x}")
+    assert result.exit_code == 0 and result.output == f"{txn.txid:#x}: ended\n"
+    with pytest.raises(tm.TransactionKilled):
+        txn.commit()
+    assert "is not open" in run("kill", store, txn.txid).output
+    with tm.serve_calls(db, "127.0.0.1:0", b"x" * 16) as serving, tm.connect([serving.address], b"x" * 16) as client:
+        remote = client.transaction()
+        remote.insert("t", (1,))
+        [holder] = document("status", store)["transactions"]["holders"]
+        assert document("kill", store, holder["client"]) == {"target": holder["client"], "is_ended": True}
+        with pytest.raises(tm.PrimaryLost):
+            remote.commit()
+    assert len(db["t"]) == 0
+
+
+def test_kill_without_an_open_store_is_one_line(store: Path) -> None:
+    tm.open(store, **OPEN).close()
+    result = run("kill", store, 7)
+    assert result.exit_code == 1 and "does not answer" in result.output and result.output.count("\n") == 1

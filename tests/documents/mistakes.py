@@ -221,6 +221,13 @@ def transaction_ended(path: Path) -> object:
     return txn.get("item", 1)
 
 
+def transaction_killed(path: Path) -> object:
+    db = _store(path)
+    txn = db.transaction()
+    db.kill(txn.txid)
+    return txn.get("item", 1)
+
+
 def program_invalid(path: Path) -> object:
     return _store(path)["item"].scan(where=tm.col("name") + 1 == 2).count()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.descriptors import descriptors_below
-from tidemark.engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected
+from tidemark.engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected, StoreFailed
 from tidemark.engine.files.directory import LOCK_LINE_BYTES, PosixFiles
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,12 +235,61 @@ def test_directory_gone_is_noticed(tmp_path: Path) -> None:
     files.close_all()
 
 
-def test_lock_file_removed_while_held_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_lock_file_removed_while_held_lets_no_other_process_in_and_is_put_back(tmp_path: Path, how: str) -> None:
+    """Story: a clean-up script removed LOCK of an open store. A second process opened the store, and for two seconds
+    both acknowledged commits; those of the second were gone.
+    """
     files = PosixFiles(tmp_path)
     files.lock()
     (tmp_path / "LOCK").unlink()
-    with pytest.raises(IoFailed):
-        files.check_place()
+    if how == "replaced":
+        (tmp_path / "LOCK").touch()
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
+    assert (tmp_path / "LOCK").exists() == (how == "replaced"), "nothing was made before the lock was refused"
+    file = files.create("a")
+    files.pwrite(file, 0, b"goes on")
+    files.fdatasync(file)
+    files.check_place()
+    assert int((tmp_path / "LOCK").read_bytes().split()[0]) == os.getpid()
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
+    files.close_all()
+    assert run(TAKE_LOCK, tmp_path).returncode == 0
+
+
+def without_locks_of_directories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS, where only a file that is open for writing takes such a lock."""
+    real = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_lock_that_can_be_removed_is_checked_before_each_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_locks_of_directories(monkeypatch)
+    files = PosixFiles(tmp_path)
+    files.lock()
+    file = files.create("a")
+    files.pwrite(file, 0, b"acknowledged")
+    files.fdatasync(file)
+    files.check_place()
+    (tmp_path / "LOCK").unlink()
+    files.pwrite(file, 0, b"not any more")
+    with pytest.raises(StoreFailed):
+        files.fdatasync(file)
+    files.close_all()
+
+
+def test_moved_directory_stays_locked(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path / "store", create=True)
+    files.lock()
+    (tmp_path / "store").rename(tmp_path / "moved")
+    (tmp_path / "moved" / "LOCK").unlink()
+    assert run(TAKE_LOCK, tmp_path / "moved").returncode == 1
     files.close_all()
 
 
@@ -259,9 +310,10 @@ def test_lock_replaced_between_open_and_flock_is_taken_anew(tmp_path: Path, monk
     calls = []
 
     def replaced(descriptor: int, operation: int) -> None:
-        calls.append(descriptor)
-        if len(calls) == 1:
-            (tmp_path / "LOCK").rename(tmp_path / "OLD")
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            calls.append(descriptor)
+            if len(calls) == 1:
+                (tmp_path / "LOCK").rename(tmp_path / "OLD")
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", replaced)

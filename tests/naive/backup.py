@@ -70,6 +70,18 @@ def is_entry_list(words: list[int], shape: list[int]) -> bool:
     return True
 
 
+def rows_at(words: list[int], shape: list[int]) -> list[Row]:
+    """The rows of valid entries, with their ROWIDs only."""
+    fixed, has_var, has_disk = shape[:3]
+    at, rows = 0, []
+    while at < len(words):
+        rows.append(Row(words[at], words[at + 1], 0, [], [], []))
+        at += ENTRY + fixed
+        for is_there in (has_var, has_disk):
+            at += words[at] & VAR_MASK if is_there else 0
+    return rows
+
+
 def found(
     words: list[int], shapes: dict[int, tuple[int, bool, int]], wanted: tuple[int, int, int, bool, bool], live: set[int]
 ) -> list[int] | None:
@@ -99,7 +111,7 @@ def found(
         if own == table:
             bit = (rowid >> 16) * slots + (rowid & 0xFFFF)
             is_chosen = bit in live or live == {-1}
-            if live != {-1} and (rowid & 0xFFFF >= slots or bit >= 64 * 4 or (is_newest and not is_chosen)):
+            if live != {-1} and (rowid & 0xFFFF >= slots or (is_newest and not is_chosen)):
                 return None
             live.discard(bit)
             if is_chosen:

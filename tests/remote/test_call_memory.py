@@ -49,6 +49,18 @@ class Echo:
         """End its transaction."""
         self.closed += 1
 
+    def attach(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
+        """It has no transaction."""
+
+    def detach(self) -> None:
+        """It has no transaction."""
+
+    def idle_s(self) -> None:
+        """It is never idle for too long."""
+
+    def idle(self) -> None:
+        """It has no transaction."""
+
 
 @pytest.fixture
 def echo() -> Echo:

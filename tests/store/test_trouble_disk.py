@@ -312,7 +312,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("what", ["renamed", "replaced", "lock removed"])
+@pytest.mark.parametrize("what", ["renamed", "replaced"])
 def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_in_another(
     tmp_path: Path, what: str, call: str
 ) -> None:
@@ -321,11 +321,7 @@ def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_in_another
     db = tm.open(place, **SMALL)
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 20, 0.0)
-    if what == "lock removed":
-        (place / "LOCK").unlink()
-        moved = place
-    else:
-        place.rename(moved)
+    place.rename(moved)
     if what == "replaced":
         place.mkdir()
     put(db, 20, 5, 0.0)
@@ -336,9 +332,34 @@ def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_in_another
         with pytest.raises(tm.IoFailed):
             db.transaction()
         db.close()
-    if what != "lock removed":
-        assert not place.exists() or list(place.iterdir()) == []
+    assert not place.exists() or list(place.iterdir()) == []
     with tm.open(moved, **SMALL) as again:
+        assert rows_of(again) == expected
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_store_whose_lock_was_removed_stays_locked_and_continues(tmp_path: Path, call: str) -> None:
+    place = tmp_path / "store"
+    db = tm.open(place, **SMALL)
+    db.create_table(NAME, ACCOUNT, "id")
+    put(db, 0, 20, 0.0)
+    (place / "LOCK").unlink()
+    put(db, 20, 5, 0.0)
+
+    def child() -> list[str]:
+        try:
+            tm.open(place, **SMALL).close()
+        except tm.Locked as error:
+            return [type(error).__name__]
+        return ["opened"]
+
+    assert in_child(child) == ["Locked"]
+    expected = rows_of(db)
+    CALLS[call](db)
+    if call != "close":
+        assert (place / "LOCK").exists()
+        db.close()
+    with tm.open(place, **SMALL) as again:
         assert rows_of(again) == expected
 
 

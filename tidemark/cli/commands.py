@@ -27,6 +27,7 @@ COMMANDS = {
     "dump": ("row_commands", "Write a table into a CSV, Parquet or Arrow file."),
     "info": ("store_commands", "Print the options a store was made with, and its files."),
     "init": ("store_commands", "Make a store."),
+    "kill": ("store_commands", "Roll back an open transaction, or end the link of a client."),
     "load": ("row_commands", "Load rows from CSV, Parquet or Arrow files."),
     "log": ("log_commands", "Print a log, or the local checkpoints."),
     "node": ("node_commands", "Run a node of a group of synchronous replicas."),

@@ -136,8 +136,8 @@ def tls_context(make: Callable[[], T], key: Path | None) -> T:
         check_secret_file(key)
     try:
         return make()
-    except OSError as error:
-        raise click.UsageError(f"TLS cannot use these files: {error}") from error
+    except tm.SchemaInvalid as error:
+        raise click.UsageError(error.message) from error
 
 
 @contextmanager

@@ -297,6 +297,14 @@ def _without_buckets(value: Any) -> Any:
     return {name: _without_buckets(inner) for name, inner in value.items()}
 
 
+def _commands_of(store: Path) -> Path:
+    """Return the directory whose socket takes the commands for a store: that of a node, if one runs there."""
+    from tidemark.control_socket import NAME
+    from tidemark.nodes import FOLDER
+
+    return store / FOLDER if (store / FOLDER / NAME).exists() else store
+
+
 def _status_of_node(store: Path) -> Any:
     """Return the status of the node of a group that runs in this directory, None if none does."""
     from tidemark.control_socket import NAME, ask
@@ -325,6 +333,30 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
     except tm.Locked as locked:
         report = ask_owner(store, "checkpoint", locked)
     print_result(report, as_json, lambda: tree_lines(report))
+
+
+@click.command(epilog=example("tidemark kill shop 0x10000000003", "tidemark kill shop 127.0.0.1:51958"))
+@store_argument
+@click.argument("target", metavar="TXID|HOST:PORT")
+@json_option
+@one_line
+def kill(store: Path, target: str, as_json: bool) -> None:
+    """Roll back an open transaction of the process that has the store open, or end the link of a client.
+
+    "tidemark status" lists transactions that hold locks, with their clients, under transactions, holders; a LockTimeout
+    names one. At a node group, name the directory of the primary.
+    """
+    from tidemark.control_socket import ask
+
+    try:
+        wanted: int | str = int(target, 0)
+    except ValueError:
+        wanted = target
+    is_ended = ask(_commands_of(store), "kill", None, target=wanted)
+    text = (
+        "ended" if is_ended else "still in a call; it is rolled back when that call ends, or at its thread's next one"
+    )
+    print_result({"target": wanted, "is_ended": is_ended}, as_json, lambda: [f"{target}: {text}"])
 
 
 # --- verification ---------------------------------------------------------------------------------

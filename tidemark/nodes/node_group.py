@@ -416,7 +416,7 @@ class NodeGroup(Closable):
             self._files.unlock()
             raise
         # A socket in the node's own directory, which also answers while the store is closed.
-        self._control = serve_commands(self._files, {"status": self._whole_status}, SystemClock())
+        self._control = serve_commands(self._files, {"status": self._whole_status, "kill": self._kill}, SystemClock())
         self._node.start()
         if self._channel is not None:
             self._channel.start()
@@ -430,6 +430,13 @@ class NodeGroup(Closable):
         life = self._node.life
         store = None if life is None or not life.is_leading else life.node
         return store.db if isinstance(store, DrivenStore) else None
+
+    def _kill(self, target: int | str) -> bool:
+        """Do `Database.kill` here, if this node executes transactions."""
+        db = self._leading_database()
+        if db is None:
+            raise Rejected("this node executes no transactions; kill them at the primary, which status() names")
+        return db.kill(target)
 
     def _serve_calls(self, store: bytes) -> str:
         """Take calls of clients from now on; return the address."""

@@ -110,6 +110,7 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     outcome = forwarded(Database.outcome)
     check = forwarded(Database.check, "progress")
     checkpoint = forwarded(Database.checkpoint, "progress")
+    kill = forwarded(Database.kill)
     sync = forwarded(Database.sync)
     drop_table = forwarded(Database.drop_table)
     add_column = forwarded(Database.add_column)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidemark.engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
 from tidemark.engine.store.outcome import is_open
+from tidemark.engine.txn.locks import LockTable, Served
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ OF_ROWS = frozenset(["tables", "tablespaces"])  # only committed rows show
 FINAL_OUTCOME = "final_outcome"
 OPEN = "open"
 OF_PRIMARY = frozenset(["outcome", "sync", FINAL_OUTCOME])
-OF_STORE = frozenset(["status", "check", "checkpoint"])
+OF_STORE = frozenset(["status", "check", "checkpoint", "kill"])
 OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
 
 
@@ -116,6 +117,8 @@ class Executor:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._served: Served | None = None
+        self._locks: LockTable | None = None  # that lists the client
         self._txn: Transaction | None = None
         self._savepoints: list[AbstractContextManager[None]] = []
         self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
@@ -147,6 +150,7 @@ class Executor:
         verb = self._verbs.get(what[0]) if is_call else None
         if verb is None:
             raise FrameRejected("the message received is not a call of this version")
+        self._begin_call()
         try:
             return verb(*what[1:])
         except (StoreFailed, OutcomeUnknown) as error:
@@ -156,12 +160,72 @@ class Executor:
             # A client rejects such a value before it sends it, so this peer has another version or is not a client.
             _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
+        finally:
+            self._end_call()
 
     def close(self) -> None:
         """Roll back the transaction: the link has ended, or must not continue it."""
         self._scans.clear()
-        if self._txn is not None and not self._txn.is_ended:
+        if self._txn is not None:
             self._txn.rollback()
+            self._end_call()
+
+    # --- the client ------------------------------------------------------------------------------
+    def attach(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
+        """See `conversation.Executor`."""
+        self._served = Served(client, wake, cut)
+
+    def detach(self) -> None:
+        """See `conversation.Executor`."""
+        if self._locks is not None and self._served is not None:
+            self._locks.clients.pop(self._served.client, None)
+
+    def _begin_call(self) -> None:
+        served = self._served
+        if served is None:
+            return
+        served.idle_at = None
+        if self._locks is None:
+            with suppress(Error):  # a node of a group may have no open store
+                self._locks = self._db.parts.store.locks
+                self._locks.clients[served.client] = served
+
+    def _end_call(self) -> None:
+        """Note whether the transaction has ended, and when this call did."""
+        txn, served = self._txn, self._served
+        if txn is None or served is None:
+            return
+        if txn.is_ended:
+            txn.store.locks.served.pop(txn.txid, None)
+        else:
+            served.idle_at = txn.store.clock.monotonic()
+
+    def idle_s(self) -> float | None:
+        """See `conversation.Executor`: until the transaction has been idle for `idle_transaction_ms`."""
+        txn, served = self._txn, self._served
+        if txn is None or txn.is_ended or served is None or served.idle_at is None:
+            return None
+        limit_ms = txn.store.options.idle_transaction_ms
+        return max(0.0, served.idle_at + limit_ms / 1_000 - txn.store.clock.monotonic()) if limit_ms else None
+
+    def idle(self) -> None:
+        """Roll back a transaction that was idle for too long, or was killed."""
+        txn, rest_s = self._txn, self.idle_s()
+        if txn is None or self._served is None:
+            return
+        if rest_s is not None and rest_s <= 0 and not txn.is_killed:
+            limit_ms = txn.store.options.idle_transaction_ms
+            _log.warning(
+                "transaction %#x of client %s made no call for %d ms and is rolled back",
+                txn.txid,
+                self._served.client,
+                limit_ms,
+            )
+            txn.kill(f"its client made no call for {limit_ms:,} ms (idle_transaction_ms)")
+        if txn.is_killed:
+            txn.end_killed()
+        if txn.is_ended:
+            self._end_call()
 
     # --- transactions ----------------------------------------------------------------------------
     def _begin(self, log_exclusive_reads: bool | None = None) -> int:
@@ -169,6 +233,8 @@ class Executor:
         self.close()
         self._savepoints.clear()
         self._txn = self._db.transaction(log_exclusive_reads)
+        if self._served is not None:
+            self._txn.store.locks.served[self._txn.txid] = self._served
         return self._txn.txid
 
     @property

@@ -10,6 +10,7 @@ hand.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,9 +19,21 @@ from typing import Any, NamedTuple, Unpack
 
 from tidemark.database import Database, check_open
 from tidemark.engine.base.closable import Closable
-from tidemark.engine.base.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
+from tidemark.engine.base.errors import (
+    BinlogDamaged,
+    EpochGap,
+    FileMissing,
+    PeerError,
+    PeerRefused,
+    PositionLost,
+    Rejected,
+    Retryable,
+    SchemaInvalid,
+)
+from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.applier.applier import ApplierOptions
 from tidemark.replication.applier.filters import Filter
+from tidemark.replication.applier.heartbeat import HEARTBEAT
 from tidemark.replication.channel.channel import DEFAULT_NAME, ReplicaChannel
 from tidemark.replication.channel.endpoint import rows_of_settings
 from tidemark.replication.channel.first_copy import Copied, CopyTarget, copy_within, is_interrupted
@@ -30,10 +43,12 @@ from tidemark.replication.settings.options import validate
 from tidemark.replication.wire.copying import pack_request
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.link import Caller, LinkOptions
-from tidemark.replication.wire.messages import Settings
+from tidemark.replication.wire.messages import Settings, Start
 from tidemark.replication.wire.wire import TlsContext
 from tidemark.sites.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
 from tidemark.sites.failover import Failover, check_failover_options
+
+_log = logging.getLogger("tidemark.replication")
 
 
 class Applied(NamedTuple):
@@ -115,9 +130,11 @@ class Channel(Closable):
             secret: Of a served source, 16 bytes or more.
             tls: A client's context, for a source that is served with TLS.
             skip_start: False starts receiver and applier at once.
-            copy: The first time, copy all tables of the source, as at the end of one epoch, into a replica that has
-                none of them, and continue after that epoch. Returns when the copy is done. An interrupted copy begins
-                again.
+            copy: Copy all tables of the source, as at the end of one epoch, if the replica has no position there, or
+                one from which the source cannot continue (PositionLost, EpochGap), or none of the tables; then
+                continue after that epoch. Returns when the copy is done. An interrupted copy begins again. A replica
+                that has followed this source loses its tables of the same names, and gets them anew; tables with rows
+                that were written at the replica are refused.
             progress: Called with (rows copied, rows in all, "rows").
             conflict_role: Of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
             ignore_server_ids: Servers whose changes are skipped.
@@ -134,8 +151,8 @@ class Channel(Closable):
         Durable on return: the copy, with `copy=True`.
 
         Raises:
-            Rejected: The server id is 0, the source has no binlog, a first copy was interrupted and `copy` is not
-                given, or the replica has tables that are to be copied.
+            Rejected: The server id is 0, the source has no binlog, a copy was interrupted and `copy` is not given, or
+                the replica has tables that are to be copied and are not the source's, or have rows of its own.
             PeerRefused: Server ids or stores are equal.
             PeerError: The source of a copy is out of reach.
             SchemaInvalid: An option is invalid, the name is taken, or a conflict function does not allow the channel.
@@ -216,29 +233,28 @@ class Channel(Closable):
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
 
     def _copy(self, is_wanted: bool, progress: Callable[[int, int, str], None] | None) -> None:
-        """Make the first copy, unless the replica has one. Durable on return: all of it."""
+        """Make the first copy, or a new one if the channel cannot continue. Durable on return: all of it."""
         link, own, options = self._link, self._own, self._options
         if not is_wanted:
             if is_interrupted(own.store):
-                raise Rejected("a first copy of this replica was interrupted; make the channel with copy=True")
+                raise Rejected("a copy of this replica was interrupted; make the channel with copy=True")
             return
-        if (link.store is None or options.heartbeat_from) and not is_interrupted(own.store):
-            if self.replica.relay.durable is not None:
-                return  # the copy is complete, so the source need not be reachable
+        if self._can_continue():
+            return
+        has_relay = self._has_relay()
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
             target = CopyTarget(own.store, own.site.server_id, source.server_id, progress)
-            if not target.begin(any(row.server_id == source.server_id for row in own.positions(self.name).rows())):
-                return None
+            target.begin(has_relay or self._has_row(source.server_id))
             self.replica.discard_relay()
             return target.take
 
         if link.store is not None:
             take = begin(link.store.site)
-            if take is not None:
-                with link.store.kept_binlog():
-                    wanted = Filter.of((), options.replicate_do, options.replicate_ignore)
-                    copy_within(link.store.store, wanted, link.store.log().reach, take)
+            assert take is not None
+            with link.store.kept_binlog():
+                wanted = Filter.of((), options.replicate_do, options.replicate_ignore)
+                copy_within(link.store.store, wanted, link.store.log().reach, take)
             return
         assert link.address is not None
         caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
@@ -246,6 +262,60 @@ class Channel(Closable):
             caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
         finally:
             caller.close()
+
+    def _has_row(self, server_id: int) -> bool:
+        return any(row.server_id == server_id for row in self._own.positions(self.name).rows())
+
+    def _can_continue(self) -> bool:
+        """Whether the replica has a position at the source from which it can be continued. The source is asked; while
+        it is out of reach, what was received counts.
+        """
+        replica, options = self.replica, self._options
+        source_ids: list[int] = []
+        has_relay = self._has_relay()
+        if has_relay and (self._failover is not None or options.heartbeat_from):
+            return True  # another source may have what this one has purged
+        if not has_relay and not self._own.positions(self.name).rows():
+            return False
+
+        def begin(source: Site) -> Start:
+            source_ids.append(source.server_id)
+            return replica.begin(source)
+
+        try:
+            if has_relay and self._is_at_incident():
+                return False
+            self._receiver.probe(begin)
+        except (PositionLost, EpochGap) as error:
+            _log.warning("channel %s cannot continue: %s", self.name, error.message)
+            return False
+        except (PeerError, Retryable) as error:
+            _log.warning("channel %s has no answer of its source: %s", self.name, error.message)
+            return has_relay
+        except (BinlogDamaged, FileMissing):
+            return True  # of the relay log: the threads report it, and a reset discards it
+        finally:
+            replica.close()
+            self._receiver.close()
+        return (has_relay or any(map(self._has_row, source_ids))) and self._has_tables()
+
+    def _has_relay(self) -> bool:
+        """Whether anything of the source was received, as far as the relay log can be read."""
+        with suppress(BinlogDamaged, FileMissing):
+            return self.replica.relay.durable is not None
+        return False
+
+    def _is_at_incident(self) -> bool:
+        """Whether the applier would stop at an incident of the source, which names changes that its binlog lacks."""
+        with suppress(EpochGap):  # the relay log does not continue: the receiver begins anew
+            return self.replica.next_incident() is not None
+        return False
+
+    def _has_tables(self) -> bool:
+        """Whether the replica has any table that the channel applies."""
+        taken = Filter.of((), self._options.replicate_do, self._options.replicate_ignore)
+        names = (name for name in self._own.store.tables if name != HEARTBEAT and not is_system_table(name))
+        return any(map(taken.takes_table, names))
 
     def _learn(self, received: Settings) -> None:
         """Check the conflict functions that a remote source has reported. Raises: PeerRefused."""
