@@ -64,6 +64,7 @@ class Clockwork:
         # Closes a Database that was dropped without close(): the epochs' thread calls it.
         self.dropped: Callable[[], None] | None = None
         self._last_lcp = self._store.clock.monotonic()
+        self.writing_since: float | None = None  # the write of the sysfile that is under way; others wait for it
 
     # --- one step each ---------------------------------------------------------------------------
     def advance_epoch(self) -> int:
@@ -96,6 +97,7 @@ class Clockwork:
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
+            self.writing_since = store.clock.monotonic()
             # Here each GCI detects a renamed, removed or replaced directory of the store (F80).
             self._files.check_place()
             self.keeper.write(
@@ -109,6 +111,7 @@ class Clockwork:
             )
             if store.disk.is_filtering and not is_last:
                 self.keeper.write()  # the other copy too: the filter uses the lower epoch of the two copies
+            self.writing_since = None
         self._write_binlog()
 
     def raise_floor(self) -> None:

@@ -340,6 +340,13 @@ class Log(Protocol):
         ...
 
     @property
+    def owed_since(self) -> float | None:
+        """Since when the disk owes an answer to another write of the store, by the machine's clock; None if it owes
+        none. So a disk that hangs is noticed without commits.
+        """
+        ...
+
+    @property
     def epoch(self) -> int:
         """The epoch that is open here. A new primary leads in an epoch after the newest that is open at any member."""
         ...

@@ -52,6 +52,11 @@ class NodeStore(Protocol):
     identity: tuple[bytes, int]  # UUID and incarnation
     applier: GroupApplier
 
+    @property
+    def writing_since(self) -> float | None:
+        """Since when a periodic write to the disk is under way, on the store's clock; None if none is."""
+        ...
+
     def lead(self, epoch: int) -> None:
         """Take transactions from now on, in a GCI after that of `epoch`, which other nodes have open. Durable on
         return: the incarnation that transaction ids contain. Raises: StoreFailed, StorageFull.
@@ -115,6 +120,7 @@ class StoreThread:
         self._fetching: tuple[int, Conversation] | None = None  # view, conversation that fetches files
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self.stream.fetch = self._fetch
+        self.stream.writing_since = lambda: None if self.node is None else self.node.writing_since
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False

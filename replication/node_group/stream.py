@@ -75,6 +75,7 @@ class GroupStream:
         self._epoch_reported = 0
         self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
         self.fetch: Callable[[int, Words], None] = lambda sequence, words: None
+        self.writing_since: Callable[[], float | None] = lambda: None
         self._files: Files | None = None
         self.fetched_sequence = 0  # the group whose files are being fetched, 0 if there is none
 
@@ -111,6 +112,11 @@ class GroupStream:
         """The last group that the disk was asked to sync: at a member the last group received."""
         log = None if self._store is None else self._store.log
         return self.last if log is None or log.partner is not self else log.writing_sequence
+
+    @property
+    def owed_since(self) -> float | None:
+        """Since when the disk owes an answer to the store itself, whatever its groups; None if it does not."""
+        return self.writing_since()
 
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
         """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""

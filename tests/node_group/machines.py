@@ -47,6 +47,7 @@ class ListLog:
 
     applied = synced = due = last
     epoch = 0
+    owed_since = None
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:
         """Return groups to send."""

@@ -96,6 +96,11 @@ class DrivenStore:
             except Retryable as error:  # the first use of such a table creates it anyway
                 _log.warning("tables of replication could not be made yet: %s", error.message)
 
+    @property
+    def writing_since(self) -> float | None:
+        """See `NodeStore`."""
+        return self.db.parts.clockwork.writing_since
+
     def close(self) -> None:
         """See `NodeStore`."""
         self.applier.end_stream()

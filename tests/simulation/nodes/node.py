@@ -55,6 +55,11 @@ class SimulatedLog:
         return self.last
 
     @property
+    def owed_since(self) -> float | None:
+        """Nothing but groups and records is written."""
+        return None
+
+    @property
     def epoch(self) -> int:
         """The epoch of its last group."""
         return self.at(self.last).epoch
