@@ -156,7 +156,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Opened, (_N, _N, _N)),
     (group.Completed, (_N, _N, _N)),
     (group.AskJoin, (_N, in_head(MEMBER), _N, _FLAG)),
-    (group.Refused, (_TEXT,)),
+    (group.Refused, (_TEXT, _N)),
     (group.EpochIs, (_N, _N, _N)),
     (group.EpochWanted, (_N,)),
     (group.CopyWanted, ()),

@@ -17,12 +17,21 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
+from tidemark.engine.base.errors import (
+    Error,
+    InvariantBroken,
+    NotPrimary,
+    PeerError,
+    PeerRefused,
+    RedoOverloaded,
+    StoreClosed,
+)
 from tidemark.replication.node_group.copy_server import CopyServer
 from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
     AskJoin,
+    Conflict,
     EpochIs,
     EpochWanted,
     Event,
@@ -119,6 +128,7 @@ class Life:
         self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
         self.machine = Node(own, view_file.record, self.stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
+        self._announced_view = -1
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
 
@@ -344,6 +354,9 @@ class Life:
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
+        if machine.view.number != self._announced_view:
+            self._announced_view = machine.view.number
+            self.carrier.announce(view=self._announced_view)
         # A primary may have died in the middle of sending a file; the next view must not wait for the rest.
         is_view_over = machine.is_member and machine.is_frozen
         self.thread.abort_fetch(0 if is_view_over else machine.view.number)
@@ -394,6 +407,8 @@ class Life:
                 self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
             elif isinstance(action, Fail):
                 raise InvariantBroken(action.reason)
+            elif isinstance(action, Conflict):
+                raise PeerRefused(action.reason)
 
     def open_view(self, view: View) -> None:
         """Begin to lead if this node is the primary of an opened view, and release the log kept for its members."""

@@ -137,9 +137,10 @@ class AskJoin(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The request has no effect until an operator acts."""
+    """The request has no effect until an operator acts. view: the number of the newest view that the sender knows."""
 
     reason: str
+    view: int = 0
 
 
 Message = (
@@ -310,7 +311,13 @@ class Fail(NamedTuple):
     reason: str
 
 
-Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail
+class Conflict(NamedTuple):
+    """Another group exists, and this node founded a second one, alone: end the store, and report it to the operator."""
+
+    reason: str
+
+
+Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail | Conflict
 
 
 # --- the log of a node, as its machine uses it ---------------------------------------------------

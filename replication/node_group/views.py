@@ -21,6 +21,7 @@ from tidemark.replication.node_group.messages import (
     Applied,
     AskJoin,
     Completed,
+    Conflict,
     EpochClosed,
     Event,
     Fail,
@@ -49,7 +50,7 @@ from tidemark.replication.node_group.messages import (
     Written,
 )
 from tidemark.replication.node_group.primacy import Primacy
-from tidemark.replication.node_group.view import View
+from tidemark.replication.node_group.view import View, is_second, second_group
 
 
 class Node(Election):
@@ -87,12 +88,34 @@ class Node(Election):
 
     # --- local events ---------------------------------------------------------------------------
     def _received(self, event: Received, now: float) -> list[Action]:
+        told_view = self._told_view(event)
+        if self._is_lone() and is_second(self.number, event.sender, told_view):
+            self.is_over = True
+            return [Shut(), Conflict(second_group(event.sender, told_view))]
         if event.store == self.journal.record.store:
             return _MESSAGES[type(event.message)](self, event.sender, event.message, now)
         is_answer = isinstance(
             event.message, Refused
         )  # never answered: two such nodes would answer each other endlessly
-        return [] if is_answer else [Send(event.sender, Refused("this node belongs to another store"))]
+        refused = Refused("this node belongs to another store", self.view.number)
+        return [] if is_answer else [Send(event.sender, refused)]
+
+    def _is_lone(self) -> bool:
+        """Whether this node has founded a group of several nodes, and has been alone in it since."""
+        return self.view.number == 1 and self.view.numbers == {self.number} and bool(self._peers)
+
+    def _told_view(self, event: Received) -> int:
+        """Return the number of the view in which the sender of a message shows to be a member of another group than the
+        one that this node, which is alone, has founded; 0 if it shows none. In its own group, no view follows the first
+        without this node's vote.
+        """
+        message = event.message
+        if event.store != self.journal.record.store:
+            return message.view if isinstance(message, (Ping, Refused)) else 0
+        if isinstance(message, (Ping, Pong)):
+            is_member = message.view > 1 or (isinstance(message, Ping) and message.is_member)
+            return message.view if is_member else 0
+        return message.view.number if isinstance(message, ViewIs) and message.view != self.view else 0
 
     def _tick(self, _event: Tick, now: float) -> list[Action]:
         if now < self._beat_at:
@@ -156,7 +179,8 @@ class Node(Election):
         self.serial += 1
         self.leases.asked(self.serial, now)
         ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen)
-        others = self.view.numbers if self.is_adopted and not self.is_frozen else self.view.numbers | self._peers
+        is_whole = self.is_adopted and not self.is_frozen and not self._is_lone()
+        others = self.view.numbers if is_whole else self.view.numbers | self._peers
         actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
         if self.candidacy is not None:
             actions += self.candidacy.ask(self.joining())

@@ -56,7 +56,7 @@ MESSAGES: tuple[tuple[Any, str], ...] = (
         "08000000000000000000000000000000010000000000000002000000000000000000000000000000",
     ),
     (group.AskJoin(4, VIEW.members[0], 7, True), "0b000000950d049201a3613a3107c300"),
-    (group.Refused("not now"), "0a000000920ea76e6f74206e6f770000"),
+    (group.Refused("not now", 4), "0b000000930ea76e6f74206e6f770400"),
     (group.EpochIs(1, 2, 3), "05000000940f01020300000000000000"),
     (group.CopyWanted(), "0200000091110000"),
     (

@@ -15,6 +15,7 @@ from tests.simulation.sites.timeline import Timeline
 from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
+    Conflict,
     EpochClosed,
     Fail,
     Gone,
@@ -169,7 +170,7 @@ class World:
         elif isinstance(action, (Lost, Left)):
             self.note(kind.__name__, node.number, action.view.number)
             self._again(node)
-        elif isinstance(action, Fail):
+        elif isinstance(action, (Fail, Conflict)):
             self.break_promise(f"node {node.number} fails: {action.reason}")
 
     def _again(self, node: SimulatedNode) -> None:
