@@ -23,6 +23,7 @@ from tidemark.engine.base.errors import (
     TooManyFiles,
 )
 from tidemark.engine.base.owner import call_owner
+from tidemark.engine.base.shortage import BINLOG, LOCAL_CHECKPOINTS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -132,7 +133,12 @@ class Clockwork:
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
         """Make a local checkpoint now, after a running one has ended."""
         with self.lcp_turn:
-            report = self._lcp.run(progress)
+            try:
+                report = self._lcp.run(progress)
+            except StorageFull as error:
+                self._store.shortage.lacks(LOCAL_CHECKPOINTS, error.message)
+                raise
+            self._store.shortage.has_space(LOCAL_CHECKPOINTS)
             self.raise_floor()
             self._last_lcp = self._store.clock.monotonic()
             return report
@@ -240,7 +246,10 @@ class Clockwork:
             self._binlog_wanted.clear()
             try:
                 self.binlog.write_closed_epochs()
+                self._store.shortage.has_space(BINLOG)
             except (StorageFull, TooManyFiles) as error:
+                if isinstance(error, StorageFull):
+                    self._store.shortage.lacks(BINLOG, error.message)
                 _log.warning("epochs wait for the binlog: %s", error)
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
 

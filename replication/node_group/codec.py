@@ -142,7 +142,7 @@ _SHAPES: Field = (_put_shapes, _take_shapes)
 
 # In the order of their numbers, which must be the same on both sides; fields in the order of each class.
 _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
-    (group.Ping, (_N, _N, _FLAG, _FLAG, _FLAG)),
+    (group.Ping, (_N, _N, _FLAG, _FLAG, _FLAG, _FLAG)),
     (group.Pong, (_N, _N, _FLAG, _N)),
     (group.ViewIs, (_VIEW,)),
     (group.Prepare, (_VIEW, _BALLOT, _FLAG)),

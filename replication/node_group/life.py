@@ -24,6 +24,7 @@ from tidemark.engine.base.errors import (
     PeerError,
     PeerRefused,
     RedoOverloaded,
+    StorageFull,
     StoreClosed,
 )
 from tidemark.replication.node_group.copy_server import CopyServer
@@ -404,6 +405,11 @@ class Life:
                 self.open_view(action.view)
             elif isinstance(action, (Lost, Left)):
                 _log.info("view %d is without this node", action.view.number)
+                if self.thread.disk_full:
+                    _log.warning(
+                        "%s: this node has left its group, which continues; it joins again when there is room",
+                        self.thread.disk_full,
+                    )
                 self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
             elif isinstance(action, Fail):
                 raise InvariantBroken(action.reason)
@@ -466,12 +472,12 @@ class Life:
             self._ending = Ending.BEHIND
 
     def _end_on_failure(self, error: Error) -> None:
-        """End this life, because its store is unusable. A store that had no room for a group is opened again; one whose
+        """End this life, because its store is unusable. A store without room is opened again; one whose
         rows differ from the primary's is copied whole; any other needs an operator.
         """
         if self._ending is not None:
             return
-        if isinstance(error, RedoOverloaded) or error.evidence.get("is_short"):
+        if isinstance(error, (RedoOverloaded, StorageFull)) or error.evidence.get("is_short"):
             _log.error("%s", error.message)
             self._ending = Ending.LOST
             return

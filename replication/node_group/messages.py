@@ -22,6 +22,7 @@ class Ping(NamedTuple):
     is_member: bool
     is_open: bool
     is_frozen: bool
+    is_full: bool = False  # the sender's disk is full
 
 
 class Pong(NamedTuple):
@@ -351,6 +352,16 @@ class Log(Protocol):
         """Since when the disk owes an answer to another write of the store, by the machine's clock; None if it owes
         none. So a disk that hangs is noticed without commits.
         """
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no space for what this node must write. Such a node should not lead."""
+        ...
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether transactions have been refused for lack of space on the disk for as long as a primary may do that."""
         ...
 
     @property

@@ -26,6 +26,7 @@ from tidemark.engine.base.errors import (
     NotPrimary,
     PeerRefused,
     Rejected,
+    StorageFull,
     StoreClosed,
 )
 from tidemark.replication.node_group.carrier import Carrier, Secrets
@@ -33,6 +34,7 @@ from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.life import Ending, Life
 from tidemark.replication.node_group.party import NodeParty, OptionValue
 from tidemark.replication.node_group.search import Search
+from tidemark.replication.node_group.store_thread import SPACE_SECONDS
 from tidemark.replication.node_group.view import Member, Record
 from tidemark.replication.node_group.view_file import ViewFile, read_record
 
@@ -119,7 +121,8 @@ class GroupNode:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                if self._live() is Ending.LEFT:
+                # A node that has handed over, because its disk is full, has left too, and joins again.
+                if self._live() is Ending.LEFT and self._stop.is_set():
                     return
         except Error as error:
             if not (isinstance(error, StoreClosed) and self._stop.is_set()):
@@ -208,6 +211,13 @@ class GroupNode:
                 _log.warning("the rows of this node can no longer be used, all rows are copied: %s", error.message)
                 life.forget_rows()
                 counts = False
+            except StorageFull as error:
+                life.discard()
+                if not record.view.number:
+                    raise
+                _log.warning("the store of this node cannot be opened yet: %s", error.message)
+                if self._stop.wait(SPACE_SECONDS):
+                    raise StoreClosed("the node was stopped before its disk had room") from error
             except BaseException:
                 life.discard()
                 raise
@@ -314,6 +324,7 @@ class GroupNode:
             "primary": 0,
             "is_leading": False,
             "refused": refused,
+            "disk_full": "" if life is None else life.thread.disk_full,
             "placement": self._configuration.placement.to_dict(_fragments(None if life is None else life.node)),
             "lag": {},
             "links": {},

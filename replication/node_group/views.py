@@ -178,7 +178,7 @@ class Node(Election):
         """Send heartbeats, and repeat every unanswered message."""
         self.serial += 1
         self.leases.asked(self.serial, now)
-        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen)
+        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen, self.log.is_full)
         is_whole = self.is_adopted and not self.is_frozen and not self._is_lone()
         others = self.view.numbers if is_whole else self.view.numbers | self._peers
         actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
@@ -201,6 +201,8 @@ class Node(Election):
             return []
         if self.is_frozen:
             return self._start_election(now) if now >= self._candidate_at() else []
+        if self._hands_over(now):
+            self._is_leaving = True
         if self._is_leaving and self.is_open:
             return self._start_election(now)
         if self.primacy is not None:
@@ -208,6 +210,16 @@ class Node(Election):
         if self.is_adopted and self._suspects(self.view.primary, now):
             return self._shut(now)
         return []
+
+    def _hands_over(self, now: float) -> bool:
+        """Whether this node must not lead any longer: it refuses transactions for lack of space on its disk, and
+        another member has space. It leaves in order, and joins again when it has space too.
+        """
+        if self.primacy is None or not self.primacy.is_open or not self.log.is_refusing:
+            return False
+        suspected = self.detector.suspected(now) | self._lacking
+        others = self.view.numbers - suspected - {self.number}
+        return any(not state.is_full for node, state in self._states.items() if node in others)
 
     def _is_changed(self, now: float) -> bool:
         """Whether the primary must propose another view: a node is dead, cannot continue, or joins."""

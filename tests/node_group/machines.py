@@ -48,6 +48,7 @@ class ListLog:
     applied = synced = due = last
     epoch = 0
     owed_since = None
+    is_full = is_refusing = False
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:
         """Return groups to send."""

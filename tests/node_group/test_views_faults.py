@@ -226,6 +226,56 @@ def test_member_and_primary_leave_in_order_without_a_wait_for_their_leases():
     assert acknowledged_in(world, 1.0) > 0 and world.counts["Left"] == 2
 
 
+def test_primary_whose_disk_is_full_hands_over_and_joins_again_when_it_has_room():
+    """Story: it led for as long as its disk was full, and refused every commit, while its peers had room."""
+    world = whole(3, has_arbitrator=False)
+    old = world.promises.newest.primary
+    world.nodes[old].full_until = FOREVER
+    assert acknowledged_in(world, 2.0) > 5
+    assert world.counts["Left"] == 1 and old not in world.promises.newest.numbers
+    assert world.nodes[old].node is not None and not world.nodes[old].node.is_member, "it has no room for a checkpoint"
+    primary = world.promises.newest.primary
+    world.nodes[old].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+    assert len(world.promises.newest.numbers) == 3 and world.promises.newest.primary == primary
+
+
+def test_nothing_changes_while_all_disks_are_full():
+    """No other node would do better, and each change costs a member."""
+    world = whole(3)
+    view = world.promises.newest
+    for each in world.nodes.values():
+        each.full_until = FOREVER
+    assert acknowledged_in(world, 5.0) == 0 and world.promises.newest == view
+    other = min(view.numbers - {view.primary})
+    world.nodes[other].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+    assert world.promises.newest.primary == other and view.primary not in world.promises.newest.numbers
+    for each in world.nodes.values():
+        each.full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5 and len(world.promises.newest.numbers) == 3
+
+
+def test_member_whose_disk_is_full_changes_nothing():
+    world = whole(3)
+    view = world.promises.newest
+    world.nodes[min(view.numbers - {view.primary})].full_until = FOREVER
+    assert acknowledged_in(world, 3.0) > 5 and world.promises.newest == view
+
+
+def test_last_member_whose_disk_is_full_stays():
+    world = whole(2)
+    primary = world.promises.newest.primary
+    world.kept_down.add(3 - primary)
+    world.nodes[3 - primary].crash()
+    world.run_until(world.timeline.now + 2.0)
+    view = world.promises.newest
+    world.nodes[primary].full_until = FOREVER
+    assert view.numbers == {primary} and acknowledged_in(world, 2.0) == 0 and world.promises.newest == view
+    world.nodes[primary].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+
+
 def test_last_member_does_not_leave():
     world = whole(2)
     world.kept_down.add(2)

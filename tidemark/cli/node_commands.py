@@ -242,7 +242,7 @@ def node(
             before: dict[str, Any] = {}
             while not stopped.wait(POLL_SECONDS):
                 status = running.status()
-                shown = {name: status[name] for name in ("node", "state", "view", "members", "primary")}
+                shown = {name: status[name] for name in ("node", "state", "view", "members", "primary", "disk_full")}
                 if status["channel"] is not None:
                     shown["channel"] = {name: status["channel"][name] for name in ("is_here", "error")}
                 if shown != before:
@@ -258,6 +258,7 @@ def _line(shown: dict[str, Any], running: NodeGroup) -> str:
     return (
         f"node {shown['node']} {shown['state']}: view {shown['view']}, members {members}, primary {shown['primary']},"
         f" calls at {running.address or 'no address yet'}{_of_channel(shown.get('channel'))}"
+        f"{shown['disk_full'] and ', ' + shown['disk_full']}"
     )
 
 
