@@ -129,7 +129,7 @@ class Life:
         self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
         self.machine = Node(own, view_file.record, self.stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
-        self._announced_view = -1
+        self._announced_view = self.machine.view.number
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
 
@@ -357,7 +357,7 @@ class Life:
         self._do(actions)
         if machine.view.number != self._announced_view:
             self._announced_view = machine.view.number
-            self.carrier.announce(view=self._announced_view)
+            self.carrier.announce(view=self._announced_view, founds=False)
         # A primary may have died in the middle of sending a file; the next view must not wait for the rest.
         is_view_over = machine.is_member and machine.is_frozen
         self.thread.abort_fetch(0 if is_view_over else machine.view.number)

@@ -83,6 +83,7 @@ class GroupNode:
         self._clock = clock
         self._is_founder = is_founder
         self._is_alone = is_alone
+        self._founds = False  # this life founds the group; other nodes then wait for its first view
         self._client_address_of = client_address_of
         self._stuck = stuck
         self._options = dict(options or {})
@@ -135,17 +136,17 @@ class GroupNode:
             self.ended.set()
 
     def _live(self) -> Ending:
-        founds, view_file = self._begun()
+        view_file = self._begun()
         try:
             self._check_record(view_file)
-            life = self._life(view_file, founds)
+            life = self._life(view_file)
             with self._turn:
                 if self._stop.is_set():
                     life.discard()
                     return Ending.STOPPED
                 self.life = life
             try:
-                ending = life.run(founds)
+                ending = life.run(self._founds)
             finally:
                 self.life = None
             if ending is Ending.BEHIND:
@@ -157,12 +158,13 @@ class GroupNode:
         finally:
             view_file.close()
 
-    def _begun(self) -> tuple[bool, ViewFile]:
-        """Return whether this life founds the group, and the record, which is written if there was none.
+    def _begun(self) -> ViewFile:
+        """Return the record, which is written if there was none, and note whether this life founds the group.
 
         A node that founds, or that has founded a group and is alone in it, first asks the others whether they know
         another group.
         """
+        self._founds = False
         record = read_record(self._files)
         others = self._configuration.peers.keys() - {self._number}
         is_new = record is None or not record.view.number
@@ -170,18 +172,17 @@ class GroupNode:
         is_asking = record is None or (self._is_founder and is_new) or (is_lone and bool(others))
         if not is_asking:
             assert record is not None
-            return False, ViewFile(self._files, record.store)
+            return ViewFile(self._files, record.store)
         own = bytes(16) if record is None else record.store
         carrier = self._carrier(own, 0 if record is None else record.view.number, _nothing, _nothing, _nothing)
         self._search = search = Search(carrier, self._number, self._configuration.peers, own, self._clock)
         try:
-            founds = False
             if not is_new:
                 search.check_lone()
                 store: bytes | None = own
             elif self._is_founder:
                 store = search.store_unless_founding(self._is_alone, self._stop)
-                founds = store is None
+                self._founds = store is None
             else:
                 store = search.group_store(self._stop)
             if store is None:
@@ -190,18 +191,18 @@ class GroupNode:
             view_file = ViewFile(self._files, store)
             if view_file.record is None:
                 view_file.write(Record(store, self._number, self._configuration.first_view()))
-            return founds, view_file
+            return view_file
         finally:
             search.close()
 
-    def _life(self, view_file: ViewFile, founds: bool) -> Life:
+    def _life(self, view_file: ViewFile) -> Life:
         """Create a life, with its store open if the record says that its rows are usable, or if it founds the group."""
         record = view_file.record
         assert record is not None
         counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
         while True:
             life = self._made(view_file)
-            if not counts or (not record.view.number and not founds):
+            if not counts or (not record.view.number and not self._founds):
                 return life
             try:
                 life.open_store(False)
@@ -271,7 +272,7 @@ class GroupNode:
         serve: Callable[[Conversation], None],
     ) -> Carrier:
         configuration, number = self._configuration, self._number
-        own = NodeParty(store.hex(), number, self._incarnation, options=self._options, view=view)
+        own = NodeParty(store.hex(), number, self._incarnation, options=self._options, view=view, founds=self._founds)
         return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
 
     # --- questions of other threads ------------------------------------------------------------------
