@@ -345,7 +345,7 @@ class World:
 
     def _flap(self) -> None:
         one, other = self.rng.sample(list(self.sites), 2)
-        self.cut[one, other] = self.cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 0.5)
+        self.cut[one, other] = self.cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 1.0)
         self.note("flap", one, other)
 
     def _stall(self) -> None:
