@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tidemark as tm
 from tests.node_group.site import PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal, ids_at
 from tests.waiting import wait_until
+from tidemark.replication.calls.conversation import CallServer
 from tidemark.replication.node_group.view import Times
 
 # A node falls silent after a second and a half.
@@ -105,6 +108,36 @@ def test_read_of_a_page_at_a_node_whose_disk_hangs_is_answered_by_another(tmp_pa
                 assert rows == [8_000] or isinstance(rows[0], (tm.PeerError, tm.NotPrimary))
                 assert db["t"].get(7_999).far == "far" * 60
         site.wait_view(1, 2, 3)
+        equal(site)
+
+
+def test_client_of_a_process_that_is_stopped_asks_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a process that was stopped ends no link. The others took over within a second, and a client whose commit
+    or read was under way there waited until the process continued.
+    """
+    monkeypatch.setattr(CallServer, "cut", lambda server: None)
+    with site_of(tmp_path, 3) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+        db.create_table("t", COLUMNS, "id")
+        db["t"].insert((1, 1, None))
+        txn = db.transaction()
+        txn.insert("t", (2, 2, None))
+        # As far as clients and other nodes see, it is stopped: it hears no node, and answers no call.
+        life, continues = site.nodes[1].parts.life, threading.Event()
+        for name in ("writing", "reading", "view"):
+            real = getattr(life, name)
+            monkeypatch.setattr(life, name, lambda real=real: (continues.wait(), real())[1])
+        life.carrier.close()
+        reading, found = started(lambda: db["t"].get(1).n)
+        with pytest.raises(tm.PrimaryLost):
+            txn.commit()
+        reading.join(PATIENCE_MS / 1_000)
+        assert found == [1]
+        db.run(lambda again: again.insert("t", (2, 3, None)), retries=20)
+        continues.set()
+        site.wait_view(2, 3)
+        assert ids_at(site, 2) == [1, 2]
+        site.nodes.pop(1).close(leave=False)
+        site.start(1)
         equal(site)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from tidemark.engine.base.clock import Clock
@@ -33,6 +35,7 @@ Address = tuple[str, int]
 SPARE_LINKS = 8
 MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
+WHERE_SECONDS = 1.0  # for one of several nodes to tell the view
 SECONDS_MAX = 86_400.0  # of one answer; poll takes milliseconds in 32 bits
 
 
@@ -81,6 +84,7 @@ class Links:
                 store=link.store,
             )
         self._store = link.store
+        link.watch = partial(self._watch, address)
         with self._mutex:
             self._open.add(link)
             is_closed = self.is_closed  # in the meantime
@@ -131,7 +135,10 @@ class Links:
         addresses = dict.fromkeys([*self._members, *self._last_view, *self._seeds])
         for address in addresses:
             try:
-                answer = self._where(address)
+                with self._at_most(
+                    max(WHERE_SECONDS, self._timeout_s / 4)
+                ):  # one that is stopped takes not all the time
+                    answer = self._where(address)
             except PeerRefused as error:
                 refused.append(error)
                 continue
@@ -151,6 +158,35 @@ class Links:
             self._attempt.refused = refused[0] if refused else None
             raise last
         self._newest_view = newest
+
+    def _watch(self, address: Address) -> None:
+        """Check, for a thread that waits for an answer of a node, that the group does not continue without that node,
+        whose process may be stopped, or cut off from all others. Raises: PeerError if it does.
+        """
+        others = dict.fromkeys([*self._members, *self._last_view, *self._seeds])
+        others.pop(address, None)
+        for other in others:
+            try:
+                with self._at_most(WHERE_SECONDS):
+                    answer = self._where(other)
+            except (PeerError, NotPrimary):
+                continue
+            if answer["primary"] is not None and address not in answer["members"]:
+                raise PeerError(
+                    f"the node at {address[0]}:{address[1]} does not answer, and the group continues without it in view"
+                    f" {answer['view']}"
+                )
+
+    @contextmanager
+    def _at_most(self, seconds: float) -> Iterator[None]:
+        """Let calls of this thread in the block take this long at most, and no longer than before."""
+        before = getattr(self._attempt, "deadline", None)
+        deadline = self.clock.monotonic() + seconds
+        self._attempt.deadline = deadline if before is None else min(before, deadline)
+        try:
+            yield
+        finally:
+            self._attempt.deadline = before
 
     def _where(self, address: Address) -> dict[str, Any]:
         link = self.take(address)
@@ -248,12 +284,12 @@ class Links:
         try:
             return self.take(address)
         except PeerError as error:
-            self._gone(address)
+            self.gone(address)
             if isinstance(error, PeerRefused) and "store" in error.evidence:
                 raise PeerError(error.message) from error  # another node may answer; `learn` asks all of them
             raise
 
-    def _gone(self, address: Address) -> None:
+    def gone(self, address: Address) -> None:
         """From now on, ask other nodes before this one."""
         self.forget(address)
         self._members = [each for each in self._members if each != address]
@@ -263,7 +299,7 @@ class Links:
         try:
             answer = link.ask(what)
         except (PeerError, NotPrimary) as error:
-            self._gone(address)
+            self.gone(address)
             _log.debug("%s at %s: %s", what[0], address, error.message)
             raise
         finally:
