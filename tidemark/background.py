@@ -23,6 +23,7 @@ from tidemark.engine.base.errors import (
     TooManyFiles,
 )
 from tidemark.engine.base.owner import call_owner
+from tidemark.engine.base.shortage import BINLOG, LOCAL_CHECKPOINTS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -64,6 +65,7 @@ class Clockwork:
         # Closes a Database that was dropped without close(): the epochs' thread calls it.
         self.dropped: Callable[[], None] | None = None
         self._last_lcp = self._store.clock.monotonic()
+        self.writing_since: float | None = None  # the write of the sysfile that is under way; others wait for it
 
     # --- one step each ---------------------------------------------------------------------------
     def advance_epoch(self) -> int:
@@ -96,6 +98,7 @@ class Clockwork:
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.make_durable(sequence - 1)
+            self.writing_since = store.clock.monotonic()
             # Here each GCI detects a renamed, removed or replaced directory of the store (F80).
             self._files.check_place()
             self.keeper.write(
@@ -109,6 +112,7 @@ class Clockwork:
             )
             if store.disk.is_filtering and not is_last:
                 self.keeper.write()  # the other copy too: the filter uses the lower epoch of the two copies
+            self.writing_since = None
         self._write_binlog()
 
     def raise_floor(self) -> None:
@@ -129,7 +133,12 @@ class Clockwork:
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
         """Make a local checkpoint now, after a running one has ended."""
         with self.lcp_turn:
-            report = self._lcp.run(progress)
+            try:
+                report = self._lcp.run(progress)
+            except StorageFull as error:
+                self._store.shortage.lacks(LOCAL_CHECKPOINTS, error.message)
+                raise
+            self._store.shortage.has_space(LOCAL_CHECKPOINTS)
             self.raise_floor()
             self._last_lcp = self._store.clock.monotonic()
             return report
@@ -237,7 +246,10 @@ class Clockwork:
             self._binlog_wanted.clear()
             try:
                 self.binlog.write_closed_epochs()
+                self._store.shortage.has_space(BINLOG)
             except (StorageFull, TooManyFiles) as error:
+                if isinstance(error, StorageFull):
+                    self._store.shortage.lacks(BINLOG, error.message)
                 _log.warning("epochs wait for the binlog: %s", error)
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
 

@@ -53,6 +53,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             "running": None if lcp.progress is None else dict(zip(("rows", "of"), lcp.progress, strict=True)),
         },
         "disk": store.disk.counters(),
+        "disk_full": store.shortage.reason,
         "locks": store.locks.counters(),
         "memory": {
             "data_memory_bytes": store.options.data_memory_bytes,

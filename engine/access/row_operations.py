@@ -25,6 +25,7 @@ from tidemark.engine.base.errors import (
     StorageFull,
     TransactionTooLarge,
 )
+from tidemark.engine.base.shortage import TABLESPACES
 from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
@@ -185,7 +186,11 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
     elif status == ST_EXTENT:
         try:
             disk.extend(table.fragments[0])
+            txn.store.shortage.has_space(TABLESPACES)
         except StorageFull as full:
+            if isinstance(full.__cause__, StorageFull):  # of the disk, not the limit of the tablespace
+                txn.store.shortage.lacks(TABLESPACES, full.__cause__.message)
+                txn.store.shortage.refused()
             if not disk.has_dropped(table.fragments[0]):
                 raise
             late = (
@@ -215,7 +220,14 @@ def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageF
     """
     store = txn.store
     store.on_redo_full()
+    store.shortage.refused()
     if store.clock.monotonic() >= deadline:
+        if store.shortage.reason:
+            what, _, _ = late.message.partition(";")
+            raise StorageFull(
+                f"{what}: {store.shortage.reason}; free space on the disk of the store, then run the transaction again",
+                **late.evidence,
+            )
         raise late
     store.clock.sleep(LCP_POLL_SECONDS)
     store.failure.check()

@@ -374,7 +374,9 @@ class PeerVersion(PeerError):
 
 
 class PeerRefused(PeerError):
-    """The other side has the same server id, is the same store, or refuses this one: the two cannot replicate."""
+    """The other side has the same server id, is the same store, is of another group, or refuses this one: a retry does
+    not help.
+    """
 
 
 class PeerTimeout(PeerError):

@@ -26,6 +26,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
 from tidemark.engine.base.ids import first_txid, txids_from
+from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
@@ -106,6 +107,7 @@ class Resources(ABC):
         self.kill_latch = threading.RLock()  # held while a killed transaction is rolled back
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.watch = watch_of(clock, options.slow_operation_ms, options.tracer)
+        self.shortage = DiskShortage(clock)
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
         self.views = Views(arena.mem, clock, failure, self.latch, options.lock_timeout_ms)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
@@ -211,6 +213,7 @@ class Resources(ABC):
             if is_reserved():
                 return
             self.failure.check()
+            self.shortage.refused()
             if self.clock.monotonic() >= deadline:
                 raise self._redo_overloaded()
             self.clock.sleep(REDO_POLL_SECONDS)
@@ -227,6 +230,11 @@ class Resources(ABC):
                 f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that are not in the binlog"
                 " yet; free space in its folder, then run the transaction again, or make the store with a larger"
                 " redo_log"
+            )
+        if self.shortage.reason:
+            return RedoOverloaded(
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full, and no local checkpoint can free it:"
+                f" {self.shortage.reason}; free space on the disk of the store, then run the transaction again"
             )
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"

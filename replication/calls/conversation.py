@@ -49,6 +49,7 @@ _log = logging.getLogger("tidemark.calls")
 
 PIECE_BYTES = 256 << 10  # what a link buffers of an incomplete frame
 MESSAGE_BYTES_MAX = 256 << 20
+WATCH_SECONDS = 2.0  # of silence of the other side, after which a client asks whether it is still in charge
 STALL_SECONDS = 30.0  # limit of silence within a message, which holds memory that other links need
 UNTAKEN_BYTES = 4 << 10  # of an answer: the buffers of any socket take them at once
 ERROR_CHARACTERS_MAX = 1_000
@@ -103,6 +104,8 @@ class CallLink:
             raise
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self.opened.peer.store
+        # Called after each WATCH_SECONDS of silence during a call; it raises PeerError to end the link.
+        self.watch: Callable[[], None] = lambda: None
         self.is_broken = False
         self._use = threading.Lock()  # held during a call
 
@@ -128,9 +131,18 @@ class CallLink:
             wire.connection.settimeout(silent_s)
             for frame in frames_of(wire.writer, FRAME_CALL, [message], PIECE_BYTES):
                 wire.send(frame)
+            if silent_s is None:
+                wire.connection.settimeout(WATCH_SECONDS)
             answer = None
             while answer is None:
-                for each in wire.reader.feed(wire.receive()):
+                try:
+                    data = wire.receive()
+                except PeerTimeout:
+                    if silent_s is not None:
+                        raise
+                    self.watch()
+                    continue
+                for each in wire.reader.feed(data):
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
             return _parts_of(unpack(answer))

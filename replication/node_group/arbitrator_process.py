@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
-from tidemark.engine.base.errors import Error, ForeignFile, PeerError, Rejected
+from tidemark.engine.base.errors import Error, ForeignFile, Rejected
 from tidemark.engine.files.protocol import Files
 from tidemark.recovery.system_restart.sysfile import NAMES as SYSFILE_NAMES
 from tidemark.replication.node_group.arbitrator import Arbitrator
@@ -88,11 +88,13 @@ class ArbitratorProcess:
         self._is_closed = False
         self._ended = threading.Event()
         self._error: Error | None = None
-        own = NodeParty(self._store.hex(), ARBITRATOR, clock.wall_us())
+        own = NodeParty(
+            self._store.hex(), ARBITRATOR, clock.wall_us(), view=0 if record is None else record.view.number
+        )
         place = listen or group.address_of(ARBITRATOR)
         try:
             self._carrier = Carrier(
-                own, place, group.peers, secrets, clock, self._received, lambda node: None, self._refuse
+                own, place, group.peers, secrets, clock, self._received, lambda node: None, self._end
             )
         except BaseException:
             self._close_file()
@@ -165,8 +167,8 @@ class ArbitratorProcess:
             _log.warning("the arbitrator lags; a message of node %d is dropped", node)
 
     @staticmethod
-    def _refuse(conversation: Conversation) -> None:
-        raise PeerError(f"node {conversation.peer.node} wants to restart from the arbitrator, which has no rows")
+    def _end(conversation: Conversation) -> None:
+        """End a conversation: a node that asks for the group has its answer with the handshake; rows there are none."""
 
     # --- in its thread ----------------------------------------------------------------------------
     def _run(self) -> None:

@@ -171,6 +171,10 @@ class Carrier:
         for sender in self.senders.values():
             sender.renew()
 
+    def announce(self, **changes: Any) -> None:
+        """Report to later callers other fields of this node's identity; links that are up stay."""
+        self._server.own = self._own = replace(self._own, **changes)
+
     def converse(self, node: int) -> Conversation:
         """Begin a conversation with a node; the caller closes it. Raises: PeerError."""
         if node not in self.senders:

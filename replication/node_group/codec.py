@@ -142,7 +142,7 @@ _SHAPES: Field = (_put_shapes, _take_shapes)
 
 # In the order of their numbers, which must be the same on both sides; fields in the order of each class.
 _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
-    (group.Ping, (_N, _N, _FLAG, _FLAG, _FLAG)),
+    (group.Ping, (_N, _N, _FLAG, _FLAG, _FLAG, _FLAG)),
     (group.Pong, (_N, _N, _FLAG, _N)),
     (group.ViewIs, (_VIEW,)),
     (group.Prepare, (_VIEW, _BALLOT, _FLAG)),
@@ -156,7 +156,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Opened, (_N, _N, _N)),
     (group.Completed, (_N, _N, _N)),
     (group.AskJoin, (_N, in_head(MEMBER), _N, _FLAG)),
-    (group.Refused, (_TEXT,)),
+    (group.Refused, (_TEXT, _N)),
     (group.EpochIs, (_N, _N, _N)),
     (group.EpochWanted, (_N,)),
     (group.CopyWanted, ()),

@@ -27,10 +27,14 @@ UNTAKEN_MS = 60_000  # a step of a node restart may take long
 
 
 class Peer(NamedTuple):
-    """The other side: the number of its node, and the UUID of its store, zeros if it has none."""
+    """The other side: the number of its node; the UUID of its store, zeros if it has none; the newest view that it
+    knows, 0 if it knows of no group; whether it is about to found one.
+    """
 
     node: int
     store: bytes
+    view: int = 0
+    founds: bool = False
 
 
 class Conversation(Closable):
@@ -39,7 +43,7 @@ class Conversation(Closable):
     def __init__(self, opened: OpenLink, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
         """closed: called when this end is closed."""
         party: NodeParty = opened.peer
-        self.peer = Peer(party.node, bytes.fromhex(party.store))
+        self.peer = Peer(party.node, bytes.fromhex(party.store), party.view, party.founds)
         self._wire = opened.wire
         self._wake = wake
         self._clock = clock

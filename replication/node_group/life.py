@@ -17,12 +17,22 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
+from tidemark.engine.base.errors import (
+    Error,
+    InvariantBroken,
+    NotPrimary,
+    PeerError,
+    PeerRefused,
+    RedoOverloaded,
+    StorageFull,
+    StoreClosed,
+)
 from tidemark.replication.node_group.copy_server import CopyServer
 from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
     AskJoin,
+    Conflict,
     EpochIs,
     EpochWanted,
     Event,
@@ -88,8 +98,8 @@ class Life:
         stuck: Callable[[], None],
     ) -> None:
         """view_file: has a record. carrier: creates a carrier with callbacks of this life; the life starts and closes
-        it. stuck: called when this node leads, but has waited STUCK_SECONDS for an open view: clients should try other
-        nodes.
+        it. stuck: called when this node leads and has had no view for STUCK_SECONDS, or when its disk has not answered
+        for as long after it fell silent: calls under way may wait without end, and clients should ask other nodes.
         """
         assert view_file.record is not None
         self._clock = clock
@@ -119,6 +129,7 @@ class Life:
         self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
         self.machine = Node(own, view_file.record, self.stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
+        self._announced_view = self.machine.view.number
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
 
@@ -201,19 +212,20 @@ class Life:
         """Check that transactions may run here. Raises: NotPrimary if they may not."""
         self._await_view()
         with self._mutex:
-            may_commit = self.machine.may_commit() and self.is_leading
+            has_view = self.machine.has_view(self._clock.monotonic())
+            may_commit = self.machine.may_commit() and self.is_leading and has_view
         if not may_commit:
             raise NotPrimary("this node does not lead its group now; ask the primary")
 
     def _await_view(self) -> None:
         """At a leading node, wait up to VIEW_SECONDS for its next view: its transactions continue after another member
-        has died.
+        has died. If its own disk does not answer, another node will lead: do not wait.
         """
         deadline = self._clock.monotonic() + VIEW_SECONDS
         while self.is_leading and not self.ended.is_set():
             with self._mutex:
                 now = self._clock.monotonic()
-                if self.machine.may_show(self.machine.reads_in(), now) or now >= deadline:
+                if self.machine.has_view(now) or self.machine.is_stalled(now) or now >= deadline:
                     return
             self._clock.sleep(POLL_SECONDS)
 
@@ -228,7 +240,8 @@ class Life:
         """Return the newest view known here, and whether its primary takes transactions as far as is known here."""
         with self._mutex:
             machine = self.machine
-            is_open = machine.is_open and not machine.is_frozen
+            is_silent = machine.is_stalled(self._clock.monotonic()) and len(machine.view.members) > 1
+            is_open = machine.is_open and not machine.is_frozen and not is_silent
             return machine.view, is_open and (self.is_leading or not machine.is_primary)
 
     def lags(self) -> dict[int, int]:
@@ -342,13 +355,16 @@ class Life:
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
+        if machine.view.number != self._announced_view:
+            self._announced_view = machine.view.number
+            self.carrier.announce(view=self._announced_view, founds=False)
         # A primary may have died in the middle of sending a file; the next view must not wait for the rest.
         is_view_over = machine.is_member and machine.is_frozen
         self.thread.abort_fetch(0 if is_view_over else machine.view.number)
         self.thread.hurry(is_view_over)
         if self.is_leading:
             self._report_epochs()
-            self._check_view(now)
+        self._check_view(now)
 
     def _keep_groups(self, event: Received, message: Groups) -> None:
         """Keep groups that were not taken because files are being fetched."""
@@ -364,10 +380,12 @@ class Life:
             self._events.put(self._kept_groups.popleft())
 
     def _check_view(self, now: float) -> None:
-        """Report a leading node whose view does not open: it may be on the wrong side of a partition, where its clients
-        hear of no other primary.
+        """Report a leading node without a view, which may be on the wrong side of a partition, and a node whose disk
+        does not answer: its clients hear of no other node, and their calls wait for as long as that lasts.
         """
-        if self.machine.may_commit():
+        machine = self.machine
+        is_well = machine.has_view(now) if self.is_leading else not machine.is_stalled(now)
+        if is_well:
             self._is_stuck_at = now + STUCK_SECONDS
         elif now > self._is_stuck_at:
             self._is_stuck_at = now + STUCK_SECONDS
@@ -387,9 +405,16 @@ class Life:
                 self.open_view(action.view)
             elif isinstance(action, (Lost, Left)):
                 _log.info("view %d is without this node", action.view.number)
+                if self.thread.disk_full:
+                    _log.warning(
+                        "%s: this node has left its group, which continues; it joins again when there is room",
+                        self.thread.disk_full,
+                    )
                 self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
             elif isinstance(action, Fail):
                 raise InvariantBroken(action.reason)
+            elif isinstance(action, Conflict):
+                raise PeerRefused(action.reason)
 
     def open_view(self, view: View) -> None:
         """Begin to lead if this node is the primary of an opened view, and release the log kept for its members."""
@@ -447,12 +472,12 @@ class Life:
             self._ending = Ending.BEHIND
 
     def _end_on_failure(self, error: Error) -> None:
-        """End this life, because its store is unusable. A store that had no room for a group is opened again; one whose
+        """End this life, because its store is unusable. A store without room is opened again; one whose
         rows differ from the primary's is copied whole; any other needs an operator.
         """
         if self._ending is not None:
             return
-        if isinstance(error, RedoOverloaded) or error.evidence.get("is_short"):
+        if isinstance(error, (RedoOverloaded, StorageFull)) or error.evidence.get("is_short"):
             _log.error("%s", error.message)
             self._ending = Ending.LOST
             return

@@ -137,8 +137,15 @@ class Machine(ABC):
 
     def is_stalled(self, now: float) -> bool:
         """Return whether the disk has owed an answer for too long. Such a node falls silent, and others suspect it."""
-        owed = (self.journal.owed_since, self._log_owed_since)
+        owed = (self.journal.owed_since, self._log_owed_since, self.log.owed_since)
         return any(since is not None and now - since > self.times.stall_ms / 1_000 for since in owed)
+
+    def has_view(self, now: float) -> bool:
+        """Return whether this node may serve in its view: the view is open, its lease holds, and its own disk answers.
+        While the disk of the only member does not answer, no other node can answer either, so that does not count.
+        """
+        is_alone = self.view.numbers == {self.number}
+        return self.may_show(self.reads_in(), now) and (is_alone or not self.is_stalled(now))
 
     @property
     def due_at(self) -> float:

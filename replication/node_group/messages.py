@@ -22,6 +22,7 @@ class Ping(NamedTuple):
     is_member: bool
     is_open: bool
     is_frozen: bool
+    is_full: bool = False  # the sender's disk is full
 
 
 class Pong(NamedTuple):
@@ -137,9 +138,10 @@ class AskJoin(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The request has no effect until an operator acts."""
+    """The request has no effect until an operator acts. view: the number of the newest view that the sender knows."""
 
     reason: str
+    view: int = 0
 
 
 Message = (
@@ -310,7 +312,13 @@ class Fail(NamedTuple):
     reason: str
 
 
-Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail
+class Conflict(NamedTuple):
+    """Another group exists, and this node founded a second one, alone: end the store, and report it to the operator."""
+
+    reason: str
+
+
+Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail | Conflict
 
 
 # --- the log of a node, as its machine uses it ---------------------------------------------------
@@ -337,6 +345,23 @@ class Log(Protocol):
         """The sequence up to which the disk was asked to sync groups. If they stay unsynced for long, the disk
         counts as stalled.
         """
+        ...
+
+    @property
+    def owed_since(self) -> float | None:
+        """Since when the disk owes an answer to another write of the store, by the machine's clock; None if it owes
+        none. So a disk that hangs is noticed without commits.
+        """
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no space for what this node must write. Such a node should not lead."""
+        ...
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether transactions have been refused for lack of space on the disk for as long as a primary may do that."""
         ...
 
     @property

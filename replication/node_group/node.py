@@ -8,9 +8,8 @@ How a life begins depends on the directory:
 - The record says that the node is a member, but the store is missing or damaged: the rows are lost; the node joins, and
   all rows are copied.
 - The record says that the node is not a member: the store rolls back to X, and then catches up with the primary.
-- There is no record, and the node founds the group: its store, created if there is none, becomes the group's.
-- There is no record, and the node does not found the group: it asks the others for the UUID of their store, and
-  all rows are copied.
+- There is no record: the node asks the others for the UUID of their store, and all rows are copied. A node that is to
+  found the group does so if no other knows one: its store, created if there is none, becomes the group's (`search.py`).
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ from tidemark.engine.base.errors import (
     Error,
     InvariantBroken,
     NotPrimary,
-    PeerError,
     PeerRefused,
     Rejected,
+    StorageFull,
     StoreClosed,
 )
 from tidemark.replication.node_group.carrier import Carrier, Secrets
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.life import Ending, Life
 from tidemark.replication.node_group.party import NodeParty, OptionValue
+from tidemark.replication.node_group.search import Search
+from tidemark.replication.node_group.store_thread import SPACE_SECONDS
 from tidemark.replication.node_group.view import Member, Record
 from tidemark.replication.node_group.view_file import ViewFile, read_record
 
@@ -63,13 +64,15 @@ class GroupNode:
         secrets: Secrets,
         clock: Clock,
         is_founder: bool,
+        is_alone: bool,
         client_address_of: Callable[[bytes], str],
         stuck: Callable[[], None],
         options: Mapping[str, OptionValue] | None = None,
     ) -> None:
-        """files: the node's own directory, which holds its record. client_address_of: returns the address at which
-        clients reach this node; called with the UUID of its store. stuck: see `Life`. options: those that must be equal
-        at all nodes of the group.
+        """files: the node's own directory, which holds its record. is_founder: found the group if no other process
+        knows one. is_alone: found it also if some do not answer, for which an operator vouches. client_address_of:
+        returns the address at which clients reach this node; called with the UUID of its store. stuck: see `Life`.
+        options: those that must be equal at all nodes of the group.
         """
         self._home = home
         self._files = files
@@ -79,10 +82,12 @@ class GroupNode:
         self._secrets = secrets
         self._clock = clock
         self._is_founder = is_founder
+        self._is_alone = is_alone
+        self._founds = False  # this life founds the group; other nodes then wait for its first view
         self._client_address_of = client_address_of
         self._stuck = stuck
         self._options = dict(options or {})
-        self._asked_refusal: PeerRefused | None = None  # the answer when this node asked for the group's store
+        self._search: Search | None = None  # for a group; ended after this node had found or founded one
         self._incarnation = 0
         self._stop = threading.Event()
         self._turn = threading.Lock()
@@ -117,7 +122,8 @@ class GroupNode:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                if self._live() is Ending.LEFT:
+                # A node that has handed over, because its disk is full, has left too, and joins again.
+                if self._live() is Ending.LEFT and self._stop.is_set():
                     return
         except Error as error:
             if not (isinstance(error, StoreClosed) and self._stop.is_set()):
@@ -130,13 +136,8 @@ class GroupNode:
             self.ended.set()
 
     def _live(self) -> Ending:
-        record = read_record(self._files)
-        founds = self._is_founder and (record is None or not record.view.number)
-        store = self._store_id(founds) if record is None else record.store
-        view_file = ViewFile(self._files, store)
+        view_file = self._begun()
         try:
-            if view_file.record is None:
-                view_file.write(Record(store, self._number, self._configuration.first_view()))
             self._check_record(view_file)
             life = self._life(view_file)
             with self._turn:
@@ -145,7 +146,7 @@ class GroupNode:
                     return Ending.STOPPED
                 self.life = life
             try:
-                ending = life.run(founds)
+                ending = life.run(self._founds)
             finally:
                 self.life = None
             if ending is Ending.BEHIND:
@@ -157,14 +158,51 @@ class GroupNode:
         finally:
             view_file.close()
 
+    def _begun(self) -> ViewFile:
+        """Return the record, which is written if there was none, and note whether this life founds the group.
+
+        A node that founds, or that has founded a group and is alone in it, first asks the others whether they know
+        another group.
+        """
+        self._founds = False
+        record = read_record(self._files)
+        others = self._configuration.peers.keys() - {self._number}
+        is_new = record is None or not record.view.number
+        is_lone = record is not None and record.view.number == 1 and record.view.numbers == {self._number}
+        is_asking = record is None or (self._is_founder and is_new) or (is_lone and bool(others))
+        if not is_asking:
+            assert record is not None
+            return ViewFile(self._files, record.store)
+        own = bytes(16) if record is None else record.store
+        carrier = self._carrier(own, 0 if record is None else record.view.number, _nothing, _nothing, _nothing)
+        self._search = search = Search(carrier, self._number, self._configuration.peers, own, self._clock)
+        try:
+            if not is_new:
+                search.check_lone()
+                store: bytes | None = own
+            elif self._is_founder:
+                store = search.store_unless_founding(self._is_alone, self._stop)
+                self._founds = store is None
+            else:
+                store = search.group_store(self._stop)
+            if store is None:
+                store = own if record is not None else self._made_store()
+                search.founded(store, self._incarnation)
+            view_file = ViewFile(self._files, store)
+            if view_file.record is None:
+                view_file.write(Record(store, self._number, self._configuration.first_view()))
+            return view_file
+        finally:
+            search.close()
+
     def _life(self, view_file: ViewFile) -> Life:
-        """Create a life, with its store open if the record says that its rows are usable."""
+        """Create a life, with its store open if the record says that its rows are usable, or if it founds the group."""
         record = view_file.record
         assert record is not None
         counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
         while True:
             life = self._made(view_file)
-            if not counts or (not record.view.number and not self._is_founder):
+            if not counts or (not record.view.number and not self._founds):
                 return life
             try:
                 life.open_store(False)
@@ -174,6 +212,13 @@ class GroupNode:
                 _log.warning("the rows of this node can no longer be used, all rows are copied: %s", error.message)
                 life.forget_rows()
                 counts = False
+            except StorageFull as error:
+                life.discard()
+                if not record.view.number:
+                    raise
+                _log.warning("the store of this node cannot be opened yet: %s", error.message)
+                if self._stop.wait(SPACE_SECONDS):
+                    raise StoreClosed("the node was stopped before its disk had room") from error
             except BaseException:
                 life.discard()
                 raise
@@ -192,7 +237,7 @@ class GroupNode:
             self._clock,
             self._incarnation,
             peers,
-            lambda life: self._carrier(record.store, life.received, life.gone, life.copies.serve),
+            lambda life: self._carrier(record.store, record.view.number, life.received, life.gone, life.copies.serve),
             self._stuck,
         )
         return self._newest
@@ -210,47 +255,24 @@ class GroupNode:
                 f" {record.node}, or the directory of node {self._number}"
             )
 
-    # --- the store of the group --------------------------------------------------------------------
-    def _store_id(self, founds: bool) -> bytes:
-        """Return the UUID of the group's store."""
-        if founds:
-            node = self._home.open(True)
-            try:
-                return node.identity[0]
-            finally:
-                node.close()
-        return self._asked_store_id()
-
-    def _asked_store_id(self) -> bytes:
-        """Ask the nodes of the group in turn until one has a store. Raises: StoreClosed if this node is stopped."""
-        carrier = self._carrier(bytes(16), _nothing, _nothing, _nothing)
-        carrier.start()
+    def _made_store(self) -> bytes:
+        """Create the store of a group that this node founds, unless there is one; return its UUID."""
+        node = self._home.open(True)
         try:
-            while not self._stop.is_set():
-                for number in sorted(self._configuration.members.keys() - {self._number}):
-                    try:
-                        conversation = carrier.converse(number)
-                    except PeerError as error:
-                        self._asked_refusal = error if isinstance(error, PeerRefused) else None
-                        _log.debug("node %d: %s", number, error.message)
-                        continue
-                    conversation.close()
-                    if any(conversation.peer.store):
-                        return conversation.peer.store
-                self._stop.wait(PAUSE_SECONDS)
+            return node.identity[0]
         finally:
-            carrier.close()
-        raise StoreClosed("the node was stopped before it had reached its group")
+            node.close()
 
     def _carrier(
         self,
         store: bytes,
+        view: int,
         received: Callable[[int, bytes, Any], None],
         gone: Callable[[int], None],
         serve: Callable[[Conversation], None],
     ) -> Carrier:
         configuration, number = self._configuration, self._number
-        own = NodeParty(store.hex(), number, self._incarnation, options=self._options)
+        own = NodeParty(store.hex(), number, self._incarnation, options=self._options, view=view, founds=self._founds)
         return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
 
     # --- questions of other threads ------------------------------------------------------------------
@@ -287,7 +309,9 @@ class GroupNode:
     def refusal(self) -> PeerRefused | None:
         """Why no link to another node is up, if a node refuses this one or is refused; otherwise None."""
         life = self.life
-        return self._asked_refusal if life is None else life.carrier.refusal()
+        if life is not None:
+            return life.carrier.refusal()
+        return None if self._search is None else self._search.refusal
 
     def status(self) -> dict[str, Any]:
         """Return the group as this node knows it, and the state of its links; the keys are always the same."""
@@ -301,6 +325,7 @@ class GroupNode:
             "primary": 0,
             "is_leading": False,
             "refused": refused,
+            "disk_full": "" if life is None else life.thread.disk_full,
             "placement": self._configuration.placement.to_dict(_fragments(None if life is None else life.node)),
             "lag": {},
             "links": {},

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from tidemark.engine.base.errors import FrameRejected, PeerRefused, SchemaInvalid
-from tidemark.replication.node_group.view import ARBITRATOR, NODE_NUMBER_MAX
+from tidemark.replication.node_group.view import ARBITRATOR, NODE_NUMBER_MAX, NUMBER_MAX
 from tidemark.replication.wire.handshake import is_store_id
 
 NO_STORE = "0" * 32  # a directory that is still empty
@@ -28,7 +28,8 @@ class NodeParty:
     store: its UUID in hex, zeros if it has none yet; the view machines check the store with each message. node: its
     number, 0 for the arbitrator. incarnation: of two processes with one number, the one with the higher incarnation
     counts. process: random digits that distinguish processes. options: those that must be equal at all nodes of a
-    group, by name; empty for the arbitrator. others: the peers it accepts; not sent.
+    group, by name; empty for the arbitrator. others: the peers it accepts; not sent. view: number of the newest view
+    that it knows, 0 if it knows of no group. founds: it is about to found one.
     """
 
     store: str
@@ -38,6 +39,8 @@ class NodeParty:
     process: str = NO_PROCESS
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
+    view: int = 0
+    founds: bool = False
 
     fields: ClassVar[dict[str, type]] = {
         "store": str,
@@ -46,6 +49,8 @@ class NodeParty:
         "purpose": str,
         "process": str,
         "options": dict,
+        "view": int,
+        "founds": bool,
     }
     caller: ClassVar[str] = "calling node"
     called: ClassVar[str] = "node called"
@@ -54,6 +59,8 @@ class NodeParty:
         """Check the values. Raises: SchemaInvalid."""
         if not ARBITRATOR <= self.node <= NODE_NUMBER_MAX or not 0 <= self.incarnation <= INCARNATION_MAX:
             raise SchemaInvalid(f"the number of a node must be {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
+        if not 0 <= self.view <= NUMBER_MAX:
+            raise SchemaInvalid(f"the number of a view must be 0 to {NUMBER_MAX}, got {self.view}")
         if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
             raise SchemaInvalid("a node is named by the 32 digits of its store's UUID and 16 of its process")
         if len(self.options) > OPTIONS_MAX or not all(map(_is_option, self.options.items())):
@@ -63,7 +70,7 @@ class NodeParty:
         """Return the other side, as its part of the handshake describes it. Raises: FrameRejected; PeerRefused for a
         node that this one does not accept.
         """
-        peer = type(self)(*(content[name] for name in self.fields))
+        peer = type(self)(**{name: content[name] for name in self.fields})
         try:
             peer.check()
         except SchemaInvalid as error:

@@ -21,6 +21,7 @@ from tidemark.engine.base.errors import (
     PeerError,
     PositionLost,
     RedoOverloaded,
+    StorageFull,
     StoreFailed,
 )
 from tidemark.replication.node_group.fetch import fetch_files
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 PAUSE_SECONDS = 0.1
+SPACE_SECONDS = 5.0  # between two attempts on a full disk
 FILES_SECONDS = 5.0  # how long files of a group may fail to arrive from a living primary
 
 
@@ -51,6 +53,11 @@ class NodeStore(Protocol):
     files: Files
     identity: tuple[bytes, int]  # UUID and incarnation
     applier: GroupApplier
+
+    @property
+    def writing_since(self) -> float | None:
+        """Since when a periodic write to the disk is under way, on the store's clock; None if none is."""
+        ...
 
     def lead(self, epoch: int) -> None:
         """Take transactions from now on, in a GCI after that of `epoch`, which other nodes have open. Durable on
@@ -115,6 +122,9 @@ class StoreThread:
         self._fetching: tuple[int, Conversation] | None = None  # view, conversation that fetches files
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self.stream.fetch = self._fetch
+        self.stream.writing_since = lambda: None if self.node is None else self.node.writing_since
+        self.stream.shortage = lambda: None if self.node is None else self.node.store.shortage
+        self._lacks_space = ""  # why the store could not be copied
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
@@ -213,9 +223,9 @@ class StoreThread:
         self.node = node
         self.stream.begin(node.store, node.files, node.identity[0], is_joined)
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float = PAUSE_SECONDS) -> None:
         with self._turn:
-            if self._turn.wait_for(lambda: self._is_stopped, PAUSE_SECONDS):
+            if self._turn.wait_for(lambda: self._is_stopped, seconds):
                 raise Stopped
 
     # --- groups ------------------------------------------------------------------------------------
@@ -348,10 +358,15 @@ class StoreThread:
         while True:
             try:
                 self.copy_from_primary(epoch, sequence)
+                self._lacks_space = ""
                 break
             except (PeerError, NotPrimary) as error:
                 _log.warning("not copied yet: %s", error.message)
                 self._pause()
+            except StorageFull as error:
+                self._lacks_space = f"the disk has no room for a copy of the primary's rows ({error.message})"
+                _log.warning("not copied yet: %s", error.message)
+                self._pause(SPACE_SECONDS)
         self._post(LogCut())
 
     def copy_from_primary(self, epoch: int, sequence: int) -> None:
@@ -377,6 +392,12 @@ class StoreThread:
         finally:
             self._conversation = None
             conversation.close()
+
+    @property
+    def disk_full(self) -> str:
+        """What the disk of this node has no room for; "" if it has room."""
+        node = self.node
+        return self._lacks_space if node is None else node.store.shortage.reason
 
     @property
     def failure(self) -> StoreFailed | None:

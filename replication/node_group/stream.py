@@ -18,12 +18,14 @@ from tidemark.replication.node_group.messages import EpochClosed, Event, LogGrew
 from tidemark.replication.node_group.sent_groups import SentGroups
 
 if TYPE_CHECKING:
+    from tidemark.engine.base.shortage import DiskShortage
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.group import Group
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
 
 FEED_BYTES_MAX = 256 << 20
+HAND_OVER_SECONDS = 5.0  # how long a primary refuses transactions for lack of space on its disk
 
 
 class Feed:
@@ -75,6 +77,8 @@ class GroupStream:
         self._epoch_reported = 0
         self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
         self.fetch: Callable[[int, Words], None] = lambda sequence, words: None
+        self.writing_since: Callable[[], float | None] = lambda: None
+        self.shortage: Callable[[], DiskShortage | None] = lambda: None  # of the open store
         self._files: Files | None = None
         self.fetched_sequence = 0  # the group whose files are being fetched, 0 if there is none
 
@@ -111,6 +115,23 @@ class GroupStream:
         """The last group that the disk was asked to sync: at a member the last group received."""
         log = None if self._store is None else self._store.log
         return self.last if log is None or log.partner is not self else log.writing_sequence
+
+    @property
+    def owed_since(self) -> float | None:
+        """Since when the disk owes an answer to the store itself, whatever its groups; None if it does not."""
+        return self.writing_since()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no space for what this node must write."""
+        shortage = self.shortage()
+        return shortage is not None and shortage.reason != ""
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether transactions have been refused for lack of space for HAND_OVER_SECONDS."""
+        shortage = self.shortage()
+        return shortage is not None and shortage.refused_s >= HAND_OVER_SECONDS
 
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
         """Return groups from `first` on, as many as may be sent at once; none if the log begins after `first`."""

@@ -158,3 +158,19 @@ def check_address(address: str) -> None:
     """Raise SchemaInvalid for an address that a view cannot hold."""
     if not address.isascii() or not address.isprintable() or not 0 < len(address) <= ADDRESS_BYTES_MAX:
         raise SchemaInvalid(f"an address must have 1 to {ADDRESS_BYTES_MAX} ASCII characters, got {address[:80]!r}")
+
+
+def is_second(own: int, other: int, view: int) -> bool:
+    """Return whether the group that node `own` founded, and is alone in, must end, because node `other` is in `view` of
+    another group. Of two nodes that are each alone, the one with the lower number continues.
+    """
+    return other != ARBITRATOR and (view > 1 or (view == 1 and other < own))
+
+
+def second_group(other: int, view: int) -> str:
+    """Return the reason for which such a group ends."""
+    return (
+        f"node {other} is in view {view} of another group, and this node founded a second one, alone: it takes no more"
+        f" commits; stop node {other} if its group is to be abandoned; otherwise set the directory of this node aside"
+        " and start it with an empty one, which joins"
+    )

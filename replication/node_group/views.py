@@ -21,6 +21,7 @@ from tidemark.replication.node_group.messages import (
     Applied,
     AskJoin,
     Completed,
+    Conflict,
     EpochClosed,
     Event,
     Fail,
@@ -49,7 +50,7 @@ from tidemark.replication.node_group.messages import (
     Written,
 )
 from tidemark.replication.node_group.primacy import Primacy
-from tidemark.replication.node_group.view import View
+from tidemark.replication.node_group.view import View, is_second, second_group
 
 
 class Node(Election):
@@ -87,12 +88,34 @@ class Node(Election):
 
     # --- local events ---------------------------------------------------------------------------
     def _received(self, event: Received, now: float) -> list[Action]:
+        told_view = self._told_view(event)
+        if self._is_lone() and is_second(self.number, event.sender, told_view):
+            self.is_over = True
+            return [Shut(), Conflict(second_group(event.sender, told_view))]
         if event.store == self.journal.record.store:
             return _MESSAGES[type(event.message)](self, event.sender, event.message, now)
         is_answer = isinstance(
             event.message, Refused
         )  # never answered: two such nodes would answer each other endlessly
-        return [] if is_answer else [Send(event.sender, Refused("this node belongs to another store"))]
+        refused = Refused("this node belongs to another store", self.view.number)
+        return [] if is_answer else [Send(event.sender, refused)]
+
+    def _is_lone(self) -> bool:
+        """Whether this node has founded a group of several nodes, and has been alone in it since."""
+        return self.view.number == 1 and self.view.numbers == {self.number} and bool(self._peers)
+
+    def _told_view(self, event: Received) -> int:
+        """Return the number of the view in which the sender of a message shows to be a member of another group than the
+        one that this node, which is alone, has founded; 0 if it shows none. In its own group, no view follows the first
+        without this node's vote.
+        """
+        message = event.message
+        if event.store != self.journal.record.store:
+            return message.view if isinstance(message, (Ping, Refused)) else 0
+        if isinstance(message, (Ping, Pong)):
+            is_member = message.view > 1 or (isinstance(message, Ping) and message.is_member)
+            return message.view if is_member else 0
+        return message.view.number if isinstance(message, ViewIs) and message.view != self.view else 0
 
     def _tick(self, _event: Tick, now: float) -> list[Action]:
         if now < self._beat_at:
@@ -155,8 +178,9 @@ class Node(Election):
         """Send heartbeats, and repeat every unanswered message."""
         self.serial += 1
         self.leases.asked(self.serial, now)
-        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen)
-        others = self.view.numbers if self.is_adopted and not self.is_frozen else self.view.numbers | self._peers
+        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen, self.log.is_full)
+        is_whole = self.is_adopted and not self.is_frozen and not self._is_lone()
+        others = self.view.numbers if is_whole else self.view.numbers | self._peers
         actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
         if self.candidacy is not None:
             actions += self.candidacy.ask(self.joining())
@@ -177,6 +201,8 @@ class Node(Election):
             return []
         if self.is_frozen:
             return self._start_election(now) if now >= self._candidate_at() else []
+        if self._hands_over(now):
+            self._is_leaving = True
         if self._is_leaving and self.is_open:
             return self._start_election(now)
         if self.primacy is not None:
@@ -184,6 +210,16 @@ class Node(Election):
         if self.is_adopted and self._suspects(self.view.primary, now):
             return self._shut(now)
         return []
+
+    def _hands_over(self, now: float) -> bool:
+        """Whether this node must not lead any longer: it refuses transactions for lack of space on its disk, and
+        another member has space. It leaves in order, and joins again when it has space too.
+        """
+        if self.primacy is None or not self.primacy.is_open or not self.log.is_refusing:
+            return False
+        suspected = self.detector.suspected(now) | self._lacking
+        others = self.view.numbers - suspected - {self.number}
+        return any(not state.is_full for node, state in self._states.items() if node in others)
 
     def _is_changed(self, now: float) -> bool:
         """Whether the primary must propose another view: a node is dead, cannot continue, or joins."""

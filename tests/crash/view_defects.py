@@ -71,7 +71,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "tidemark.replication.node_group.views",
         "primacy.settles_at = max([primacy.settles_at, *settled])",
         "primacy.settles_at = max([primacy.settles_at, *settled[:0]])",
-        "views 500",
+        "views 800",
     ),
     Defect(
         "view-opened-with-unequal-logs",
@@ -92,7 +92,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "tidemark.replication.node_group.views",
         "if primacy is None or self.is_frozen:\n            return []\n        actions: list[Action] = []",
         "if primacy is None:\n            return []\n        actions: list[Action] = []",
-        "views 600",
+        "views 900",
     ),
     Defect(
         "restart-goes-on-in-its-view",

@@ -46,7 +46,7 @@ PAYLOADS: tuple[tuple[Any, bytes], ...] = (
 )
 # In hex.
 MESSAGES: tuple[tuple[Any, str], ...] = (
-    (group.Ping(1, 2, True, False, True), "0700000096000102c3c2c30000000000"),
+    (group.Ping(1, 2, True, False, True, True), "0800000097000102c3c2c3c300000000"),
     (group.Prepare(VIEW, Ballot(5, 1), True), "1a00000094039404929201a3613a319202a3623a3101a3633a31920501c30000"),
     (group.Promise(4, Ballot(5, 1), 3, Ballot(2, 2), None, "a:1"), "0f00000097040492050103920202c0a3613a310000000000"),
     (group.Adopted(1, 2, 3, ((1, 20), (2, 30))), "0c00000095080102039292011492021e"),
@@ -56,7 +56,7 @@ MESSAGES: tuple[tuple[Any, str], ...] = (
         "08000000000000000000000000000000010000000000000002000000000000000000000000000000",
     ),
     (group.AskJoin(4, VIEW.members[0], 7, True), "0b000000950d049201a3613a3107c300"),
-    (group.Refused("not now"), "0a000000920ea76e6f74206e6f770000"),
+    (group.Refused("not now", 4), "0b000000930ea76e6f74206e6f770400"),
     (group.EpochIs(1, 2, 3), "05000000940f01020300000000000000"),
     (group.CopyWanted(), "0200000091110000"),
     (

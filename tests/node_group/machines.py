@@ -47,6 +47,8 @@ class ListLog:
 
     applied = synced = due = last
     epoch = 0
+    owed_since = None
+    is_full = is_refusing = False
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:
         """Return groups to send."""

@@ -57,14 +57,14 @@ def test_messages_of_any_size_come_and_go(with_tls: bool, request: pytest.Fixtur
     serving(other, echo)
     big = np.arange(3_000_000, dtype=np.int64)
     with one.carrier.converse(2) as link:
-        assert link.peer == (2, bytes.fromhex(STORE))
+        assert link.peer[:2] == (2, bytes.fromhex(STORE))
         link.send(Ready(1, 2, "rowid_sync", ""))
         assert link.receive() == Ready(1, 2, "rowid_sync", "")
         for words in (WORDS[:0], WORDS, big):
             link.send(slice_of(3, words))
             back = link.receive()
             assert np.array_equal(back.words, words) and back.start == 3
-    assert other.served[0].peer == (1, bytes(16))
+    assert other.served[0].peer[:2] == (1, bytes(16))
     site.close()
 
 

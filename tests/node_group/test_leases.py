@@ -88,6 +88,8 @@ def test_every_lease_shares_a_node_with_every_quorum(count, arbitrator, wanted):
 
 class NoLog:
     last = applied = synced = due = epoch = 0
+    owed_since = None
+    is_full = is_refusing = False
 
     def groups(self, first, last):
         return ()

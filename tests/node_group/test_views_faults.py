@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.nodes.node import STORE
 from tests.simulation.nodes.plan import Faults, plan_of
 from tests.simulation.nodes.world import World
 from tidemark.replication.node_group.arbitrator import NO_RECORD, Arbitrator
-from tidemark.replication.node_group.messages import Gone, Leave, Ping, Received, Refused, Send
+from tidemark.replication.node_group.messages import (
+    Conflict,
+    Gone,
+    Leave,
+    Ping,
+    Pong,
+    Received,
+    Refused,
+    Send,
+    Tick,
+)
 from tidemark.replication.node_group.view import ARBITRATOR, first_view
 
 SEED = 20_261_122
@@ -215,6 +226,56 @@ def test_member_and_primary_leave_in_order_without_a_wait_for_their_leases():
     assert acknowledged_in(world, 1.0) > 0 and world.counts["Left"] == 2
 
 
+def test_primary_whose_disk_is_full_hands_over_and_joins_again_when_it_has_room():
+    """Story: it led for as long as its disk was full, and refused every commit, while its peers had room."""
+    world = whole(3, has_arbitrator=False)
+    old = world.promises.newest.primary
+    world.nodes[old].full_until = FOREVER
+    assert acknowledged_in(world, 2.0) > 5
+    assert world.counts["Left"] == 1 and old not in world.promises.newest.numbers
+    assert world.nodes[old].node is not None and not world.nodes[old].node.is_member, "it has no room for a checkpoint"
+    primary = world.promises.newest.primary
+    world.nodes[old].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+    assert len(world.promises.newest.numbers) == 3 and world.promises.newest.primary == primary
+
+
+def test_nothing_changes_while_all_disks_are_full():
+    """No other node would do better, and each change costs a member."""
+    world = whole(3)
+    view = world.promises.newest
+    for each in world.nodes.values():
+        each.full_until = FOREVER
+    assert acknowledged_in(world, 5.0) == 0 and world.promises.newest == view
+    other = min(view.numbers - {view.primary})
+    world.nodes[other].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+    assert world.promises.newest.primary == other and view.primary not in world.promises.newest.numbers
+    for each in world.nodes.values():
+        each.full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5 and len(world.promises.newest.numbers) == 3
+
+
+def test_member_whose_disk_is_full_changes_nothing():
+    world = whole(3)
+    view = world.promises.newest
+    world.nodes[min(view.numbers - {view.primary})].full_until = FOREVER
+    assert acknowledged_in(world, 3.0) > 5 and world.promises.newest == view
+
+
+def test_last_member_whose_disk_is_full_stays():
+    world = whole(2)
+    primary = world.promises.newest.primary
+    world.kept_down.add(3 - primary)
+    world.nodes[3 - primary].crash()
+    world.run_until(world.timeline.now + 2.0)
+    view = world.promises.newest
+    world.nodes[primary].full_until = FOREVER
+    assert view.numbers == {primary} and acknowledged_in(world, 2.0) == 0 and world.promises.newest == view
+    world.nodes[primary].full_until = 0.0
+    assert acknowledged_in(world, 2.0) > 5
+
+
 def test_last_member_does_not_leave():
     world = whole(2)
     world.kept_down.add(2)
@@ -228,11 +289,49 @@ def test_node_of_another_store_is_refused():
     world = whole(2)
     node = world.nodes[1]
     foreign = Received(2, bytes(16), Ping(99, 1, True, True, False))
-    assert node.node.step(foreign, node.now) == [Send(2, Refused("this node belongs to another store"))]
+    refused = Refused("this node belongs to another store", node.node.view.number)
+    assert node.node.view.number > 1 and node.node.step(foreign, node.now) == [Send(2, refused)]
     answer = Received(2, bytes(16), Refused("x"))
     assert node.node.step(answer, node.now) == [], "a refusal is not answered"
     arbitrator = world.sites[ARBITRATOR]
     assert arbitrator.machine.step(foreign, 0.0) == [Send(2, Refused("this arbitrator belongs to another store"))]
+
+
+@pytest.mark.parametrize(
+    ("store", "message", "is_second"),
+    [
+        (bytes(16), Refused("x", 7), True),
+        (bytes(16), Ping(1, 1, True, True, False), True),  # of node 1: of two groups of one node its group continues
+        (bytes(16), Ping(0, 1, False, False, True), False),  # in no view yet
+        (STORE, Ping(5, 1, True, True, False), True),  # a copy of the group's store has founded this group
+        (STORE, Pong(5, 1, False, 0), True),
+        (STORE, Ping(1, 1, True, True, False), True),
+        (STORE, Ping(1, 1, False, False, True), False),  # it joins
+        (STORE, Pong(1, 1, False, 0), False),
+    ],
+)
+def test_group_of_one_founder_ends_when_another_group_is_heard(store, message, is_second):
+    """Story: it went on for good, and acknowledged commits of the same clients."""
+    world = World(plan_of(SEED, nodes=2, has_arbitrator=False, faults=Faults(), rates=(1.0, 1.0), firsts=1))
+    founder = world.nodes[2]
+    founder.start()
+    founder.do(founder.node.make_group(founder.now))
+    world.run_until(0.5)
+    assert founder.node.may_commit() and founder.node.view.numbers == {2}
+    actions = founder.node.step(Received(1, store, message), founder.now)
+    assert any(isinstance(each, Conflict) for each in actions) is is_second
+    assert founder.node.is_over is is_second
+
+
+def test_founder_without_others_asks_all_of_them_until_one_has_joined():
+    """Otherwise it would never hear of another group: the members of that ask their own members alone."""
+    world = World(plan_of(SEED, nodes=3, has_arbitrator=False, faults=Faults(), rates=(1.0, 1.0), firsts=1))
+    founder = world.nodes[1]
+    founder.start()
+    founder.do(founder.node.make_group(founder.now))
+    world.run_until(0.5)
+    asked = {each.to for each in founder.node.step(Tick(), founder.now + 1.0) if isinstance(each, Send)}
+    assert asked == {2, 3}
 
 
 def test_site_without_power_comes_back_with_everything_acknowledged():

@@ -149,7 +149,12 @@ def _channel(
 @click.option("--node", "number", type=click.IntRange(1, NODE_NUMBER_MAX), required=True, help="Number of the node.")
 @node_options
 @click.option("--calls", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where it serves clients.")
-@click.option("--found", is_flag=True, help="Create the group, if this node has none; for one of its nodes, once.")
+@click.option("--found", is_flag=True, help="Create the group if no node knows one; for one node, at its first start.")
+@click.option(
+    "--found-alone",
+    is_flag=True,
+    help="Create the group although other nodes do not answer. Make sure first that none of them has it.",
+)
 @click.option(
     "--variant",
     type=click.Choice(VARIANTS),
@@ -185,6 +190,7 @@ def node(
     tls_ca: Path | None,
     calls: str,
     found: bool,
+    found_alone: bool,
     variant: str,
     stay: bool,
     replicas: str | None,
@@ -220,7 +226,7 @@ def node(
         secret,
         calls,
         listen=listen,
-        found=found,
+        found="alone" if found_alone else found,
         tls=tls,
         variant=variant,
         replicas=replicas,
@@ -236,7 +242,7 @@ def node(
             before: dict[str, Any] = {}
             while not stopped.wait(POLL_SECONDS):
                 status = running.status()
-                shown = {name: status[name] for name in ("node", "state", "view", "members", "primary")}
+                shown = {name: status[name] for name in ("node", "state", "view", "members", "primary", "disk_full")}
                 if status["channel"] is not None:
                     shown["channel"] = {name: status["channel"][name] for name in ("is_here", "error")}
                 if shown != before:
@@ -252,6 +258,7 @@ def _line(shown: dict[str, Any], running: NodeGroup) -> str:
     return (
         f"node {shown['node']} {shown['state']}: view {shown['view']}, members {members}, primary {shown['primary']},"
         f" calls at {running.address or 'no address yet'}{_of_channel(shown.get('channel'))}"
+        f"{shown['disk_full'] and ', ' + shown['disk_full']}"
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tidemark.control_socket import serve as serve_commands
 from tidemark.database import Database
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 POLL_SECONDS = 0.01
+ALONE = "alone"  # found a group although other nodes do not answer
 
 
 class DrivenStore:
@@ -95,6 +96,11 @@ class DrivenStore:
                 made_table(store, NDB_SCHEMA)
             except Retryable as error:  # the first use of such a table creates it anyway
                 _log.warning("tables of replication could not be made yet: %s", error.message)
+
+    @property
+    def writing_since(self) -> float | None:
+        """See `NodeStore`."""
+        return self.db.parts.clockwork.writing_since
 
     def close(self) -> None:
         """See `NodeStore`."""
@@ -317,7 +323,7 @@ class NodeGroup(Closable):
         calls: str | tuple[str, int] = "127.0.0.1:0",
         *,
         listen: str | tuple[str, int] | None = None,
-        found: bool = False,
+        found: bool | Literal["alone"] = False,
         tls: tuple[TlsContext, TlsContext] | None = None,
         variant: str = ROWID_SYNC,
         replicas: str | tuple[str, int] | None = None,
@@ -338,8 +344,10 @@ class NodeGroup(Closable):
             secret: 16 bytes or more, known to all nodes and clients.
             calls: The address at which clients are served, as they reach it.
             listen: The address to listen at, if it is not this node's address in `group`.
-            found: Create the group if this node knows of none. Give this to one node, once; if it has a store, that
-                becomes the group's store.
+            found: Create the group if no other process of `group` knows one; give this to one node, for the first start
+                of the group. If the node has a store, that becomes the group's store. A process that knows a group is
+                joined instead. While one does not answer although its host does not refuse the connection, nothing is
+                created. "alone": create the group nevertheless. You vouch that no other node has it, now or later.
             tls: Contexts of a server and of a client.
             variant: How this node rejoins: "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md,
                 *Node restart*).
@@ -368,6 +376,8 @@ class NodeGroup(Closable):
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = split_keywords(options)
+        if found not in (True, False, ALONE):
+            raise SchemaInvalid(f"found must be True, False or {ALONE!r}, got {found!r}")
         if variant not in VARIANTS:
             raise SchemaInvalid(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
         self._calls = parse_address(calls)
@@ -403,7 +413,8 @@ class NodeGroup(Closable):
                 place,
                 Secrets(secret, *self._tls),
                 SystemClock(),
-                found,
+                bool(found),
+                found == ALONE,
                 self._serve_calls,
                 self._cut_links,
                 _of_site(parsed, replication),

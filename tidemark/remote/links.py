@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from tidemark.engine.base.clock import Clock
@@ -33,6 +35,7 @@ Address = tuple[str, int]
 SPARE_LINKS = 8
 MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
+WHERE_SECONDS = 1.0  # for one of several nodes to tell the view
 SECONDS_MAX = 86_400.0  # of one answer; poll takes milliseconds in 32 bits
 
 
@@ -53,6 +56,7 @@ class Links:
         self.spares: dict[Address, list[CallLink]] = {}
         self._open: weakref.WeakSet[CallLink] = weakref.WeakSet()  # idle or in use
         self._store: str | None = None  # all nodes are copies of this store
+        self._newest_view = 0  # an older one is not taken: its node is cut off, or the group was founded again
         self._members: list[Address] = []
         self._last_view: list[Address] = []  # nodes of the newest view: asked again even if they did not answer before
         self._primary: Address | None = None
@@ -75,9 +79,12 @@ class Links:
         if self._store not in (None, link.store):
             link.close()
             raise PeerRefused(
-                f"at {address[0]}:{address[1]} there is a different store; check the addresses", store=link.store
+                f"at {address[0]}:{address[1]} there is a different store, of another group than the one that this"
+                " client has spoken to; check the addresses, or connect again to use it",
+                store=link.store,
             )
         self._store = link.store
+        link.watch = partial(self._watch, address)
         with self._mutex:
             self._open.add(link)
             is_closed = self.is_closed  # in the meantime
@@ -118,12 +125,23 @@ class Links:
         return self._primary
 
     def learn(self) -> None:
-        """Ask all nodes for the view; the newest answer counts. Raises: PeerError, NotPrimary if no node knows one."""
-        newest = -1
+        """Ask all nodes for the view; the newest answer counts. Nodes of another group are passed over, except by a
+        client that knows no group yet: it must not choose one of two. Raises: PeerError, NotPrimary if no node knows a
+        view; PeerRefused if the nodes that answer are of another group.
+        """
+        newest, is_first = -1, self._store is None
         last: PeerError | NotPrimary = PeerError("no address is known")
-        for address in dict.fromkeys([*self._members, *self._last_view, *self._seeds]):
+        refused: list[PeerRefused] = []
+        addresses = dict.fromkeys([*self._members, *self._last_view, *self._seeds])
+        for address in addresses:
             try:
-                answer = self._where(address)
+                with self._at_most(
+                    max(WHERE_SECONDS, self._timeout_s / 4)
+                ):  # one that is stopped takes not all the time
+                    answer = self._where(address)
+            except PeerRefused as error:
+                refused.append(error)
+                continue
             except (PeerError, NotPrimary) as error:  # NotPrimary: a node that opens its store knows no view yet
                 last = error
                 continue
@@ -132,8 +150,43 @@ class Links:
                 self._primary = answer["primary"]
                 self._members = list(answer["members"])
                 self._last_view = list(answer["members"])
+        if refused and (is_first or len(refused) == len(addresses)):
+            if is_first:
+                self._store = None
+            raise refused[0]
         if newest < 0:
+            self._attempt.refused = refused[0] if refused else None
             raise last
+        self._newest_view = newest
+
+    def _watch(self, address: Address) -> None:
+        """Check, for a thread that waits for an answer of a node, that the group does not continue without that node,
+        whose process may be stopped, or cut off from all others. Raises: PeerError if it does.
+        """
+        others = dict.fromkeys([*self._members, *self._last_view, *self._seeds])
+        others.pop(address, None)
+        for other in others:
+            try:
+                with self._at_most(WHERE_SECONDS):
+                    answer = self._where(other)
+            except (PeerError, NotPrimary):
+                continue
+            if answer["primary"] is not None and address not in answer["members"]:
+                raise PeerError(
+                    f"the node at {address[0]}:{address[1]} does not answer, and the group continues without it in view"
+                    f" {answer['view']}"
+                )
+
+    @contextmanager
+    def _at_most(self, seconds: float) -> Iterator[None]:
+        """Let calls of this thread in the block take this long at most, and no longer than before."""
+        before = getattr(self._attempt, "deadline", None)
+        deadline = self.clock.monotonic() + seconds
+        self._attempt.deadline = deadline if before is None else min(before, deadline)
+        try:
+            yield
+        finally:
+            self._attempt.deadline = before
 
     def _where(self, address: Address) -> dict[str, Any]:
         link = self.take(address)
@@ -144,6 +197,13 @@ class Links:
         if not isinstance(answer, dict) or not _is_view(answer):
             raise FrameRejected(
                 f"the process at {address[0]}:{address[1]} does not tell which nodes the group has; check the address"
+            )
+        if answer["view"] < self._newest_view:
+            raise PeerRefused(
+                f"the node at {address[0]}:{address[1]} is in view {answer['view']} of its group, and this client has"
+                f" seen view {self._newest_view}: the node is cut off, or the group was founded again; if so, connect"
+                " again",
+                view=answer["view"],
             )
         return answer
 
@@ -174,6 +234,8 @@ class Links:
                     if why is None or not isinstance(error, PeerTimeout):
                         why = error  # a later timeout does not replace it
                     if self.clock.monotonic() >= deadline:
+                        if (refused := getattr(self._attempt, "refused", None)) is not None:
+                            raise refused from why
                         raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
                     self.clock.sleep(PAUSE_SECONDS)
         finally:
@@ -221,11 +283,13 @@ class Links:
         """As `take`; from now on an unreachable node is asked last."""
         try:
             return self.take(address)
-        except PeerError:
-            self._gone(address)
+        except PeerError as error:
+            self.gone(address)
+            if isinstance(error, PeerRefused) and "store" in error.evidence:
+                raise PeerError(error.message) from error  # another node may answer; `learn` asks all of them
             raise
 
-    def _gone(self, address: Address) -> None:
+    def gone(self, address: Address) -> None:
         """From now on, ask other nodes before this one."""
         self.forget(address)
         self._members = [each for each in self._members if each != address]
@@ -235,7 +299,7 @@ class Links:
         try:
             answer = link.ask(what)
         except (PeerError, NotPrimary) as error:
-            self._gone(address)
+            self.gone(address)
             _log.debug("%s at %s: %s", what[0], address, error.message)
             raise
         finally:

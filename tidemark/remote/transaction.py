@@ -119,7 +119,7 @@ class RemoteTransaction:
     def _lose(self) -> None:
         self.is_ended = True
         self.link.close()
-        self._links.forget(self._address)
+        self._links.gone(self._address)
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STORE = bytes(range(16))
 GROUPS_AT_ONCE = 64
+HAND_OVER_SECONDS = 0.3
 
 
 class Entry(NamedTuple):
@@ -53,6 +54,22 @@ class SimulatedLog:
     def due(self) -> int:
         """Sequence up to which a sync is wanted: all groups, at once."""
         return self.last
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk is full."""
+        return self._owner.is_full
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether commits have been refused for that for long enough."""
+        since = self._owner.refused_since
+        return self.is_full and since is not None and self._owner.world.timeline.now - since >= HAND_OVER_SECONDS
+
+    @property
+    def owed_since(self) -> float | None:
+        """Nothing but groups and records is written."""
+        return None
 
     @property
     def epoch(self) -> int:
@@ -128,6 +145,8 @@ class SimulatedNode:
         self.epoch = 1
         self.stalled_until = 0.0
         self.paused_until = 0.0
+        self.full_until = 0.0
+        self.refused_since: float | None = None
         self.rate = 1.0
         self._local = world.rng.uniform(0, 1_000)
         self._since = 0.0
@@ -144,6 +163,20 @@ class SimulatedNode:
     def set_rate(self, rate: float) -> None:
         """Run the clock at another rate from now on."""
         self._local, self._since, self.rate = self.now, self.world.timeline.now, rate
+
+    # --- its disk's space ----------------------------------------------------------------------------
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk is full now."""
+        return self.full_until > self.world.timeline.now
+
+    def refuses(self) -> bool:
+        """Return whether a commit is refused for lack of space."""
+        if not self.is_full:
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = self.world.timeline.now
+        return self.is_full
 
     # --- its process ------------------------------------------------------------------------------
     @property

@@ -23,6 +23,7 @@ class Faults:
     stall_every: float = 0.0  # syncs of one disk stall
     pause_every: float = 0.0  # a process is paused, its clock continues
     leave_every: float = 0.0
+    full_every: float = 0.0  # one disk is full for a while: its node commits nothing, and makes no local checkpoint
     disk_lost: bool = False  # of one node, once
     arbitrator_disk_lost: bool = False
 
@@ -90,4 +91,5 @@ def plan_of(seed: int, **changed: Any) -> Plan:
         firsts=2 if has_arbitrator and r.random() < 0.2 else 1,
         is_sharing=r.random() < 0.4,
     )
+    plan = replace(plan, faults=replace(faults, full_every=some(0.25, 0.2, 1.0)))
     return replace(plan, **changed)

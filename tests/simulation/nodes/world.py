@@ -15,6 +15,7 @@ from tests.simulation.sites.timeline import Timeline
 from tidemark.replication.node_group.messages import (
     Acknowledge,
     Action,
+    Conflict,
     EpochClosed,
     Fail,
     Gone,
@@ -139,6 +140,7 @@ class World:
             (faults.stall_every, self._stall, True),
             (faults.pause_every, self._pause, True),
             (faults.leave_every, self._leave, True),
+            (faults.full_every, self._fill, True),
             (0.5 if self.plan.rates[0] < 1 else 0.0, self._change_rates, False),
         ]
         for mean, call, is_fault in calls:
@@ -169,7 +171,7 @@ class World:
         elif isinstance(action, (Lost, Left)):
             self.note(kind.__name__, node.number, action.view.number)
             self._again(node)
-        elif isinstance(action, Fail):
+        elif isinstance(action, (Fail, Conflict)):
             self.break_promise(f"node {node.number} fails: {action.reason}")
 
     def _again(self, node: SimulatedNode) -> None:
@@ -221,6 +223,8 @@ class World:
             return
         if primary is not at and self.cut.get((at.number, primary.number), 0.0) > self.timeline.now:
             return
+        if primary.refuses():
+            return
         self._payload += 1
         primary.log.append(primary.epoch, self._payload)
         primary.step(LogGrew())  # groups are sent while the primary's own sync runs
@@ -267,7 +271,9 @@ class World:
         life = at.incarnation
 
         def done() -> None:
-            if at.incarnation == life:
+            if at.incarnation == life and at.is_full:
+                self.timeline.after(0.1, done)
+            elif at.incarnation == life:
                 at.step(Ready(view))
 
         self.timeline.after(self.rng.uniform(0.005, 0.05), done)
@@ -339,7 +345,7 @@ class World:
 
     def _flap(self) -> None:
         one, other = self.rng.sample(list(self.sites), 2)
-        self.cut[one, other] = self.cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 0.5)
+        self.cut[one, other] = self.cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 1.0)
         self.note("flap", one, other)
 
     def _stall(self) -> None:
@@ -351,6 +357,11 @@ class World:
         node = self._any()
         node.paused_until = self.timeline.now + self.rng.choice((0.05, 0.3, 1.0))
         self.note("pause", node.number)
+
+    def _fill(self) -> None:
+        node = self._any()
+        node.full_until = self.timeline.now + self.rng.choice((0.2, 1.0, 3.0))
+        self.note("full", node.number)
 
     def _leave(self) -> None:
         node = self._any()
@@ -367,7 +378,7 @@ class World:
         """End all faults, and start every process."""
         self.cut.clear()
         for each in self.sites.values():
-            each.stalled_until = each.paused_until = self.timeline.now
+            each.stalled_until = each.paused_until = each.full_until = self.timeline.now
         self.run_until(self.timeline.now + SLOW_SECONDS)
         for each in self.sites.values():
             each.start()
