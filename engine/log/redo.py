@@ -249,6 +249,30 @@ class RedoLog:
             last = self.sequence - 1
         self.make_durable(last)
 
+    def secure(self, epoch: int, on_disk: bool) -> None:
+        """Return when everything visible by now that commits up to `epoch` have made is durable. Without `on_disk`:
+        when every member of the node group has it in memory, at once if there is no node group.
+
+        Raises: StoreFailed.
+        """
+        if not on_disk and self.partner is None:
+            return
+        last = self._last_visible(epoch)
+        if last and on_disk:
+            self.make_durable(last)
+        elif last:
+            self._sharing.wait(last, lambda: self._shared_sequence, self._share)
+
+    def _last_visible(self, epoch: int) -> int:
+        """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable."""
+        # The filling group first: by the time it is replaced, `sequence` has grown.
+        if not self.has_records() and self.durable_sequence >= self.sequence - 1:
+            return 0
+        with self._latch:
+            oldest = self.pending[0].epoch if self.pending else self.epoch
+            last = self.sequence if self.has_records() else self.sequence - 1
+            return last if epoch >= oldest and last > self.durable_sequence else 0
+
     def share(self, sequence: int) -> None:
         """Return when every member of the node group has the group in memory; at once if there is no node group.
 

@@ -25,7 +25,7 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
 )
 from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
-from tidemark.engine.base.ids import first_txid, txids_from
+from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
@@ -230,6 +230,13 @@ class Resources(ABC):
             " call checkpoint() twice, then run the transaction again; if the log fills up again, split the transaction"
             " or make the store with a larger redo_log" + ("" if self.may_spool else f", or open it {_TO_A_FILE}")
         )
+
+    # --- what readers have seen ------------------------------------------------------------------
+    def secure_reads(self, epoch: int = LAST_EPOCH) -> None:
+        """Return when no crash takes back what was visible by now of commits up to `epoch`: when it is as safe as these
+        commits are on return. With `durability="epoch"` outside a node group that is at once. Raises: StoreFailed.
+        """
+        self.log.secure(epoch, self.waits_for_disk)
 
     # --- slices of a logged commit ---------------------------------------------------------------
     def wait_for_copies(self) -> None:
