@@ -34,6 +34,7 @@ from tidemark.replication.node_group.messages import (
     LogGrew,
     Lost,
     Open,
+    ReadWaits,
     Ready,
     Received,
     Send,
@@ -187,8 +188,11 @@ class Life:
             )
         return view
 
-    def shown(self, view: int) -> None:
-        """Check that rows read in a view may be shown. Raises: NotPrimary if they may be stale."""
+    def shown(self, view: int, epoch: int) -> None:
+        """Return when rows read in a view may be shown: every member has them, as durable as commits are. epoch: no
+        row is of a later one. Raises: NotPrimary if they may be stale; StoreFailed.
+        """
+        self._secure(view, epoch)
         self._await_view()
         with self._mutex:
             # A node that led in all views since then has the newest rows in each of them.
@@ -196,6 +200,22 @@ class Life:
             may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
             raise NotPrimary("the group may have continued without this node while it read; ask another node")
+
+    def _secure(self, view: int, epoch: int) -> None:
+        node = self.thread.node
+        if node is None or epoch <= self.machine.journal.record.epoch:  # X, which every member has on disk
+            return
+        if self.is_leading:
+            node.store.secure_reads(epoch)
+            return
+        sequence = self.stream.visible
+        synced = sequence if node.store.waits_for_disk else 0
+        with self._mutex:
+            is_held = self.machine.is_held(sequence, synced)
+        if not is_held:
+            self._events.put(ReadWaits(sequence, synced))
+            if not self.stream.wait_held(sequence, lambda: self.machine.reads_in() != view or self.is_leading):
+                raise NotPrimary("the view ended before every member had what was read; ask another node")
 
     def writing(self) -> None:
         """Check that transactions may run here. Raises: NotPrimary if they may not."""

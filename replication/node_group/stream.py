@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 FEED_BYTES_MAX = 256 << 20
+OVER_POLL_SECONDS = 0.02  # how soon a read notices that its view is over
 
 
 class Feed:
@@ -62,6 +63,7 @@ class GroupStream:
         self._work = work
         self._changed = threading.Condition()
         self.last = 0
+        self.visible = 0  # the last group of which a read may see anything
         self.applied = 0  # in memory
         self.synced = 0  # in memory and on disk
         self.sent: SentGroups | None = None
@@ -88,7 +90,8 @@ class GroupStream:
             if self.sent is not None:
                 self.sent.close()
             self.sent, self._store, self._files = sent, store, files
-            self.last = self.applied = self.synced = store.log.sequence - 1
+            self.last = self.visible = self.applied = self.synced = store.log.sequence - 1
+            self._acknowledged = self._shared = 0
 
     def end(self, error: StoreFailed) -> None:
         """Acknowledge no more groups: waiting commits raise `error`."""
@@ -184,6 +187,22 @@ class GroupStream:
             self._changed.wait_for(lambda: is_enough() or self._ended is not None)
             if not is_enough():
                 raise self._ended or StoreClosed("the node was closed")
+
+    def wait_held(self, sequence: int, is_over: Callable[[], bool]) -> bool:
+        """Wait until every member has this group, as durable as commits are; return False if `is_over` returns True
+        first, or this life has ended.
+        """
+
+        def is_held() -> bool:
+            assert self._store is not None
+            return sequence <= (self._acknowledged if self._store.waits_for_disk else self._shared)
+
+        with self._changed:
+            while not is_held():
+                if self._ended is not None or is_over():
+                    return False
+                self._changed.wait(OVER_POLL_SECONDS)
+        return True
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Note an epoch that begins at group `sequence`; `closings` reports it after the groups before it were sent."""

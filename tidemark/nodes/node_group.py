@@ -22,6 +22,7 @@ from tidemark.engine.base.errors import (
     SchemaInvalid,
     StoreFailed,
 )
+from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.jit.kernel import compile_declared
@@ -261,8 +262,8 @@ class _Gate:
     def reading(self) -> int:
         return self._node.living().reading()
 
-    def shown(self, token: int) -> None:
-        self._node.living().shown(token)
+    def shown(self, token: int, epoch: int) -> None:
+        self._node.living().shown(token, epoch)
 
     def writing(self) -> None:
         self._node.living().writing()
@@ -608,4 +609,4 @@ class NodeGroup(Closable):
         gate = _Gate(self._node)
         token = gate.reading()
         yield gate.database()
-        gate.shown(token)
+        gate.shown(token, LAST_EPOCH)

@@ -186,7 +186,7 @@ class Executor:
         return self._gate.database()
 
     def _read(self, work: Callable[[], R], seen: Callable[[R], int] = lambda found: LAST_EPOCH) -> R:
-        """Run a read, and return its result when it may be shown. seen: returns the newest epoch that the result shows."""
+        """Run a read, and return its result when it may be shown. seen: returns the newest epoch in the result."""
         token = self._gate.reading()
         unsecured = NO_EPOCH if self._txn is None else self._txn.seen
         try:
