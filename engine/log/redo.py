@@ -89,7 +89,7 @@ class RedoLog:
         self.spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
         self.writing = Leaders(files.failure)
-        self._sharing = Leaders(files.failure)
+        self.sharing = Leaders(files.failure)
         self._sending = threading.Lock()  # taken before the latch where a thread needs both
         self._sent_sequence = position.sequence - 1  # last group sent to the partner
         self._shared_sequence = position.sequence - 1
@@ -257,14 +257,16 @@ class RedoLog:
         """
         if not on_disk and self.partner is None:
             return
-        last = self._last_visible(epoch)
+        last = self.last_visible(epoch)
         if last and on_disk:
             self.make_durable(last)
         elif last:
-            self._sharing.wait(last, lambda: self._shared_sequence, self._share)
+            self.sharing.wait(last, lambda: self._shared_sequence, self._share)
 
-    def _last_visible(self, epoch: int) -> int:
-        """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable."""
+    def last_visible(self, epoch: int) -> int:
+        """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable. Call
+        without the latch.
+        """
         # The filling group first: by the time it is replaced, `sequence` has grown.
         if not self.has_records() and self.durable_sequence >= self.sequence - 1:
             return 0
@@ -280,7 +282,7 @@ class RedoLog:
         """
         try:
             if self.partner is not None:
-                self._sharing.wait(sequence, lambda: self._shared_sequence, self._share)
+                self.sharing.wait(sequence, lambda: self._shared_sequence, self._share)
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
@@ -299,7 +301,7 @@ class RedoLog:
         if self.partner is not None:
             self._agree(self.partner.share, last)
         self._shared_sequence = last
-        self._sharing.wake_followers(last)
+        self.sharing.wake_followers(last)
 
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None

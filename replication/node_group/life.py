@@ -208,13 +208,13 @@ class Life:
         if self.is_leading:
             node.store.secure_reads(epoch)
             return
-        sequence = self.stream.visible
-        synced = sequence if node.store.waits_for_disk else 0
+        sequence, on_disk = self.stream.visible, node.store.waits_for_disk
+        wanted = ReadWaits(sequence, sequence if on_disk else 0)
         with self._mutex:
-            is_held = self.machine.is_held(sequence, synced)
+            is_held = self.machine.is_held(*wanted)
         if not is_held:
-            self._events.put(ReadWaits(sequence, synced))
-            if not self.stream.wait_held(sequence, lambda: self.machine.reads_in() != view or self.is_leading):
+            self._events.put(wanted)
+            if not self.stream.wait_held(sequence, on_disk, lambda: self.machine.reads_in() != view):
                 raise NotPrimary("the view ended before every member had what was read; ask another node")
 
     def writing(self) -> None:

@@ -188,17 +188,12 @@ class GroupStream:
             if not is_enough():
                 raise self._ended or StoreClosed("the node was closed")
 
-    def wait_held(self, sequence: int, is_over: Callable[[], bool]) -> bool:
-        """Wait until every member has this group, as durable as commits are; return False if `is_over` returns True
-        first, or this life has ended.
+    def wait_held(self, sequence: int, on_disk: bool, is_over: Callable[[], bool]) -> bool:
+        """Wait until every member has this group, on disk or in memory; return False if `is_over` returns True first,
+        or this life has ended.
         """
-
-        def is_held() -> bool:
-            assert self._store is not None
-            return sequence <= (self._acknowledged if self._store.waits_for_disk else self._shared)
-
         with self._changed:
-            while not is_held():
+            while sequence > (self._acknowledged if on_disk else self._shared):
                 if self._ended is not None or is_over():
                     return False
                 self._changed.wait(OVER_POLL_SECONDS)

@@ -301,7 +301,9 @@ class Executor:
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
-        return getattr(self._db, method)(*arguments, **named)
+        found = getattr(self._db, method)(*arguments, **named)
+        self._db.parts.store.secure_counts()
+        return found
 
     def _final_outcome(self, txid: int) -> str:
         """As `Database.outcome`, but "open" for an open transaction, so that "unknown" is final."""
