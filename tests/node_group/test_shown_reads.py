@@ -82,9 +82,9 @@ def test_no_read_shows_what_a_member_still_lacks(tmp_path: Path, durability: str
                 readers = [Reader(lambda: read(1)), Reader(lambda: read(2))]
                 log, primacy = site.db(1).parts.store.log, site.nodes[1].parts.life.machine.primacy
                 if way != "transaction":
-                    wait_until(lambda: readers[1].found or 2 in primacy.waiting)
+                    wait_until(lambda: bool(readers[1].found or 2 in primacy.waiting))
                 waits = log.writing if durability == "commit" else log.sharing
-                wait_until(lambda: readers[0].found or waits.followers)
+                wait_until(lambda: bool(readers[0].found or waits.followers))
                 assert not any(each.found for each in readers), "shown while node 3 has the row before"
                 assert site.db(3)["t"].get(1) == OLD
             writer.join()
@@ -93,18 +93,17 @@ def test_no_read_shows_what_a_member_still_lacks(tmp_path: Path, durability: str
                 assert each.found == [NEW]
 
 
-def test_reads_of_rows_of_complete_epochs_ask_nobody(tmp_path: Path) -> None:
+def test_reads_of_rows_of_complete_epochs_ask_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True) as site, site.nodes[2].connect(PATIENCE_MS) as db:
         table = db.create_table("t", COLUMNS, "id")
         table.insert(OLD)
         db.sync()
         table.insert((2, 0, None))
         wait_until(lambda: site.nodes[2].parts.completed_epoch > 0 and table.get(1) == OLD)
-        node, asked = site.nodes[2].parts.life, []
+        node = site.nodes[2].parts.life
         epoch = node.machine.journal.record.epoch
-        node.stream.wait_held = lambda *arguments: asked.append(arguments) or True
+        monkeypatch.setattr(node.stream, "wait_held", lambda *arguments: pytest.fail(f"waits for {arguments}"))
         node.shown(node.reading(), epoch)
-        assert not asked
 
 
 def test_wait_of_a_read_ends_with_its_view() -> None:

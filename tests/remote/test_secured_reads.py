@@ -29,7 +29,8 @@ class SlowDisk:
         self.is_slow = False
         self.at_disk, self.go_on = threading.Event(), threading.Event()
         rule = Rule("fdatasync", "redo/*", once=False, stall=self._stall)
-        self.db = open_memory(FaultFiles(self.memory, [rule]), **options)
+        faulty: Any = FaultFiles(self.memory, [rule])
+        self.db = open_memory(faulty, **options)
         self.db.create_table(NAME, ACCOUNT, "id")
         for key in (CHANGED, DELETED, OLD):
             self.db[NAME].insert((key, "old", 1.0, None))

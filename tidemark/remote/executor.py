@@ -91,6 +91,10 @@ OF_STORE = frozenset(["status", "check", "checkpoint"])
 OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
 
 
+def _all(_found: object) -> int:
+    return LAST_EPOCH
+
+
 class Gate(Protocol):
     """Decides whether this process may execute a call now; a node of a group may not always."""
 
@@ -185,7 +189,7 @@ class Executor:
     def _db(self) -> Database:
         return self._gate.database()
 
-    def _read(self, work: Callable[[], R], seen: Callable[[R], int] = lambda found: LAST_EPOCH) -> R:
+    def _read(self, work: Callable[[], R], seen: Callable[[R], int] = _all) -> R:
         """Run a read, and return its result when it may be shown. seen: returns the newest epoch in the result."""
         token = self._gate.reading()
         unsecured = NO_EPOCH if self._txn is None else self._txn.seen
@@ -320,7 +324,7 @@ class Executor:
     def _definition(self, table: str) -> TableDefinition:
         return self._read(lambda: self._db[table].definition, self._of_schema)
 
-    def _of_schema(self, _found: Any) -> int:
+    def _of_schema(self, _found: object) -> int:
         return self._db.parts.store.schema_epoch
 
     def _length(self, table: str) -> int:
