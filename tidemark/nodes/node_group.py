@@ -592,7 +592,7 @@ class NodeGroup(Closable):
     @contextmanager
     def reading(self) -> Iterator[Database]:
         """Yield the store of this node for the reads of a block. The reads see everything that was acknowledged before
-        the block.
+        the block. The block ends when everything that they saw is acknowledged.
 
         Use what was read only after the block has ended without an error.
 
