@@ -13,6 +13,7 @@ import pytest
 import tidemark as tm
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.waiting import wait_until
+from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -205,6 +206,28 @@ def test_reads_of_rows_that_are_durable_wait_for_nothing(disk: SlowDisk) -> None
             with disk.db.transaction():
                 pass  # it has read nothing
             assert disk.db[NAME][CHANGED].owner == "new", "a call without a transaction waits for nothing"
+
+
+def test_only_get_of_a_row_knows_what_it_has_seen(disk: SlowDisk) -> None:
+    """A call that finds no row, or that counts rows, may have seen the newest commit: its transaction waits for that."""
+    calls: dict[str, Callable[[Any], Any]] = {
+        "get_many": lambda txn: txn.get_many(NAME, [OLD]),
+        "no row": lambda txn: txn.get(NAME, NEW),
+        "scan": lambda txn: list(txn.scan(NAME, limit=1)),
+        "scan by index": lambda txn: list(txn.scan(NAME, index="by_owner")),
+        "scan by key": lambda txn: list(txn.scan(NAME, where=tm.col("id") == NEW)),
+        "index alone": lambda txn: txn.scan(NAME, ["owner"], index="by_owner").to_arrow(),
+        "count": lambda txn: txn.scan(NAME).count(),
+        "refused update": lambda txn: txn.update(NAME, OLD, {"balance": 2.0}, where=tm.col("owner") == "no"),
+    }
+    for name, call in calls.items():
+        with disk.db.transaction() as txn:
+            txn.get(NAME, OLD)
+            assert 0 < txn.seen <= disk.db.parts.store.epochs.current
+            call(txn)
+            assert txn.seen == LAST_EPOCH, name
+            txn.get(NAME, OLD)
+            assert txn.seen == LAST_EPOCH, name
 
 
 def test_calls_that_change_rows_wait_with_their_commit(disk: SlowDisk) -> None:
