@@ -209,7 +209,7 @@ def test_reads_of_rows_that_are_durable_wait_for_nothing(disk: SlowDisk) -> None
 
 
 def test_only_get_of_a_row_knows_what_it_has_seen(disk: SlowDisk) -> None:
-    """A call that finds no row, or that counts rows, may have seen the newest commit: its transaction waits for that."""
+    """A call that finds no row, or counts rows, may have seen the newest commit: its transaction waits for that."""
     calls: dict[str, Callable[[Any], Any]] = {
         "get_many": lambda txn: txn.get_many(NAME, [OLD]),
         "no row": lambda txn: txn.get(NAME, NEW),
