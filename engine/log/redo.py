@@ -267,13 +267,18 @@ class RedoLog:
         """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable. Call
         without the latch.
         """
+        if epoch < self.epoch:  # closed, so its groups were queued before: they are pending or durable
+            try:
+                if not self.pending or epoch < self.pending[0].epoch:
+                    return 0
+            except IndexError:  # the last one has become durable in between
+                return 0
         # The filling group first: by the time it is replaced, `sequence` has grown.
         if not self.has_records() and self.durable_sequence >= self.sequence - 1:
             return 0
         with self._latch:
-            oldest = self.pending[0].epoch if self.pending else self.epoch
             last = self.sequence if self.has_records() else self.sequence - 1
-            return last if epoch >= oldest and last > self.durable_sequence else 0
+            return last if last > self.durable_sequence else 0
 
     def share(self, sequence: int) -> None:
         """Return when every member of the node group has the group in memory; at once if there is no node group.

@@ -335,7 +335,7 @@ class Transaction:
                     except CommitOnFailedStore as error:
                         error.evidence["txid"] = self.txid
                         raise
-            if seen and not self.is_logged and self.group is None:
+            if not self.is_logged and seen and self.group is None and (wait or store.log.partner is not None):
                 store.log.secure(seen, wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
