@@ -214,8 +214,12 @@ class Life:
             is_held = self.machine.is_held(*wanted)
         if not is_held:
             self._events.put(wanted)
-            if not self.stream.wait_held(sequence, on_disk, lambda: self.machine.reads_in() != view):
+            if not self.stream.wait_held(sequence, on_disk, lambda: self._is_over(view)):
                 raise NotPrimary("the view ended before every member had what was read; ask another node")
+
+    def _is_over(self, view: int) -> bool:
+        with self._mutex:
+            return not self.machine.may_show(view, self._clock.monotonic())
 
     def writing(self) -> None:
         """Check that transactions may run here. Raises: NotPrimary if they may not."""

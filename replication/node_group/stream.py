@@ -192,12 +192,15 @@ class GroupStream:
         """Wait until every member has this group, on disk or in memory; return False if `is_over` returns True first,
         or this life has ended.
         """
-        with self._changed:
-            while sequence > (self._acknowledged if on_disk else self._shared):
-                if self._ended is not None or is_over():
+        while True:
+            with self._changed:
+                if sequence <= (self._acknowledged if on_disk else self._shared):
+                    return True
+                if self._ended is not None:
                     return False
                 self._changed.wait(OVER_POLL_SECONDS)
-        return True
+            if is_over():
+                return False
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Note an epoch that begins at group `sequence`; `closings` reports it after the groups before it were sent."""

@@ -236,8 +236,8 @@ class Executor:
         txn.commit()
 
     def _rollback(self) -> None:
-        if self._txn is not None and not self._txn.is_ended:
-            seen = self._txn.seen
+        if self._txn is not None:
+            seen, self._txn.seen = self._txn.seen, NO_EPOCH
             self._txn.rollback()
             if seen:
                 self._secure()
