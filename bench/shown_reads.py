@@ -1,5 +1,4 @@
-"""`python -m bench.shown_reads [--quick] [--out DIR] [--page FILE]`: what the answers of reads cost that wait until what
-they show is durable, beside writers.
+"""`python -m bench.shown_reads [--quick] [--out DIR] [--page FILE]`: reads whose answers wait for what they show.
 
 One store is served by a process of its own, in which the writers are threads; the client is this process. Each read is
 measured with the wait and without it (`RedoLog.secure` does nothing then). Writers update one row after the other, each
@@ -79,7 +78,7 @@ def write(db: Any, number: int, is_over: threading.Event) -> None:
 def serve(folder: str, writers: int, waits: bool, parent: Connection) -> None:
     """Serve a store with writers until the parent says so; the process of the store."""
     if not waits:
-        RedoLog.secure = lambda *_: None  # type: ignore[method-assign,assignment]
+        RedoLog.secure = lambda *_: None  # type: ignore[method-assign]
     is_over = threading.Event()
     with tm.open(folder, data_memory="64 MiB", redo_log="64 MiB") as db, tm.serve_calls(db, (HOST, 0), SECRET) as at:
         make_rows(db)
