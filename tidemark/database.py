@@ -748,7 +748,9 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
     def _full_status(self) -> dict[str, Any]:
         """Return the answer of the control socket: `status`, and how the store was opened."""
-        return {**self.status(), "restart": self.restart_report}
+        found = {**self.status(), "restart": self.restart_report}
+        self._store.secure_counts()
+        return found
 
 
 def check_open(db: Database) -> None:

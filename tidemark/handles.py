@@ -318,7 +318,8 @@ def _key_in(definition: TableDefinition, row: Any) -> tuple[Any, ...] | None:
 @types_memory_errors("__len__", exclude=("get", "insert", "write", "update", "delete"))
 class TableHandle(WritableTable):
     """One table of an open store. Every call that writes is a transaction of its own, durable on return with
-    `durability="commit"`.
+    `durability="commit"`. A call that reads waits for no disk and may show a commit that is not durable yet; a
+    `Transaction` that has committed has read none.
 
     Rows are mappings, or sequences in column order. A call that raises has changed nothing, except for an
     OutcomeUnknown error of the commit.

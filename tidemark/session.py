@@ -39,7 +39,8 @@ def check_lock(lock: Lock, skip_locked: bool = False) -> None:
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
-    After that commit the changes are durable with `durability="commit"`. A transaction that is dropped before its end
+    After that commit the changes are durable with `durability="commit"`, and if there are none, what was read. A
+    transaction that is dropped before its end
     is rolled back after garbage collection, with a ResourceWarning.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before

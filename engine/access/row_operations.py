@@ -25,6 +25,7 @@ from tidemark.engine.base.errors import (
     StorageFull,
     TransactionTooLarge,
 )
+from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.base.shortage import TABLESPACES
 from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.memory.arena_layout import (
@@ -421,8 +422,14 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked:
     lock: None, "shared" or "exclusive"; the lock is held to the transaction's end. skip_locked: return None instead of
     waiting for the lock.
     """
+    seen = txn.seen
     entry = get_entry(txn, table, key, lock, skip_locked)
-    return None if entry is None else table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS)
+    if entry is None:
+        return None
+    words = entry.data
+    epoch = words[1]
+    txn.seen = epoch if epoch > seen else seen
+    return table.format.decode_row(words.cast("B"), ENTRY_WORDS)
 
 
 def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked: bool = False) -> Words | None:
@@ -501,6 +508,15 @@ def get_committed(table: Table, key: Any) -> Any:
             return None
     image = read_image(None, table, key)
     return None if image is None else row_format.decode_row(image.data.cast("B"), 0)
+
+
+def get_with_epoch(table: Table, key: Any) -> tuple[Any, int]:
+    """Return the committed row with this key, or None, and the epoch of its last change; LAST_EPOCH for None."""
+    entry = read_entry(None, table, key)
+    if entry is None:
+        return None, LAST_EPOCH
+    words = entry.data
+    return table.format.decode_row(words.cast("B"), ENTRY_WORDS), words[1]
 
 
 def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:

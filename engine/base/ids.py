@@ -14,6 +14,8 @@ TxId = NewType("TxId", int)
 MICRO_BITS = 32
 SLOT_BITS = 16
 TXID_COUNTER_BITS = 40
+NO_EPOCH = 0  # before every epoch
+LAST_EPOCH = (1 << 63) - 1  # after every epoch
 
 
 def make_epoch(gci: int, micro: int) -> Epoch:

@@ -89,7 +89,7 @@ class RedoLog:
         self.spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
         self.writing = Leaders(files.failure)
-        self._sharing = Leaders(files.failure)
+        self.sharing = Leaders(files.failure)
         self._sending = threading.Lock()  # taken before the latch where a thread needs both
         self._sent_sequence = position.sequence - 1  # last group sent to the partner
         self._shared_sequence = position.sequence - 1
@@ -249,6 +249,37 @@ class RedoLog:
             last = self.sequence - 1
         self.make_durable(last)
 
+    def secure(self, epoch: int, on_disk: bool) -> None:
+        """Return when everything visible by now that commits up to `epoch` have made is durable. Without `on_disk`:
+        when every member of the node group has it in memory, at once if there is no node group.
+
+        Raises: StoreFailed.
+        """
+        if not on_disk and self.partner is None:
+            return
+        last = self.last_visible(epoch)
+        if last and on_disk:
+            self.make_durable(last)
+        elif last:
+            self.sharing.wait(last, lambda: self._shared_sequence, self._share)
+
+    def last_visible(self, epoch: int) -> int:
+        """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable. Call
+        without the latch.
+        """
+        if epoch < self.epoch:  # closed, so its groups were queued before: they are pending or durable
+            try:
+                if not self.pending or epoch < self.pending[0].epoch:
+                    return 0
+            except IndexError:  # the last one has become durable in between
+                return 0
+        # The filling group first: by the time it is replaced, `sequence` has grown.
+        if not self.has_records() and self.durable_sequence >= self.sequence - 1:
+            return 0
+        with self._latch:
+            last = self.sequence if self.has_records() else self.sequence - 1
+            return last if last > self.durable_sequence else 0
+
     def share(self, sequence: int) -> None:
         """Return when every member of the node group has the group in memory; at once if there is no node group.
 
@@ -256,7 +287,7 @@ class RedoLog:
         """
         try:
             if self.partner is not None:
-                self._sharing.wait(sequence, lambda: self._shared_sequence, self._share)
+                self.sharing.wait(sequence, lambda: self._shared_sequence, self._share)
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
@@ -275,7 +306,7 @@ class RedoLog:
         if self.partner is not None:
             self._agree(self.partner.share, last)
         self._shared_sequence = last
-        self._sharing.wake_followers(last)
+        self.sharing.wake_followers(last)
 
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None

@@ -72,6 +72,7 @@ class SchemaLog(Transactions):
         with self.latch:
             if mark is not None:
                 mark()
+            self.schema_epoch = self.epochs.current
             publish()
 
     def log_schema(
@@ -103,7 +104,7 @@ class SchemaLog(Transactions):
             ticket = self.log.sequence  # the end of an epoch ends the group
             if mark is not None:
                 mark()
-            self.epochs.used()
+            self.schema_epoch = self.epochs.used()
             at = int(fill[0])
             fill[at : at + words] = 0
             fill[at] = pack_kind(KIND_TRANSACTION, 0, words)

@@ -25,7 +25,7 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
 )
 from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
-from tidemark.engine.base.ids import first_txid, txids_from
+from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
 from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 REDO_POLL_SECONDS = 0.05
 REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
 COPIES_POLL_SECONDS = 0.002
+COUNTS_POLL_SECONDS = 0.002
+COUNTS_SECONDS = 1.0
 # A slice that cannot get frames because the disk is full waits for space this many times.
 SPACE_ATTEMPTS = 20
 SPACE_PAUSE_SECONDS = 0.05
@@ -241,6 +243,22 @@ class Resources(ABC):
             " call checkpoint() twice, then run the transaction again; if the log fills up again, split the transaction"
             " or make the store with a larger redo_log" + ("" if self.may_spool else f", or open it {_TO_A_FILE}")
         )
+
+    # --- what readers have seen ------------------------------------------------------------------
+    def secure_reads(self, epoch: int = LAST_EPOCH) -> None:
+        """Return when no crash takes back what was visible by now of commits up to `epoch`: when it is as safe as these
+        commits are on return. With `durability="epoch"` outside a node group that is at once. Raises: StoreFailed.
+        """
+        self.log.secure(epoch, self.waits_for_disk)
+
+    def secure_counts(self) -> None:
+        """As `secure_reads`, for counts that another process asks for: wait while other threads write the log, but not
+        past COUNTS_SECONDS, since an operator needs them most while a disk hangs.
+        """
+        last = self.log.last_visible(LAST_EPOCH) if self.waits_for_disk else 0
+        deadline = self.clock.monotonic() + COUNTS_SECONDS
+        while self.log.durable_sequence < last and self.failure.first is None and self.clock.monotonic() < deadline:
+            self.clock.sleep(COUNTS_POLL_SECONDS)
 
     # --- slices of a logged commit ---------------------------------------------------------------
     def wait_for_copies(self) -> None:

@@ -35,6 +35,7 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
     WrongThread,
 )
+from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.disk.columns import COMMIT_PAGES
@@ -123,6 +124,7 @@ class Transaction:
         "mem",
         "place",
         "reference",
+        "seen",
         "spool",
         "store",
         "thread",
@@ -140,6 +142,8 @@ class Transaction:
         self.txid = place.txid = txid
         self.is_ended = False
         self.is_logged = False  # the log has its records, or may have them
+        # Nothing that it has read is of a later epoch. Only `get` knows better than LAST_EPOCH.
+        self.seen = NO_EPOCH
         self.group: Group | None = None
         self.spool: Spool | AdoptedRecords | None = None
         self.reference: Reference | None = None
@@ -156,6 +160,7 @@ class Transaction:
         txn.buf_bytes = txn.buf.data.cast("B")
         txn.thread, txn.txid = place.thread, place.txid
         txn.is_ended = txn.is_logged = False
+        txn.seen = LAST_EPOCH
         txn.group, txn.spool, txn.reference = None, place.spool, None
         return txn
 
@@ -171,6 +176,7 @@ class Transaction:
             raise self._refusal()
         if locks and self.place.locked_at is None:
             self.place.locked_at = self.store.clock.monotonic()
+        self.seen = LAST_EPOCH
 
     def _refusal(self) -> Error:
         """Return the error of a call that this thread may not make. A killed transaction is rolled back first."""
@@ -301,14 +307,15 @@ class Transaction:
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self, wait: bool | None = None) -> None:
-        """Make the changes visible, and durable before returning if `wait`; None: with `durability="commit"`.
+        """Make the changes visible, and durable before returning if `wait`; None: with `durability="commit"`. Of a
+        transaction that has changed nothing: make durable what it has read.
 
         Order: records to the filling REDO group and changes to the rows (one atomic call), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; with
         `wait`, it is acknowledged only after the sync.
 
-        Durable on return: everything, if `wait`. Otherwise it becomes durable with its epoch at the latest; in a node
-        group all members have it in memory.
+        Durable on return: everything, also what it has read, if `wait`. Otherwise it becomes durable with its epoch at
+        the latest; in a node group all members have it in memory.
 
         Raises:
             CommitOnFailedStore: The store failed, and the outcome is unknown; the error has the `txid`.
@@ -330,6 +337,7 @@ class Transaction:
             wait = store.waits_for_disk
         # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
+        seen = self.seen
         try:
             self.check()
             if self.spool is not None:
@@ -353,6 +361,8 @@ class Transaction:
                     except CommitOnFailedStore as error:
                         error.evidence["txid"] = self.txid
                         raise
+            if not self.is_logged and seen and self.group is None and (wait or store.log.partner is not None):
+                store.log.secure(seen, wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         if began and (self.is_logged or self.group is not None):

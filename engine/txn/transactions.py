@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tidemark.engine.base.errors import Error, LimitExceeded, Rejected
+from tidemark.engine.base.ids import NO_EPOCH
 from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
 from tidemark.engine.memory.arena_layout import CAPTURE_NONE, S_INDEX_GENERATION, ST_REDO, X_GENERATION
 from tidemark.engine.table.table import DroppedFragment, Table
@@ -59,6 +60,7 @@ class Transactions(Resources):
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         # Creates a table when it is first named; not called with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
+        self.schema_epoch = NO_EPOCH  # of the last schema change that was made here
         self.schema_authors: dict[int, int] = {}  # by thread: site of origin of its schema changes
         # Returns the error for a transaction or schema change at a node that takes none; None: this node takes them.
         self.refusal: Callable[[], Error] | None = None

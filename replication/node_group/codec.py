@@ -171,6 +171,8 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (restart.Slice, (_PLACE, _N, _N, _N, _N, _N, WORDS, _N)),
     (restart.End, (_N, _N, _N)),
     (restart.Deletes, (_N, _N, WORDS)),
+    (group.HeldWanted, (_N, _N, _N)),
+    (group.Held, (_N, _N, _N)),
 )
 
 

@@ -44,6 +44,7 @@ from tidemark.replication.node_group.messages import (
     LogGrew,
     Lost,
     Open,
+    ReadWaits,
     Ready,
     Received,
     Send,
@@ -198,8 +199,11 @@ class Life:
             )
         return view
 
-    def shown(self, view: int) -> None:
-        """Check that rows read in a view may be shown. Raises: NotPrimary if they may be stale."""
+    def shown(self, view: int, epoch: int) -> None:
+        """Return when rows read in a view may be shown: every member has them, as durable as commits are. epoch: no
+        row is of a later one. Raises: NotPrimary if they may be stale; StoreFailed.
+        """
+        self._secure(view, epoch)
         self._await_view()
         with self._mutex:
             # A node that led in all views since then has the newest rows in each of them.
@@ -207,6 +211,26 @@ class Life:
             may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
             raise NotPrimary("the group may have continued without this node while it read; ask another node")
+
+    def _secure(self, view: int, epoch: int) -> None:
+        node = self.thread.node
+        if node is None or epoch <= self.machine.journal.record.epoch:  # X, which every member has on disk
+            return
+        if self.is_leading:
+            node.store.secure_reads(epoch)
+            return
+        sequence, on_disk = self.stream.visible, node.store.waits_for_disk
+        wanted = ReadWaits(sequence, sequence if on_disk else 0)
+        with self._mutex:
+            is_held = self.machine.is_held(*wanted)
+        if not is_held:
+            self._events.put(wanted)
+            if not self.stream.wait_held(sequence, on_disk, lambda: self._is_over(view)):
+                raise NotPrimary("the view ended before every member had what was read; ask another node")
+
+    def _is_over(self, view: int) -> bool:
+        with self._mutex:
+            return not self.machine.may_show(view, self._clock.monotonic())
 
     def writing(self) -> None:
         """Check that transactions may run here. Raises: NotPrimary if they may not."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tidemark.replication.node_group.liveness import NEVER, Detector, Leases
-from tidemark.replication.node_group.messages import Action, Left, Log, Lost, Ping
+from tidemark.replication.node_group.messages import Action, Held, HeldWanted, Left, Log, Lost, Ping
 from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.view import Member, Record, Times, View
 from tidemark.replication.node_group.votes import Candidacy, Journal, Voter, order_of
@@ -78,6 +78,8 @@ class Machine(ABC):
         # Epochs that this node closed as primary, in any view, and that are not complete yet; each with its last group.
         self._closed: list[tuple[int, int]] = []
         self._primary_last = UNHEARD
+        self._held = Held(0, 0, 0)  # at a member, as far as the primary of this view has reported
+        self._wanted = HeldWanted(0, 0, 0)  # at a member: the furthest that its readers wait for
         self.detector.begin(self.view.numbers - {own.number}, now)
 
     # --- questions of other threads -------------------------------------------------------------
@@ -119,6 +121,14 @@ class Machine(ABC):
         that was stopped in between would show stale rows.
         """
         return view == self.reads_in() != 0 and self.leases.holds(self.view, now)
+
+    def is_held(self, sequence: int, synced: int) -> bool:
+        """Return whether this node knows that every member has groups up to `sequence` in memory, and those up to
+        `synced` on disk. A read that saw later groups may not be shown yet.
+        """
+        if self.primacy is not None:
+            return sequence <= self.primacy.shared and synced <= self.primacy.acknowledged
+        return sequence <= self._held.sequence and synced <= self._held.synced
 
     def has_caught_up(self) -> bool:
         """Return whether this node, which joins, has every group that its primary last reported."""

@@ -128,6 +128,24 @@ class Completed(NamedTuple):
     sequence: int
 
 
+class HeldWanted(NamedTuple):
+    """From a member with waiting readers: requests `Held` when every member has groups up to `sequence` in memory, and
+    those up to `synced` on disk.
+    """
+
+    view: int
+    sequence: int
+    synced: int
+
+
+class Held(NamedTuple):
+    """From the primary: every member has groups up to `sequence` in memory, and those up to `synced` on disk."""
+
+    view: int
+    sequence: int
+    synced: int
+
+
 class AskJoin(NamedTuple):
     """A node outside the view requests the groups of the view and, after it is ready, membership in the next one."""
 
@@ -158,6 +176,8 @@ Message = (
     | Applied
     | Opened
     | Completed
+    | HeldWanted
+    | Held
     | AskJoin
     | Refused
 )
@@ -250,11 +270,20 @@ class Ready(NamedTuple):
     view: int
 
 
+class ReadWaits(NamedTuple):
+    """A read of this node may be shown when every member has groups up to `sequence` in memory, and those up to
+    `synced` on disk.
+    """
+
+    sequence: int
+    synced: int
+
+
 class Leave(NamedTuple):
     """An operator wants this node to leave the group cleanly."""
 
 
-Event = Received | Tick | Written | LogGrew | LogCut | EpochClosed | Gone | Ready | Leave
+Event = Received | Tick | Written | LogGrew | LogCut | EpochClosed | Gone | Ready | ReadWaits | Leave
 
 
 # --- actions: the output of a machine ------------------------------------------------------------
@@ -273,13 +302,17 @@ class Write(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Every member has groups up to this sequence on disk: commits that wait for the disks may be acknowledged."""
+    """Every member has groups up to this sequence on disk: commits that wait for the disks may be acknowledged, and
+    reads may show them.
+    """
 
     sequence: int
 
 
 class Shared(NamedTuple):
-    """Every member has groups up to this sequence in memory: commits that wait for memory alone may be acknowledged."""
+    """Every member has groups up to this sequence in memory: commits that wait for memory alone may be acknowledged,
+    and reads may show them.
+    """
 
     sequence: int
 

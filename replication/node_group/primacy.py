@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tidemark.replication.node_group.messages import Action, Adopted, Groups, Log, Send
+from tidemark.replication.node_group.messages import Action, Adopted, Groups, Held, HeldWanted, Log, Send
 from tidemark.replication.node_group.view import View
 
 
@@ -29,6 +29,7 @@ class Primacy:
     applied: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)  # last group sent, by member or joining node
+    waiting: dict[int, HeldWanted] = field(default_factory=dict)  # by member: for which groups its readers wait
     epochs: list[tuple[int, int]] = field(default_factory=list)  # closed and not yet complete: epoch, its last group
     _before: dict[int, int] = field(default_factory=dict)  # last group each had applied at the previous heartbeat
 
@@ -103,6 +104,17 @@ class Primacy:
             return None
         self.shared = shared
         return shared
+
+    def answer_readers(self) -> list[Action]:
+        """Answer the members whose readers wait for groups that every member has by now."""
+        done = [
+            member
+            for member, wanted in self.waiting.items()
+            if wanted.sequence <= self.shared and wanted.synced <= self.acknowledged
+        ]
+        for member in done:
+            del self.waiting[member]
+        return [Send(member, Held(self.view.number, self.shared, self.acknowledged)) for member in done]
 
     def complete_epoch(self) -> tuple[int, int] | None:
         """Return the newest epoch that has become complete, because its groups are acknowledged, and its last group.

@@ -247,6 +247,7 @@ class StoreThread:
                 self._keep(store, sequence - 1)
                 reported = sequence
             self._close_epochs(sequence)
+            stream.visible = sequence
             lsn = self.apply_one(node, words)
             stream.sent.add(sequence, lsn, store.epochs.current, words)
         last = first + len(groups) - 1

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FEED_BYTES_MAX = 256 << 20
 HAND_OVER_SECONDS = 5.0  # how long a primary refuses transactions for lack of space on its disk
+OVER_POLL_SECONDS = 0.02  # how soon a read notices that its view is over
 
 
 class Feed:
@@ -64,6 +65,7 @@ class GroupStream:
         self._work = work
         self._changed = threading.Condition()
         self.last = 0
+        self.visible = 0  # the last group of which a read may see anything
         self.applied = 0  # in memory
         self.synced = 0  # in memory and on disk
         self.sent: SentGroups | None = None
@@ -92,7 +94,8 @@ class GroupStream:
             if self.sent is not None:
                 self.sent.close()
             self.sent, self._store, self._files = sent, store, files
-            self.last = self.applied = self.synced = store.log.sequence - 1
+            self.last = self.visible = self.applied = self.synced = store.log.sequence - 1
+            self._acknowledged = self._shared = 0
 
     def end(self, error: StoreFailed) -> None:
         """Acknowledge no more groups: waiting commits raise `error`."""
@@ -205,6 +208,20 @@ class GroupStream:
             self._changed.wait_for(lambda: is_enough() or self._ended is not None)
             if not is_enough():
                 raise self._ended or StoreClosed("the node was closed")
+
+    def wait_held(self, sequence: int, on_disk: bool, is_over: Callable[[], bool]) -> bool:
+        """Wait until every member has this group, on disk or in memory; return False if `is_over` returns True first,
+        or this life has ended.
+        """
+        while True:
+            with self._changed:
+                if sequence <= (self._acknowledged if on_disk else self._shared):
+                    return True
+                if self._ended is not None:
+                    return False
+                self._changed.wait(OVER_POLL_SECONDS)
+            if is_over():
+                return False
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Note an epoch that begins at group `sequence`; `closings` reports it after the groups before it were sent."""

@@ -27,6 +27,8 @@ from tidemark.replication.node_group.messages import (
     Fail,
     Gone,
     Groups,
+    Held,
+    HeldWanted,
     Leave,
     Left,
     LogCut,
@@ -39,6 +41,7 @@ from tidemark.replication.node_group.messages import (
     Pong,
     Prepare,
     Promise,
+    ReadWaits,
     Ready,
     Received,
     Refused,
@@ -166,6 +169,13 @@ class Node(Election):
             return []
         return self.journal.change(now, joins=self.view.number + 1)
 
+    def _read_waits(self, event: ReadWaits, now: float) -> list[Action]:
+        if self.is_held(*event) or self.primacy is not None:
+            return []
+        sequence, synced = max(event.sequence, self._wanted.sequence), max(event.synced, self._wanted.synced)
+        self._wanted = HeldWanted(self.view.number, sequence, synced)
+        return self._ask_held()
+
     def _leave(self, _event: Leave, now: float) -> list[Action]:
         if not self.is_member or len(self.view.members) == 1:
             self.refusal = "the last member of a group cannot leave it; close its store"
@@ -190,7 +200,7 @@ class Node(Election):
             asked = AskJoin(self.view.number, self.own, self.log.synced, self.is_ready)
             actions.append(Send(self.view.primary, asked))
         if self.is_adopted and not self.is_frozen:
-            actions += ([] if self.is_open else self._report_adopted(now)) + self._report_applied()
+            actions += ([] if self.is_open else self._report_adopted(now)) + self._report_applied() + self._ask_held()
         return actions
 
     def _watch(self, now: float) -> list[Action]:
@@ -257,6 +267,7 @@ class Node(Election):
         self._lacking.clear()
         self.leases.end()
         self._decided_at, self._frozen_at, self._primary_last = now, now, UNHEARD
+        self._held, self._wanted = Held(0, 0, 0), HeldWanted(0, 0, 0)
         self.detector.begin(view.numbers - {self.number}, now)
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
         actions += self.journal.defer(*(Send(each, ViewIs(view)) for each in self._voters_to_inform(prior, view)))
@@ -310,6 +321,7 @@ class Node(Election):
         shared = primacy.share(self.log)
         if shared is not None:
             actions.append(Shared(shared))
+        actions += primacy.answer_readers()
         complete = primacy.complete_epoch()
         if complete is not None and complete[0] > self.journal.record.epoch:
             actions += self.journal.change(now, epoch=complete[0], sequence=complete[1])
@@ -344,6 +356,12 @@ class Node(Election):
         if not self.accepts_groups or self.primacy is not None or self.view.primary == self.number:
             return []
         return [Send(self.view.primary, Applied(self.view.number, self.log.applied, self.log.synced))]
+
+    def _ask_held(self) -> list[Action]:
+        """Ask the primary, if readers here wait for groups that some member may not have."""
+        if not self.is_open or self.is_frozen or self.is_held(self._wanted.sequence, self._wanted.synced):
+            return []
+        return [Send(self.view.primary, self._wanted)]
 
     # --- joining --------------------------------------------------------------------------------
     def _begin_joining(self) -> list[Action]:
@@ -444,6 +462,22 @@ class Node(Election):
             return []
         return self.journal.change(now, epoch=message.epoch, sequence=message.sequence)
 
+    def _held_wanted(self, sender: int, message: HeldWanted, now: float) -> list[Action]:
+        primacy = self.primacy
+        is_ours = message.view == self.view.number and sender in self.view.numbers
+        if not is_ours or primacy is None or not primacy.is_open:
+            return []
+        primacy.waiting[sender] = message
+        return self._progress(now)
+
+    def _held_by_all(self, sender: int, message: Held, now: float) -> list[Action]:
+        is_ours = message.view == self.view.number and sender == self.view.primary
+        if not is_ours or not self.is_open or self.is_frozen:
+            return []
+        known = self._held
+        self._held = Held(message.view, max(known.sequence, message.sequence), max(known.synced, message.synced))
+        return [Shared(self._held.sequence), Acknowledge(self._held.synced)]
+
     def _ask_join(self, sender: int, message: AskJoin, now: float) -> list[Action]:
         primacy = self.primacy
         if message.view != self.view.number or primacy is None or not primacy.is_open:
@@ -472,6 +506,7 @@ _EVENTS: dict[type[Any], Callable[[Node, Any, float], list[Action]]] = {
     EpochClosed: Node._epoch_closed,
     Gone: Node._gone,
     Ready: Node._ready,
+    ReadWaits: Node._read_waits,
     Leave: Node._leave,
 }
 _MESSAGES: dict[type[Any], Callable[[Node, int, Any, float], list[Action]]] = {
@@ -488,6 +523,8 @@ _MESSAGES: dict[type[Any], Callable[[Node, int, Any, float], list[Action]]] = {
     Applied: Node._applied,
     Opened: Node._opened,
     Completed: Node._completed,
+    HeldWanted: Node._held_wanted,
+    Held: Node._held_by_all,
     AskJoin: Node._ask_join,
     Refused: Node._refused,
 }

@@ -12,7 +12,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "tidemark.replication.node_group.votes",
         "        if self.is_written:\n            return list(actions)",
         "        if self:\n            return list(actions)",
-        "views 1200",
+        "views 1600",
     ),
     Defect(
         "vote-in-a-lower-ballot",
@@ -33,7 +33,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "tidemark.replication.node_group.votes",
         "len(self.votes & self.base.voters) >= self.base.quorum",
         "len(self.votes & self.base.voters) >= 1",
-        "views 300",
+        "views 600",
     ),
     Defect(
         "primary-without-the-furthest-log",
@@ -71,7 +71,21 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "tidemark.replication.node_group.views",
         "primacy.settles_at = max([primacy.settles_at, *settled])",
         "primacy.settles_at = max([primacy.settles_at, *settled[:0]])",
-        "views 800",
+        "views 2400",
+    ),
+    Defect(
+        "member-shows-what-others-lack",
+        "tidemark.replication.node_group.machine",
+        "return sequence <= self._held.sequence and synced <= self._held.synced",
+        "return sequence <= self.log.applied and synced <= self.log.synced",
+        "views 20",
+    ),
+    Defect(
+        "primary-shows-what-members-lack",
+        "tidemark.replication.node_group.machine",
+        "return sequence <= self.primacy.shared and synced <= self.primacy.acknowledged",
+        "return sequence <= self.log.last",
+        "views 20",
     ),
     Defect(
         "view-opened-with-unequal-logs",

@@ -1,4 +1,4 @@
-"""Simulated nodes keep N1 to N4, with one living side, whatever links, disks, clocks and processes do."""
+"""Simulated nodes keep N1 to N4 and N7, with one living side, whatever links, disks, clocks and processes do."""
 
 from __future__ import annotations
 

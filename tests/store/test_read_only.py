@@ -340,6 +340,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "out_of_memory",
         "place",
         "reference",
+        "seen",
         "spool",
         "store",
         "thread",

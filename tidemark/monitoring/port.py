@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.database import check_open
 from tidemark.engine.base.clock import Clock
@@ -84,6 +84,18 @@ class MetricsServing(RequestPort, Closable):
         return _response("503 Service Unavailable", text + "\n", more="Retry-After: 1\r\n")
 
 
+class _Counts:
+    """The status of a store for other processes."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def status(self) -> dict[str, Any]:
+        found = self._db.status()
+        self._db.parts.store.secure_counts()
+        return found
+
+
 def _response(
     status: str, body: str, content_type: str = "text/plain; charset=utf-8", more: str = "", has_body: bool = True
 ) -> bytes:
@@ -116,4 +128,4 @@ def serve_metrics(db: Database, address: str | tuple[str, int]) -> MetricsServin
         True
     """
     check_open(db)
-    return MetricsServing(db, parse_address(address), db.parts.store.clock)
+    return MetricsServing(_Counts(db), parse_address(address), db.parts.store.clock)

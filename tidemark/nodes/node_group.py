@@ -22,6 +22,7 @@ from tidemark.engine.base.errors import (
     SchemaInvalid,
     StoreFailed,
 )
+from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.jit.kernel import compile_declared
@@ -267,8 +268,8 @@ class _Gate:
     def reading(self) -> int:
         return self._node.living().reading()
 
-    def shown(self, token: int) -> None:
-        self._node.living().shown(token)
+    def shown(self, token: int, epoch: int) -> None:
+        self._node.living().shown(token, epoch)
 
     def writing(self) -> None:
         self._node.living().writing()
@@ -609,7 +610,7 @@ class NodeGroup(Closable):
     @contextmanager
     def reading(self) -> Iterator[Database]:
         """Yield the store of this node for the reads of a block. The reads see everything that was acknowledged before
-        the block.
+        the block. The block ends when everything that they saw is acknowledged.
 
         Use what was read only after the block has ended without an error.
 
@@ -626,4 +627,4 @@ class NodeGroup(Closable):
         gate = _Gate(self._node)
         token = gate.reading()
         yield gate.database()
-        gate.shown(token)
+        gate.shown(token, LAST_EPOCH)

@@ -29,6 +29,9 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     raises LimitExceeded for a call or an answer of more than 256 MiB. `status`, `check` and `checkpoint` are those of
     the node that executes transactions. What `Database` says is durable is so at every live node of the group.
 
+    No crash takes back what a call has shown: with `durability="commit"` all that it saw is durable when it returns. No
+    call shows less than another call, of any client, that had ended before it began.
+
     A schema change is sent once. It raises NotPrimary if the node stopped leading, and a PeerError if the link broke
     before the answer: then check whether the change was made.
 

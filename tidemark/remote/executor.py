@@ -2,6 +2,10 @@
 
 A client's transaction belongs to the thread that serves its link, and is rolled back when the link ends. This module
 names the calls that a client may make; the calls themselves check their arguments.
+
+No answer shows what a crash could still take back: before an answer with rows, a refusal or an error leaves, what the
+call has seen is as durable as a commit that has returned. What a change that succeeds tells is so when its transaction
+has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
+from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
 from tidemark.engine.store.outcome import is_open
 from tidemark.engine.txn.locks import LockTable, Served
 from tidemark.scans import Scan
@@ -37,6 +43,7 @@ _INVALID = (
     *(TypeError, AttributeError, LookupError, ValueError, ArithmeticError),
     *(NotImplementedError, RecursionError, MemoryError),
 )
+_ENDS_LINK = (StoreFailed, OutcomeUnknown)  # nothing can be made durable here any more
 
 CHANGING = frozenset(
     [
@@ -54,6 +61,7 @@ CHANGING = frozenset(
         "delete_where",
     ]
 )
+REFUSING = frozenset(["update", "delete", "update_where", "delete_where"])  # False or 0: no row was accepted
 READING = frozenset(["get", "get_many"])
 OF_TABLE = frozenset(["explain", "indexes", "partitions"])
 OF_SCHEMA = frozenset(
@@ -84,6 +92,10 @@ OF_STORE = frozenset(["status", "check", "checkpoint", "kill"])
 OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
 
 
+def _all(_found: object) -> int:
+    return LAST_EPOCH
+
+
 class Gate(Protocol):
     """Decides whether this process may execute a call now; a node of a group may not always."""
 
@@ -95,8 +107,10 @@ class Gate(Protocol):
         """Called before rows are read; returns a token for `shown`. Raises: Retryable if another node must read."""
         ...
 
-    def shown(self, token: int) -> None:
-        """Called after the read. Raises: Retryable if the rows may be older than an acknowledged commit."""
+    def shown(self, token: int, epoch: int) -> None:
+        """Called after the read, which has seen nothing of later epochs: return when no crash takes back what it saw.
+        Raises: Retryable if the rows may be older than an acknowledged commit; StoreFailed.
+        """
         ...
 
     def writing(self) -> None:
@@ -241,17 +255,41 @@ class Executor:
     def _db(self) -> Database:
         return self._gate.database()
 
-    def _read(self, work: Callable[[], R]) -> R:
-        """Run a read, and return its result if it may be shown."""
+    def _read(self, work: Callable[[], R], seen: Callable[[R], int] = _all) -> R:
+        """Run a read, and return its result when it may be shown. seen: returns the newest epoch in the result."""
         token = self._gate.reading()
-        found = work()
-        self._gate.shown(token)
+        unsecured = NO_EPOCH if self._txn is None else self._txn.seen
+        try:
+            found = work()
+        except Error as error:
+            if not isinstance(error, _ENDS_LINK):
+                self._gate.shown(token, LAST_EPOCH)  # an error tells of rows too
+            raise
+        self._gate.shown(token, seen(found))
+        if self._txn is not None:
+            self._txn.seen = unsecured  # the commit need not wait for what was shown now
         return found
+
+    def _change(self, work: Callable[[], R]) -> R:
+        """Run a change in a transaction of its own, or of the schema. It is durable when it returns."""
+        self._gate.writing()
+        try:
+            return work()
+        except Error as error:
+            if not isinstance(error, _ENDS_LINK):
+                self._secure()
+            raise
+
+    def _secure(self) -> None:
+        """Return when no crash takes back what was visible here before."""
+        self._db.parts.store.secure_reads()
 
     def _open(self) -> Transaction:
         if self._txn is None:
             raise TransactionEnded("no transaction is open on this link; begin one")
+        seen = self._txn.seen
         self._txn.check()
+        self._txn.seen = seen  # this reads nothing
         return self._txn
 
     def _commit(self) -> None:
@@ -265,7 +303,10 @@ class Executor:
 
     def _rollback(self) -> None:
         if self._txn is not None:
+            seen, self._txn.seen = self._txn.seen, NO_EPOCH
             self._txn.rollback()
+            if seen:
+                self._secure()
 
     def _savepoint(self) -> None:
         if len(self._savepoints) >= SAVEPOINTS_MAX:
@@ -289,21 +330,37 @@ class Executor:
     def _call_txn(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method not in CHANGING | READING:
             raise FrameRejected(f"a transaction has no call {method!r}")
-        return self._read(lambda: getattr(self._open(), method)(*arguments, **named))
+        txn = self._open()
+        if method in READING:
+            return self._read(lambda: self._get_of(txn, method, arguments, named), lambda found: txn.seen)
+        found = self._read(
+            lambda: getattr(txn, method)(*arguments, **named),
+            lambda found: NO_EPOCH if found or method not in REFUSING else LAST_EPOCH,
+        )
+        txn.seen = LAST_EPOCH  # its commit makes durable what it has seen
+        return found
+
+    def _get_of(self, txn: Transaction, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        txn.seen = NO_EPOCH
+        return getattr(txn, method)(*arguments, **named)
 
     # --- tables and the store --------------------------------------------------------------------
     def _call_table(self, table: str, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method in CHANGING:
-            self._gate.writing()
-            return getattr(self._db[table], method)(*arguments, **named)
+            return self._change(lambda: getattr(self._db[table], method)(*arguments, **named))
+        if method == "get" and len(arguments) == 1 and not named:
+            return self._read(lambda: self._get(table, arguments[0]), lambda found: found[1])[0]
         if method in READING | OF_TABLE:
             return self._read(lambda: getattr(self._db[table], method)(*arguments, **named))
         raise FrameRejected(f"a table has no call {method!r}")
 
+    def _get(self, table: str, key: Any) -> tuple[Any, int]:
+        """Return the committed row with this key, or None, and the newest epoch that this shows."""
+        return row_operations.get_with_epoch(self._db[table].table.newest, key)
+
     def _call_store(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method in OF_SCHEMA:
-            self._gate.writing()
-            getattr(self._db, method)(*arguments, **named)
+            self._change(lambda: getattr(self._db, method)(*arguments, **named))
             return None
         if method in OF_PRIMARY:
             self._gate.writing()
@@ -314,7 +371,9 @@ class Executor:
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
-        return getattr(self._db, method)(*arguments, **named)
+        found = getattr(self._db, method)(*arguments, **named)
+        self._db.parts.store.secure_counts()
+        return found
 
     def _final_outcome(self, txid: int) -> str:
         """As `Database.outcome`, but "open" for an open transaction, so that "unknown" is final."""
@@ -323,12 +382,16 @@ class Executor:
         return OPEN if was_open and outcome == "unknown" else outcome
 
     def _create_table(self, definition: TableDefinition) -> None:
-        self._gate.writing()
         made = definition
-        self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
+        self._change(
+            lambda: self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
+        )
 
     def _definition(self, table: str) -> TableDefinition:
-        return self._read(lambda: self._db[table].definition)
+        return self._read(lambda: self._db[table].definition, self._of_schema)
+
+    def _of_schema(self, _found: object) -> int:
+        return self._db.parts.store.schema_epoch
 
     def _length(self, table: str) -> int:
         return self._read(lambda: len(self._db[table]))
@@ -341,9 +404,11 @@ class Executor:
 
     def _scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
         """Return (number of the scan, its first batch, which has the schema and no rows)."""
+        return self._read(lambda: self._begun_scan(table, is_of_txn, named), self._of_schema)
+
+    def _begun_scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
         import pyarrow as pa
 
-        self._gate.reading()
         scan = self._made_scan(table, is_of_txn, named)
         if len(self._scans) >= SCANS_MAX:
             raise Rejected(f"{SCANS_MAX} scans are open on one link; read one to its end, or close it")

@@ -31,8 +31,9 @@ class Alone:
         """Every read is allowed."""
         return 0
 
-    def shown(self, token: int) -> None:
-        """Every row may be shown."""
+    def shown(self, token: int, epoch: int) -> None:
+        """Every row may be shown when it is as durable as its commit promises."""
+        self._db.parts.store.secure_reads(epoch)
 
     def writing(self) -> None:
         """Every change is allowed."""

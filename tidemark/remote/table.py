@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 class RemoteTable(WritableTable):
     """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
-    serves reads, and they see every acknowledged commit. If its node is lost during a scan, the scan raises PeerError:
-    begin it again.
+    serves reads. They see every acknowledged commit, and show no other (docs/clients.md). If its node is lost during a
+    scan, the scan raises PeerError: begin it again.
 
     Each call raises what that of `TableHandle` raises, and PeerTimeout if no node answers in time. A call that writes
     also raises PrimaryLost and CommitUnanswered, as a `RemoteTransaction` does.

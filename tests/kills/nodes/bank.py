@@ -135,6 +135,7 @@ class Teller(Client):
         super().__init__(connect, f"teller-{number}", seed)
         self.number = number
         self.judged = 0  # journal rows up to this sequence may have been cut
+        self.shown = 0  # newest sequence that a reader was shown, acknowledged or not
 
     def work(self, db: Any) -> None:
         """See `Client`."""
@@ -212,7 +213,9 @@ class Changer(Client):
 
 
 class Reader(threading.Thread):
-    """Client that reads at one node: everything acknowledged before a read must show (N4)."""
+    """Client that reads at one node: everything acknowledged before a read must show (N4), and everything that another
+    reader was shown before (N7).
+    """
 
     def __init__(self, connect: Callable[[], Any], tellers: list[Teller], seed: int) -> None:
         super().__init__(name="reader", daemon=True)
@@ -240,14 +243,17 @@ class Reader(threading.Thread):
                 return
 
     def read(self, db: Any) -> None:
-        """Read one row that must exist. Raises: Violation."""
+        """Read one row that must exist, then the row of a transaction under way. Raises: Violation."""
         teller = self._rng.choice(self._tellers)
-        sequence = teller.acknowledged
+        sequence = max(teller.acknowledged, teller.shown)
         if sequence == 0:
             CLOCK.sleep(PAUSE_SECONDS)
             return
         if db[JOURNAL].get((teller.number, sequence)) is None and sequence > teller.judged:
-            raise Violation(f"teller {teller.number}, {sequence} was acknowledged, and a later read misses it")
+            raise Violation(f"teller {teller.number}, {sequence} was acknowledged or shown, and a later read misses it")
+        newest = teller.sequence
+        if db[JOURNAL].get((teller.number, newest)) is not None:
+            teller.shown = max(teller.shown, newest)
         self.reads += 1
 
 
@@ -279,6 +285,8 @@ class Ledger:
                 raise Violation(
                     f"teller {each.number}: {len(lost)} acknowledged transfers are lost: {sorted(lost)[:5]}"
                 )
+            if each.shown > each.judged and each.shown not in there[each.number]:
+                raise Violation(f"teller {each.number}: transfer {each.shown} was shown to a reader, and is lost")
             if made := there[each.number] - each.outcomes.keys():
                 raise Violation(f"teller {each.number}: transfers that were refused are there: {sorted(made)[:5]}")
         if balances != expected:

@@ -1,8 +1,7 @@
-"""What must hold at every moment of a run: N1 to N4 of docs/internals/node-group.md, and one living side."""
+"""What must hold at every moment of a run: N1 to N4 and N7 of docs/internals/node-group.md, and one living side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -157,7 +156,11 @@ class Promises:
             del self.shared[at:]
             return
 
-    def check_read(self, node: SimulatedNode, sequence: int, chain: int, applied: Iterable[Entry]) -> None:
-        """Check a read that was served and began after the acknowledgement of `sequence` (N4)."""
-        if not holds(list(applied), sequence, chain):
+    def check_read(self, node: SimulatedNode, sequence: int, chain: int, applied: list[Entry]) -> None:
+        """Check a read that was served and began after the acknowledgement of `sequence` (N4); it shows nothing that is
+        not acknowledged (N7). So no read shows less than one that had ended before it began, at any node.
+        """
+        if not holds(applied, sequence, chain):
             self._world.break_promise(f"N4: node {node.number} served a read older than group {sequence}")
+        if len(applied) > self.end[0]:
+            self._world.break_promise(f"N7: node {node.number} showed group {len(applied)}, which may be lost")

@@ -25,6 +25,7 @@ from tidemark.replication.node_group.messages import (
     Lost,
     Message,
     Open,
+    ReadWaits,
     Ready,
     Received,
     Send,
@@ -36,6 +37,7 @@ LIVE_SECONDS = 12.0  # true time from the end of all faults until the group must
 TAKEOVER_SECONDS = 3.0  # the same from the death of a node
 SLOW_SECONDS = 0.8  # longest delay of a late message
 PEACE_SECONDS = 0.6
+READ_POLL_SECONDS = 0.02
 TRACE_LINES = 2_000
 
 
@@ -230,7 +232,7 @@ class World:
         primary.step(LogGrew())  # groups are sent while the primary's own sync runs
 
     def _read(self) -> None:
-        """Read the rows now; show them later if the lease, asked for after the read, holds."""
+        """Read the rows now; show them when every member has them, if the lease, asked for after that, holds."""
         at = self.rng.choice(list(self.nodes.values()))
         if at.node is None:
             return
@@ -239,10 +241,18 @@ class World:
         if not view:
             return
         applied, life = at.log.entries[: at.log.applied], at.incarnation
+        if at.number == at.node.view.primary:
+            applied = list(at.log.entries)  # a commit is visible at its node before it is sent
+        awaited = len(applied), 0 if self.plan.is_sharing else len(applied)
 
         def shown() -> None:
             if at.paused_until > self.timeline.now:
                 self.timeline.after(at.paused_until - self.timeline.now, shown)
+            elif at.incarnation != life or at.node is None or at.node.reads_in() != view:
+                return
+            elif not at.node.is_held(*awaited):
+                at.step(ReadWaits(*awaited))
+                self.timeline.after(READ_POLL_SECONDS, shown)
             elif at.incarnation == life and at.node is not None and at.node.may_show(view, at.now):
                 self.counts["reads"] = self.counts.get("reads", 0) + 1
                 self.promises.check_read(at, sequence, chain, applied)
