@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import scan
-from tidemark.engine.access.reads_kernels import scan_rows
-from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.access.batch_operations import scan_from
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.versions_reads_kernels import scan_rows
+from tidemark.engine.base.errors import PageDamaged, SnapshotTooOld
 from tidemark.engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
@@ -31,7 +32,7 @@ from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidemark.engine.access.batch_operations import ScanBatch
+    from tidemark.engine.access.scan_batch import ScanBatch
     from tidemark.engine.schema.column import Column
     from tidemark.engine.table.table import Table
 
@@ -58,12 +59,28 @@ class ValuesCheck:
 
     def faults(self) -> Iterator[ValueFault]:
         """Yield the faults. Raises: NoSuchTable if the table is dropped meanwhile, and errors of reading disk pages."""
-        for batch in scan(self._table, None, None, None, [self._number]):
+        for batch in self._batches():
             found = list(self._in_batch(batch))
             if found and self._table.newest is not self._table:
                 self.is_whole = False
                 return
             yield from found
+
+    def _batches(self) -> Iterator[ScanBatch]:
+        """Yield all rows; each of the instant at which the scan began, or began again."""
+        table = self._table
+        rowid = 0
+        is_end = False
+        while not is_end:
+            check_table(table)
+            with table.views.open(table.handle) as view:
+                try:
+                    for batch in scan_from(table, None, view, None, None, [self._number], rowid):
+                        rowid = int(batch.rowids()[-1]) + 1
+                        yield batch
+                    is_end = True
+                except SnapshotTooOld:  # the rows changed meanwhile do not fit into memory: continue with a new view
+                    pass
 
     def _in_batch(self, batch: ScanBatch) -> Iterator[ValueFault]:
         offsets = np.ascontiguousarray(batch.offsets[: batch.count])
@@ -103,7 +120,7 @@ def key_of_place(table: Table, place: int) -> tuple[int, object]:
     state = np.array([0, 0, rowid], dtype=np.int64)
     offsets = np.zeros(1, dtype=np.int64)
     if number in table.by_number:
-        scan_rows(table.mem, table.by_number[number], 0, NOTHING, 1, out, offsets, state)
+        scan_rows(table.mem, table.by_number[number], 0, 0, NOTHING, 1, 2, out, offsets, state)
     if not state[0] or int(out[0]) != rowid:
         return rowid, None
     return rowid, table.format.decode_key(table.format.image_key(out[ENTRY_WORDS : int(state[1])]))

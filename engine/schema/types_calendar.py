@@ -59,7 +59,7 @@ def _checked_datetime(value: Any) -> datetime:
     # pandas' NaT calls itself a datetime and is not equal to itself.
     if not isinstance(value, (datetime, np.datetime64)) or value != value:
         raise mismatch("a datetime", value)
-    if not isinstance(value, datetime) or getattr(value, "nanosecond", 0):
+    if not isinstance(value, datetime) or getattr(value, "nanosecond", False):
         raise ValueOutOfRange(f"holds microseconds of the years 1 to 9999, got {shown(value)}")
     return value
 
