@@ -217,7 +217,9 @@ class Applier:
         if (origin.file, origin.position) in self._skipped:
             steps = []
         else:
-            steps = schema.steps_of(step.text, step.database, self._wanted, origin, self._store)
+            steps = schema.steps_of(
+                step.text, step.database, self._wanted, origin, self._store, step.session, step.is_readable
+            )
         if not steps:
             if step.place is not None:
                 self._commit(step.place, is_transaction=False)
@@ -241,6 +243,11 @@ class Applier:
 
     def _make(self, steps: list[Statement], step: StatementText) -> None:
         begun = self.source_position.step
+        if not begun:
+            try:
+                schema.check(steps, self._store, step.session)
+            except Rejected as error:
+                raise schema.refused(error, step.text, step.origin) from error
         for number, each in enumerate(steps, 1):
             if number < begun or isinstance(each, schema.Truncate):
                 continue
@@ -251,7 +258,7 @@ class Applier:
             elif schema.has_happened(each, self._store):
                 continue
             try:
-                schema.make(each, self._db, self._store)
+                schema.make(each, self._db, self._store, step.session)
             except Rejected as error:
                 # The step changed nothing: the next attempt must not mistake what it finds for the step's result.
                 replace(self.source_position, step=number - 1).save(self._store)

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.replication.sql.server_types import ServerType
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,10 @@ class RenameTable(TableChange):
 
 @dataclass(frozen=True)
 class AddColumn(TableChange):
-    """One more column, after the others."""
+    """One more column, after the others. `served` is its type at the server whose statement this is."""
 
     column: Column
+    served: ServerType | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,11 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True)
 class ChangeColumn(TableChange):
-    """A column gets another type, nullability or default."""
+    """A column gets another type, nullability or default. is_numbered: it is AUTO_INCREMENT."""
 
     column: Column
+    served: ServerType | None = field(default=None, compare=False)
+    is_numbered: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
