@@ -8,6 +8,7 @@ values of the column's type here, no row is read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def _is_negative(values: pa.Array) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.less(values, pa.scalar(0, pa.int64()).cast(values.type)).to_numpy(zero_copy_only=False)
+    return pc.less(values, pa.scalar(PythonDecimal(0), values.type)).to_numpy(zero_copy_only=False)
 
 
 def _integer_tests(kind: Integer, served: ServerType) -> list[_Changes]:

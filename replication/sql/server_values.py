@@ -22,7 +22,7 @@ from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.binlog.charsets import UTF8MB3, UTF8MB4, encoded
 from tidemark.replication.sql.server_types import INTEGER_BITS, OCTETS, TEXTS, ServerType, possible_types
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
+from tidemark.replication.sql.tokens import BITS, HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
 _INTEGER = re.compile(r"[+-]?\d+\Z")
 _FIXED_POINT = re.compile(r"([+-]?)(\d*)\.(\d+)\Z")
@@ -47,6 +47,8 @@ def served_value(served: ServerType, literal: Literal, session: Session) -> Any:
     if literal.kind == MAXVALUE_KIND:
         return MAXVALUE
     try:
+        if literal.kind == STRING and not literal.text and session.has_empty_null:
+            raise ValueError(literal.text)
         return _READERS[served.word](served, literal, session)
     except (KeyError, ValueError, InvalidOperation, OverflowError):
         raise Unsupported(
@@ -60,7 +62,9 @@ def value_in_store(kind: ColumnType, literal: Literal, session: Session) -> Any:
     server that becomes this type gives it. Raises: Unsupported if they differ.
     """
     found = [served_value(each, literal, session) for each in possible_types(kind)]
-    if not found or any(each != found[0] or repr(each) != repr(found[0]) for each in found):
+    # Of a SET the members are not known, and bits are text to it. A number is the same: it must be a member.
+    is_text_to_set = literal.kind == BITS and len(found) > 1
+    if not found or is_text_to_set or any(each != found[0] or repr(each) != repr(found[0]) for each in found):
         raise Unsupported(
             f"the column's type at the server is not known here ({kind!r} stands for several), and"
             f" {literal.text[:40]!r} is not the same value in all of them"

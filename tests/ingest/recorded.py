@@ -19,7 +19,11 @@ from tidemark.replication.ingest.transactions import Step, TransactionReader
 FILE = "master.000001"
 SERVER_ID = 77
 DEFINITION = TableDefinition(
-    3, 1, "d.t", (Column("id", t.Int32), Column("a", t.VarChar(20), True, None), Column("n", t.Int32, True, None)), ("id",)
+    3,
+    1,
+    "d.t",
+    (Column("id", t.Int32), Column("a", t.VarChar(20), True, None), Column("n", t.Int32, True, None)),
+    ("id",),
 )
 
 
