@@ -23,6 +23,7 @@ from tidemark.replication.binlog.charsets import UTF8MB4, encoded
 from tidemark.replication.sql.server_types import ServerType, is_geometry
 from tidemark.replication.sql.server_values import YEARS, rounded
 from tidemark.replication.sql.session import Session
+from tidemark.replication.sql.statements import ChangeColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,13 +35,14 @@ _MICROSECOND_DIGITS = 6
 _Changes = Callable[[Any], Any]
 
 
-def check_kept(
-    table: Table, there: Column, wanted: Column, served: ServerType, session: Session, is_numbered: bool
-) -> None:
-    """Check that a column's values survive its new type at the server. there: the column here. wanted: the new one.
-    is_numbered: it is AUTO_INCREMENT. Raises: Unsupported, naming the first value that changes.
+def check_kept(table: Table, there: Column, step: ChangeColumn, session: Session) -> None:
+    """Check that the values of a column, `there`, survive its new type at the server. Raises: Unsupported, naming the
+    first value that changes.
     """
-    changes = _tests(there, served, session)
+    wanted, served, is_numbered = step.column, step.served, step.is_numbered
+    if served is None:
+        return
+    changes = [] if served == step.was else _tests(there, served, step.was, session)
     if is_numbered and not session.keeps_zero_numbers:
         changes.append(lambda values: values == 0)
     refuses_null = there.nullable and (not wanted.nullable or is_numbered or not wanted.has_default)
@@ -84,11 +86,11 @@ def _comparable(column: Column, values: pa.Array) -> Any:
     return values
 
 
-def _tests(there: Column, served: ServerType, session: Session) -> list[_Changes]:
+def _tests(there: Column, served: ServerType, was: ServerType | None, session: Session) -> list[_Changes]:
     """Return what to ask of the column's values; [] if its type here has no value that the new type changes."""
     kind = there.type
     if isinstance(kind, Integer):
-        return _integer_tests(kind, served)
+        return _integer_tests(kind, served, was)
     if isinstance(kind, Decimal):
         return [_is_negative] if served.is_unsigned else []
     if isinstance(kind, Floating):
@@ -98,7 +100,7 @@ def _tests(there: Column, served: ServerType, session: Session) -> list[_Changes
         return [lambda values: values % step != 0] if kind.width > 4 and step > 1 else []
     tests: list[_Changes] = [_is_any] if is_geometry(served) else []
     if isinstance(kind, (Char, VarChar, LongText)) and not isinstance(kind, Enum):
-        tests += _text_tests(served, session)
+        tests += _text_tests(served, was, session)
     limit = served.bytes_max
     if isinstance(kind, LongBinary | LongText) or limit is not None and limit < getattr(kind, "bytes_max", 0):
         tests += [] if limit is None else [lambda values: _lengths(values) > limit]
@@ -116,11 +118,12 @@ def _is_negative(values: pa.Array) -> Any:
     return pc.less(values, pa.scalar(PythonDecimal(0), values.type)).to_numpy(zero_copy_only=False)
 
 
-def _integer_tests(kind: Integer, served: ServerType) -> list[_Changes]:
+def _integer_tests(kind: Integer, served: ServerType, was: ServerType | None) -> list[_Changes]:
     if served.word == "YEAR":
         return [lambda values: (values != 0) & ((values < YEARS.start) | (values >= YEARS.stop))]
-    if served.word == "SET":  # the members before are not known here, and the bits mean their places
-        return [lambda values: values != 0]
+    if served.word == "SET":  # bits mean the places of members
+        before = None if was is None or was.word != "SET" else was.members
+        return [] if before and served.members[: len(before)] == before else [lambda values: values != 0]
     limits = served.integers
     if limits is None:
         return [_is_any]
@@ -147,9 +150,10 @@ def _floating_tests(served: ServerType) -> list[_Changes]:
     return tests
 
 
-def _text_tests(served: ServerType, session: Session) -> list[_Changes]:
+def _text_tests(served: ServerType, was: ServerType | None, session: Session) -> list[_Changes]:
     """A character set that lacks a character: an error of the server in strict mode, else the character is lost."""
-    if served.charset == UTF8MB4 or session.is_strict:
+    is_same = was is not None and was.charset != "" and was.charset == served.charset
+    if served.charset == UTF8MB4 or is_same or session.is_strict:
         return []
     charset = served.charset or "ascii"  # it may be any
 

@@ -20,7 +20,6 @@ from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import Partition
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Char, VarChar
@@ -37,11 +36,12 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.kept_values import check_kept
 from tidemark.replication.sql import statements as s
+from tidemark.replication.sql.column_reader import ColumnReader
 from tidemark.replication.sql.parse import literal_value, parse, typed_bound
 from tidemark.replication.sql.server_types import ServerType
-from tidemark.replication.sql.server_values import implicit_value
+from tidemark.replication.sql.server_values import implicit_value, served_value
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import OURS, PLAIN, Literal, TokenReader
+from tidemark.replication.sql.tokens import OURS, PLAIN, Literal
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -62,7 +62,7 @@ _HARMLESS = re.compile(
     r"(?:PROCEDURE|FUNCTION|EVENT|TRIGGER|VIEW|USER|ROLE|SERVER|PACKAGE|(?:/\*!\d+\s*)?TEMPORARY)\b"
     r"|RENAME\s+USER\b"
     # Clauses of ALTER TABLE that change no row.
-    r"|ALTER\s+TABLE\s+\S+\s+(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
+    r"|ALTER\s+TABLE\s+\S+\s+(?![^,]*\b(?:CHARSET|CHARACTER|COLLATE|CONVERT)\b)(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
     re.IGNORECASE,
 )
 _SHOWN_CHARACTERS = 160
@@ -136,7 +136,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
         return [step]
     there = store.table(step.like).definition
     made = replace(as_new(replace(there, name=step.table)), indexes=there.indexes)
-    return _split(s.CreateTable(made, step.may_exist))
+    return [*_split(s.CreateTable(made, step.may_exist)), step]
 
 
 def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
@@ -151,12 +151,16 @@ def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
 
 
 def _steps(text: str, database: str, wanted: Filter, session: Session) -> list[s.Statement]:
-    reader = TokenReader(text, database, session)
+    reader = ColumnReader(text, database, session)
     if reader.has("DROP", "DATABASE") or reader.has("DROP", "SCHEMA"):
         reader.has("IF", "EXISTS")
         name = reader.name()
         reader.must_end()
         return [DropDatabase(name, wanted)]
+    is_new = reader.has("CREATE", "DATABASE") or reader.has("CREATE", "SCHEMA")
+    if is_new or reader.has("ALTER", "DATABASE") or reader.has("ALTER", "SCHEMA"):
+        found = reader.database_charset(is_new)
+        return [found] if wanted.may_want_from(found.database) else []
     if reader.has("TRUNCATE"):
         reader.has("TABLE")
         table = reader.table()
@@ -318,7 +322,7 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
     if step.served is not None:
         now = store.table(_name_here(before, store))
         column = now.definition.columns[before.position(wanted.name)]
-        check_kept(now, column, wanted, step.served, session, step.is_numbered)
+        check_kept(now, column, step, session)
     default = _default_of(wanted, there)
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     return after if default == there.default else with_default(after, wanted.name, default)
@@ -338,6 +342,8 @@ def _default(step: s.SetDefault, definition: TableDefinition, session: Session) 
     if not isinstance(step.default, Literal):
         return step.default
     try:
+        if step.was is not None:
+            return served_value(step.was, step.default, session)
         return literal_value(column.type, session, step.default)
     except Unsupported as error:
         raise Unsupported(f"{definition.name}.{column.name}: {error.message}") from error
@@ -411,11 +417,9 @@ def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
         db.set_default(step.table, wanted.name, default)
 
 
-def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[IndexDefinition, ...]]:
-    """Return (definition without indexes, its indexes) from the text of SHOW CREATE TABLE, shown to a session in UTC.
-    Raises: Unsupported.
-    """
+def table_of_text(text: str, database: str) -> s.CreateTable:
+    """Return the table that the text of SHOW CREATE TABLE describes, shown to a session in UTC. Raises: Unsupported."""
     (statement,) = parse(text, database, None if OURS in text else SHOWN)
     if not isinstance(statement, s.CreateTable):
         raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} does not create a table")
-    return replace(statement.definition, indexes=()), statement.definition.indexes
+    return statement

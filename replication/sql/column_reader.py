@@ -10,11 +10,12 @@ from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.replication.binlog.charsets import charset_named
+from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import KNOWN, from_sql, value_of
 from tidemark.replication.sql.server_types import ServerType, server_type
 from tidemark.replication.sql.server_values import is_zero_date, served_value
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import NUMBER, PLAIN, WORD, Literal, TokenReader
+from tidemark.replication.sql.tokens import END, NAME, NUMBER, PLAIN, WORD, Literal, TokenReader
 
 # Words that begin a character set or a collation, and words that begin a constraint.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
@@ -224,6 +225,22 @@ class ColumnReader(TokenReader):
         self.has("=")
         named = charset_named(self.take().text)
         return "?" if named.upper() in _NO_CHARSETS else named
+
+    def database_charset(self, is_new: bool) -> s.DatabaseCharset:
+        """Read CREATE or ALTER DATABASE after these words. A new database has the server's character set if it names
+        none.
+        """
+        self.has("IF", "NOT", "EXISTS")
+        database = (
+            self.name() if self.next.kind == NAME or self.next.word not in (*CHARSETS, "DEFAULT") else self.database
+        )
+        charset = self.session.server if is_new else ""
+        while self.next.kind != END:
+            found = self.charset()
+            charset = found if found not in ("", "?") else charset
+            if not found:
+                self.take()
+        return s.DatabaseCharset(database, charset)
 
     def server_type(self) -> ServerType:
         """Take a type."""

@@ -105,7 +105,7 @@ class _Parser(ColumnReader):
         table = self.table()
         columns = self.key_columns()
         while self.next.word in ("ALGORITHM", "LOCK"):
-            self.option()
+            self.option(table)
         return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.NoEffect(self.sql)
 
     # --- create ------------------------------------------------------------------------------------
@@ -150,7 +150,8 @@ class _Parser(ColumnReader):
         definition = TableDefinition(
             0, 1, table, tuple(columns), primary.columns, partition or HashPartition(), indexes=indexes
         )
-        return s.CreateTable(definition, may_exist)
+        served = tuple(each.served for each in read) if self.is_served else ()
+        return s.CreateTable(definition, may_exist, served, charset)
 
     def check_charsets(self, read: list[ReadColumn], charset: str) -> None:
         """Check that row events bring the text of the columns. charset: of the table, "" if it is not known."""
@@ -240,8 +241,9 @@ class _Parser(ColumnReader):
 
     def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
+        first = table
         self.has_one("NOWAIT")
-        while not made or self.has(",") or self.next.word in _OPTIONS:
+        while not made or self.has(",") or self.next.word in (*_OPTIONS, *CHARSETS, "DEFAULT"):
             if self.is_served and (renamed := self.renamed_and_changed(table)):
                 made += renamed
                 continue
@@ -249,7 +251,8 @@ class _Parser(ColumnReader):
             made.append(change)
             if isinstance(change, s.RenameTable):
                 table = change.to
-        return made
+        # Which of the two character sets the columns of the same statement get is not known here.
+        return [s.SetCharset(first, "", False), *made] if any(isinstance(each, s.SetCharset) for each in made) else made
 
     def renamed_and_changed(self, table: str) -> list[s.Statement]:
         """Read CHANGE with a new name as two changes; read nothing else."""
@@ -263,15 +266,18 @@ class _Parser(ColumnReader):
         self.at = start
         return []
 
-    def option(self) -> s.Statement:
+    def option(self, table: str) -> s.Statement:
         """Read an option that changes no row and no column."""
         is_conversion = self.has("CONVERT", "TO")
         if is_conversion or self.has("DEFAULT") or self.next.word in CHARSETS:
-            found = set()
+            found: set[str] = set()
             while charset := self.charset():
                 found.add(charset)
             if is_conversion and not found <= {UTF8MB4}:
                 raise Unsupported("how CONVERT TO a character set other than utf8mb4 changes text is not known here")
+            if self.is_served:
+                named = found.pop() if len(found) == 1 else "?"
+                return s.SetCharset(table, "" if named == "?" else named, is_conversion)
         elif not self.has("FORCE") and not (self.has_one("ENABLE", "DISABLE") and self.has("KEYS")):
             self.take()
             self.has("=")
@@ -280,7 +286,7 @@ class _Parser(ColumnReader):
 
     def alteration(self, table: str) -> s.Statement:
         if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
-            return self.option()
+            return self.option(table)
         if self.has("ADD"):
             return self.addition(table)
         if self.has("DROP"):

@@ -31,8 +31,9 @@ _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)\Z")
 
 @dataclass(frozen=True)
 class Session:
-    """What a statement's text means. charset: of the statement; connection: of its string literals. time_zone is None
-    if the event does not say it. has_explicit_timestamp: whether a TIMESTAMP column is like any other.
+    """What a statement's text means. charset: of the statement; connection: of its string literals; server: of new
+    databases that name none, "" if it is not known. time_zone is None if the event does not say it.
+    has_explicit_timestamp: whether a TIMESTAMP column is like any other.
     """
 
     sql_mode: int = 0
@@ -40,6 +41,7 @@ class Session:
     charset: str = UTF8MB4
     connection: str = UTF8MB4
     has_explicit_timestamp: bool = True
+    server: str = ""
 
     @property
     def has_ansi_quotes(self) -> bool:
@@ -143,4 +145,5 @@ def session_of(status: bytes, origin: Position) -> Session:
         charset_of(int.from_bytes(charsets[:2], "little")),
         charset_of(int.from_bytes(charsets[2:4], "little")),
         is_explicit or any(found.get(_MYSQL_EXPLICIT_TIMESTAMP, b"")),
+        charset_of(int.from_bytes(charsets[4:], "little")) if _CHARSET in found else "",
     )

@@ -170,7 +170,7 @@ def test_tinyint_of_one_digit_is_a_number() -> None:
         "CREATE OR REPLACE VIEW v AS SELECT 1",
         "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `x`",
         "ANALYZE TABLE t",
-        "CREATE DATABASE e",
+        "CREATE USER e",
         "ALTER TABLE t ENGINE=InnoDB",
         "FLUSH TABLES",
     ],
@@ -211,7 +211,12 @@ def test_statement_that_is_not_understood_stops_no_replica_that_does_not_want_it
     [
         ("ALTER TABLE t ADD KEY b (a(5)), ADD FULLTEXT KEY f (a), ADD CHECK (n > 0), ALGORITHM=INSTANT, LOCK=NONE", []),
         ("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY g (n) REFERENCES u (id) ON DELETE RESTRICT, ENGINE=InnoDB", []),
-        ("ALTER TABLE t DROP FOREIGN KEY f, DROP CHECK c, CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", []),
+        ("ALTER TABLE t DROP FOREIGN KEY f, DROP CHECK c, FORCE", []),
+        (
+            "ALTER TABLE t DROP FOREIGN KEY f, CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            [s.SetCharset, s.SetCharset],
+        ),
+        ("CREATE DATABASE e", [s.DatabaseCharset]),
         ("ALTER TABLE t ADD CONSTRAINT q UNIQUE (n), COMMENT 'x'", [s.CreateIndex]),
         (
             "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, KEY (id), KEY (id))",

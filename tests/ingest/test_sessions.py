@@ -171,7 +171,7 @@ def test_database_is_dropped_whatever_comment_follows(db: tm.Database) -> None:
 
 def test_session_is_read_from_the_status_block() -> None:
     found = session_of(status(1 << 20 | 1 << 22, "-03:30", "gbk", "latin1"), ORIGIN)
-    assert found == Session(1 << 20 | 1 << 22, "-03:30", "gbk", "latin1", True)
+    assert found == Session(1 << 20 | 1 << 22, "-03:30", "gbk", "latin1", True, "latin1")
     assert found.is_strict and not found.has_backslashes
     assert session_of(b"", ORIGIN) == Session(has_explicit_timestamp=False)
 
