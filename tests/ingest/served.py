@@ -11,29 +11,32 @@ import json
 import lzma
 import re
 import sys
-import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from tests.ingest.rig import OPTIONS, Source, running_source
+from tests.ingest.rig import Source, running_source
 from tests.ingest.served_cases import Case, change_cases, literal_cases
+from tests.store.support import open_memory
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.applier import Applier
 from tidemark.replication.ingest.source_position import INGEST, INGEST_TABLE, SourcePosition, read_source_position
-from tidemark.replication.ingest.transactions import Change, StatementText, TransactionReader
+from tidemark.replication.ingest.transactions import Change, StatementText, Step, TransactionReader
 
 FOLDER = Path(__file__).parent
 BINLOG, TABLE = FOLDER / "served.binlog.xz", FOLDER / "served.json"
 LITERALS, CHANGES = 1_000, 330  # drawn; a server refuses many
 _NUMBERED = re.compile(r"\bt(\d+)\b")
 _FILE = "master.000001"
+SIZES = {"data_memory": "64 MiB", "redo_log": "256 MiB", "transaction_memory": "4 MiB"}
 # The expression that shows a type's values exactly.
 _EXACT = {
     **dict.fromkeys(["float", "double"], "c*1e0"),
@@ -113,50 +116,53 @@ def _shown(value: Any) -> str | None:
     return _plain(format(value, "f") if isinstance(value, Decimal) else str(value))
 
 
-def replay(db: tm.Database, binlog: bytes) -> dict[int, Any]:
-    """Apply the events of a server's binlog, case by case; return what each table has, or the error that stopped it."""
-    if INGEST not in db.tables():
+def replay(binlog: bytes, wanted: frozenset[int]) -> dict[int, Any]:
+    """Apply the events of a server's binlog to a store, those of the wanted cases; return what each table has in the
+    end, or the error that stopped it.
+    """
+    found: dict[int, Any] = {}
+    with open_memory(**SIZES) as db:
         db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
-    store = db.parts.store
-    SourcePosition("main", 77, _FILE, b.FIRST_POSITION).save(store)
+        SourcePosition("main", 77, _FILE, b.FIRST_POSITION).save(db.parts.store)
+        for number, steps in _by_case(binlog):
+            if number in wanted:
+                found[number] = _outcome(db, f"d.t{number}", steps)
+                if f"d.t{number}" in db.tables():  # the catalog is written as a whole for each table
+                    db.drop_table(f"d.t{number}")
+    return found
+
+
+def _by_case(binlog: bytes) -> Iterator[tuple[int, list[Step]]]:
+    """Yield the steps of each case: a server ran the cases one after the other."""
     reader = TransactionReader(_FILE, b.FIRST_POSITION)
-    stopped: dict[int, tm.Error] = {}
-    applier: Applier | None = None
-    at, last = b.FIRST_POSITION, -1
+    case, steps = -1, list[Step]()
+    at = b.FIRST_POSITION
     while at < len(binlog):
-        size = e.parse_header(binlog[at : at + b.HEADER_BYTES], reader_at(reader)).event_bytes
-        raw = binlog[at : at + size]
+        size = e.parse_header(binlog[at : at + b.HEADER_BYTES], Position(_FILE, at)).event_bytes
+        step = reader.step(binlog[at : at + size])
         at += size
-        step = reader.step(raw)
         if step is None:
             continue
-        last = _number(step, last)
-        if last in stopped and isinstance(step, (Change, StatementText)):
-            continue
-        if applier is None:
-            position = read_source_position(store, "main")
-            assert position is not None
-            applier = Applier(store, db, position, Filter(("d.%",)))
-        try:
+        number = _number(step, case)
+        if number != case:
+            yield case, steps
+            case, steps = number, []
+        steps.append(step)
+    yield case, steps
+
+
+def _outcome(db: tm.Database, table: str, steps: list[Step]) -> Any:
+    store = db.parts.store
+    position = read_source_position(store, "main")
+    assert position is not None
+    applier = Applier(store, db, replace(position, step=0), Filter(("d.%",)))
+    try:
+        for step in steps:
             applier.step(step)
-            if not isinstance(step, Change):
-                applier.flush()
-        except tm.Error as error:
-            stopped[last] = error
-            applier = None
-    tables = {int(name[3:]): db[name] for name in db.tables() if re.fullmatch(r"d\.t\d+", name)}
-    found: dict[int, Any] = {
-        number: [_shown(value) for _, value in sorted(tuple(row) for row in table.scan(["id", "c"]))]
-        for number, table in tables.items()
-        if number not in stopped and "c" in {column.name for column in table.definition.columns}
-    }
-    return {**found, **stopped}
-
-
-def reader_at(reader: TransactionReader) -> Any:
-    from tidemark.replication.binlog.position import Position
-
-    return Position(reader.file, reader.position)
+        applier.flush()
+    except tm.Error as error:
+        return error
+    return [_shown(value) for _, value in sorted(tuple(row) for row in db[table].scan(["id", "c"]))]
 
 
 def _number(step: Any, last: int) -> int:
@@ -166,9 +172,10 @@ def _number(step: Any, last: int) -> int:
     return int(found[1]) if found else last
 
 
-def differences(served: Served, found: dict[int, Any]) -> tuple[list[str], Counter[str]]:
-    """Return what is silently different, and counts of equal and stopped cases."""
+def differences(served: Served) -> tuple[list[str], Counter[str]]:
+    """Replay cases; return what is silently different, and counts of equal and stopped cases."""
     wrong, counts = [], Counter[str]()
+    found = replay(served.binlog, frozenset(served.values))
     for number, values in served.values.items():
         here = found.get(number, "missing")
         if isinstance(here, tm.Error):
@@ -209,11 +216,9 @@ def main(arguments: list[str]) -> None:
         cases = [*literal_cases(count, seed), *change_cases(count // 2, seed)]
     else:
         cases = [*literal_cases(LITERALS), *change_cases(CHANGES)]
-    with running_source() as source, tempfile.TemporaryDirectory() as folder:
+    with running_source() as source:
         served = serve(source, cases)
-        with tm.open(Path(folder) / "s", **OPTIONS) as db:
-            assert isinstance(db, tm.Database)
-            wrong, counts = differences(served, replay(db, served.binlog))
+    wrong, counts = differences(served)
     for each in wrong:
         print(each)
     print(dict(counts), len(wrong), "wrong of", len(served.values))
