@@ -18,7 +18,6 @@ from tidemark.engine.access.batch_operations import insert_many
 from tidemark.engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
 from tidemark.engine.rows.column_values import decimals_of_text
 from tidemark.engine.schema.column import ABSENT, Column
-from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import (
     Blob,
     Boolean,
@@ -33,7 +32,7 @@ from tidemark.engine.schema.types import (
 )
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
-from tidemark.replication.binlog.charsets import charset_named
+from tidemark.replication.binlog.charsets import ASCII, charset_named
 from tidemark.replication.ingest import schema, source_position, text_rows
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.checks import check_engines
@@ -133,7 +132,12 @@ class Copy:
         for name, statement in made:
             definition = statement.definition
             self._db.create_table(name, definition.columns, definition.primary_key, definition.partition)
-            self._rows(definition)
+            try:
+                self._rows(statement)
+            except ValueOutOfRange as error:
+                raise ValueOutOfRange(
+                    f"{error.message}; change it at the source, or leave the table out with a filter", **error.evidence
+                ) from error
             for index in definition.indexes:
                 self._db.create_index(name, index.name, index.columns, index.is_unique)
         tables.save(known)
@@ -198,16 +202,21 @@ class Copy:
                 return replace(column, default=float(row[0]))
         return replace(column, default=ABSENT)
 
-    def _rows(self, definition: TableDefinition) -> None:
+    def _rows(self, statement: CreateTable) -> None:
         import pyarrow as pa
 
+        definition = statement.definition
+        names = [column.name for column in definition.columns]
+        charsets = {
+            name: each.charset or statement.charset for name, each in zip(names, statement.served, strict=False)
+        }
         database, _, table = definition.name.partition(".")
         types = {_text(name): _text(kind).lower() for name, kind in self._client.rows(_COLUMNS, database, table)}
         chosen = ", ".join(
-            _expression(column.name, column.type, types.get(column.name, "")) for column in definition.columns
+            _expression(column.name, column.type, types.get(column.name, ""), charsets.get(column.name, ""))
+            for column in definition.columns
         )
         sql = f"SELECT {chosen} FROM {quoted(database)}.{quoted(table)}"
-        names = [column.name for column in definition.columns]
         for count, columns in text_rows.select(self._client, sql):
             arrays = [
                 _array(column.type, values, f"{definition.name}.{column.name}")
@@ -219,11 +228,13 @@ class Copy:
             self._progress(count)
 
 
-def _expression(name: str, kind: ColumnType, served: str) -> str:
+def _expression(name: str, kind: ColumnType, served: str, charset: str) -> str:
     """Return the SQL expression whose text is exact for a column's values."""
     column = quoted(name)
     if served in ("bit", "set"):
         return f"{column}+0"
+    if charset == ASCII and isinstance(kind, (Char, VarChar, LongText)):
+        return f"CONVERT({column} USING binary)"  # other bytes than ASCII would be shown as question marks
     if isinstance(kind, Floating) and kind.bits == 32:
         return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all
     return column

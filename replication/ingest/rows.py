@@ -275,7 +275,10 @@ def _located(error: Error, table: str, origin: Position) -> Error:
         return error
     evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
     what = error.message if table in error.message else f"{table}: {error.message}"
-    return type(error)(f"{origin.text}: {what}; the two sides differ, copy the table anew", **evidence)
+    remedy = "the two sides differ, copy the table anew"
+    if isinstance(error, ValueOutOfRange):
+        remedy = "change it at the source and copy the table anew, or leave the table out with a filter"
+    return type(error)(f"{origin.text}: {what}; {remedy}", **evidence)
 
 
 def _moves(target: Target, rows: DecodedRows) -> bool:

@@ -245,6 +245,8 @@ class ColumnReader(TokenReader):
     def server_type(self) -> ServerType:
         """Take a type."""
         token = self.take()
+        if token.kind == WORD and token.text not in KNOWN and self.is_served:
+            raise Unsupported(f"columns of type {token.text} are not replicated; give it another type at the source")
         if token.kind != WORD or token.text not in KNOWN:
             self.at -= 1
             raise self.wrong()

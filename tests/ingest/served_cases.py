@@ -187,7 +187,7 @@ CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = 
         ),
     ),
     (
-        ("TEXT", "LONGTEXT", "VARCHAR(999)"),
+        ("TEXT", "LONGTEXT", "VARCHAR(999)", "VARCHAR(200) CHARSET utf8mb4", "TEXT CHARSET utf8mb4"),
         ("REPEAT('x',300)", "REPEAT('ü',200)", "'😀'", "'ж'"),
         (
             "TINYTEXT",
