@@ -124,9 +124,9 @@ def _bits(flags: Sequence[bool], order: Literal["little", "big"]) -> bytes:
 
 
 # --- reading ----------------------------------------------------------------------------------------
-def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
+def parse_table_map(cursor: Cursor, counts_years: bool = False, is_served: bool = False) -> TableMap:
     """Parse the body of the event. With `counts_years`, its signedness has a bit for YEAR columns too, as in MariaDB.
-    Raises: BinlogDamaged, Unsupported for a type of unknown size.
+    Raises: BinlogDamaged; Unsupported for a type that is not known, if `is_served`: a server may have more types.
     """
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
@@ -138,6 +138,8 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
     metadata = Cursor(cursor.view(cursor.length()), cursor.origin)
     types: list[MySqlType] = []
     for code in codes:
+        if code not in b.COLUMN_TYPES and not is_served:
+            raise cursor.origin.damaged(f"has a column of type {code}, which MySQL does not have")
         if code not in b.COLUMN_TYPES:
             raise Unsupported(
                 f"{cursor.origin.text}: column {len(types) + 1} of table {database}.{table} has type {code}, which is"

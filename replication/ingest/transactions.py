@@ -117,7 +117,7 @@ class TransactionReader:
         self._is_open = False
         self._gtid = ""
         self._maps = StatementMaps()
-        self._parsed = ParsedMaps()
+        self._parsed = ParsedMaps(is_served=True)
 
     def step(self, raw: bytes) -> Step | None:
         """Return the step for the next event, None if there is none. Raises: BinlogDamaged, Unsupported, LimitExceeded,
