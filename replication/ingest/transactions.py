@@ -212,7 +212,7 @@ class TransactionReader:
         return Place(self.file, self.position, gtid, header.timestamp_s, self.created_s)
 
     def _query(self, query: e.Query, header: e.EventHeader, origin: Position) -> Step | None:
-        session = session_of(query.status, origin)
+        session = session_of(query.status, origin, self._parsed.is_mariadb)
         octets = query.statement.encode("utf-8", "surrogateescape")
         read = session.text(octets)
         whole = octets.decode("ascii", "surrogateescape") if read is None else read

@@ -18,6 +18,7 @@ _REAL_AS_FLOAT, _ANSI_QUOTES, _ORACLE, _MAXDB = 1 << 0, 1 << 2, 1 << 9, 1 << 12
 _NO_AUTO_VALUE_ON_ZERO, _NO_BACKSLASH_ESCAPES = 1 << 19, 1 << 20
 _STRICT = 1 << 21 | 1 << 22
 _EMPTY_STRING_IS_NULL, _TIME_ROUND_FRACTIONAL = 1 << 32, 1 << 34
+_MYSQL_TIME_TRUNCATE_FRACTIONAL = 1 << 32
 _EXPLICIT_TIMESTAMP = 1 << 24  # MariaDB's bit of the flags
 # Status variables: code, bytes.
 _FLAGS, _SQL_MODE, _CHARSET, _TIME_ZONE = 0, 1, 4, 5
@@ -42,6 +43,7 @@ class Session:
     connection: str = UTF8MB4
     has_explicit_timestamp: bool = True
     server: str = ""
+    is_mariadb: bool = True
 
     @property
     def has_ansi_quotes(self) -> bool:
@@ -71,12 +73,14 @@ class Session:
     @property
     def rounds_time(self) -> bool:
         """Whether fractions of a second are rounded and not truncated."""
+        if not self.is_mariadb:
+            return not self.sql_mode & _MYSQL_TIME_TRUNCATE_FRACTIONAL
         return bool(self.sql_mode & _TIME_ROUND_FRACTIONAL)
 
     @property
     def has_empty_null(self) -> bool:
         """Whether '' is NULL."""
-        return bool(self.sql_mode & _EMPTY_STRING_IS_NULL)
+        return self.is_mariadb and bool(self.sql_mode & _EMPTY_STRING_IS_NULL)
 
     @property
     def keeps_zero_numbers(self) -> bool:
@@ -112,7 +116,7 @@ class Session:
         return encoded(text, self.connection)
 
 
-def session_of(status: bytes, origin: Position) -> Session:
+def session_of(status: bytes, origin: Position, is_mariadb: bool = True) -> Session:
     """Return the session that a status block describes. A variable that is not known ends the reading: those used here
     come first. Raises: BinlogDamaged.
     """
@@ -146,4 +150,5 @@ def session_of(status: bytes, origin: Position) -> Session:
         charset_of(int.from_bytes(charsets[2:4], "little")),
         is_explicit or any(found.get(_MYSQL_EXPLICIT_TIMESTAMP, b"")),
         charset_of(int.from_bytes(charsets[4:], "little")) if _CHARSET in found else "",
+        is_mariadb,
     )

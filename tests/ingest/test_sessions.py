@@ -289,3 +289,17 @@ def test_row_that_leaves_out_a_column_of_unknown_default_stops(db: tm.Database) 
     stream = Stream(position=source_position_of(db).position).begin()
     with pytest.raises(tm.Unsupported, match=r"d\.z leaves a out.*binlog_row_image=FULL"):
         apply(db, stream.insert((1, None), columns=((), ("id",)), definition=described).commit())
+
+
+def test_fraction_of_a_second_is_rounded_by_mysql(db: tm.Database) -> None:
+    """MariaDB truncates it; the bit by which MySQL does so means another thing there."""
+    text = b"ALTER TABLE t ADD COLUMN c DATETIME DEFAULT '2024-02-29 12:00:00.9'"
+    for sql_mode in (0, 1 << 32):
+        stream = Stream(position=source_position_of(db).position, server=b"8.0.36")
+        stream.mariadb(b.MARIADB_STANDALONE).add(query(text, sql_mode=sql_mode))
+        if sql_mode:
+            apply(db, stream)
+        else:
+            with pytest.raises(tm.Unsupported, match=r"d\.t\.c"):
+                apply(db, stream)
+    assert db["d.t"].definition.columns[-1].default == NOON
