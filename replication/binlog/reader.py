@@ -47,22 +47,23 @@ class ReadEvent(NamedTuple):
 
 
 class ParsedMaps:
-    """Parses events. Maps of the same table have the same body, so each body is parsed once. is_mariadb: whether the
-    server is MariaDB, whose maps differ a little.
+    """Parses events. Maps of the same table have the same body, so each body is parsed once. is_served: whether they
+    are a server's; is_mariadb: whether it is MariaDB, whose maps differ a little.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_served: bool = False) -> None:
+        self.is_served = is_served
         self.is_mariadb = False
         self._known: dict[bytes, TableMap] = {}
 
     def parse(self, header: e.EventHeader, raw: bytes, origin: Position, has_checksum: bool = True) -> e.Event:
-        """Return the event of these bytes, verified. Raises: BinlogDamaged."""
+        """Return the event of these bytes, verified. Raises: BinlogDamaged, Unsupported."""
         if header.type != b.TABLE_MAP_EVENT:
             return e.parse(raw, origin, has_checksum)[1]
         body = bytes(e.verify(raw, origin, has_checksum)[1])
         event = self._known.get(body)
         if event is None:
-            event = parse_table_map(Cursor(body, origin), self.is_mariadb)
+            event = parse_table_map(Cursor(body, origin), self.is_mariadb, self.is_served)
             if len(self._known) >= _MAPS_MAX:
                 self._known.clear()
             self._known[body] = event

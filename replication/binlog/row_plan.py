@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
+from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.rows.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
 from tidemark.engine.rows.column_words import column_words
@@ -28,8 +28,10 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import bodies_kernels as bodies
 from tidemark.replication.binlog import rows_kernels as kernels
 from tidemark.replication.binlog import rows_layout as r
+from tidemark.replication.binlog.charsets import as_utf8, is_latin1
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.binlog.types import MySqlType, OutgoingType, as_utf8, incoming, is_latin1, outgoing, row_code
+from tidemark.replication.binlog.refused_values import shown_value
+from tidemark.replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,7 +233,8 @@ class BodyReader:
     `types` are the types of all columns of the table, from its TABLE_MAP; `before` and `after` the positions present in
     each image; `targets` the types that the caller prefers, by position (see `kind_of`). Only positions in `wanted`
     (all if None) become columns, and of the before-image only those in `wanted_before` if it is given. Other
-    columns may have types that the store lacks.
+    columns may have types that the store lacks. `names` are the columns' names as `database.table.column`, for errors;
+    with them the body is a server's, whose text may be invalid though the file is sound.
     """
 
     def __init__(
@@ -242,14 +245,16 @@ class BodyReader:
         targets: Mapping[int, ColumnType] | None = None,
         wanted: frozenset[int] | None = None,
         wanted_before: frozenset[int] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         """Raises: Unsupported, LimitExceeded if there is no column at all."""
+        self._types, self._names = types, names
         self._before, self._after = tuple(before), tuple(after)
         targets = targets or {}
         self._shown_before = frozenset(before) if wanted_before is None else wanted_before
         some = [position for position in before if position in self._shown_before]
         read = {position for position in (*some, *after) if wanted is None or position in wanted}
-        self._kinds = {position: kind_of(types[position], targets.get(position)) for position in sorted(read)}
+        self._kinds = {position: self._kind(position, targets.get(position)) for position in sorted(read)}
         codes = []
         for position in (*before, *after):
             mysql, kind = types[position], self._kinds.get(position)
@@ -262,6 +267,27 @@ class BodyReader:
         self._columns = len(codes)
         if not codes:
             raise LimitExceeded("a row event without columns cannot be read: its rows would have no end")
+
+    def _kind(self, position: int, target: ColumnType | None) -> ColumnType:
+        try:
+            return kind_of(self._types[position], target)
+        except Unsupported as error:
+            raise Unsupported(f"{self._shown(position)}: {error.message}", column=self._shown(position)) from error
+
+    def _shown(self, position: int) -> str:
+        return self._names[position] if self._names else f"column {position}"
+
+    def _refused(self, position: int, octets: bytes, kind: ColumnType, row: int, origin: Position) -> ValueOutOfRange:
+        shown = self._shown(position)
+        return ValueOutOfRange(
+            f"{origin.text}: {shown} is {shown_value(self._types[position], octets)} at the source in row {row} of the"
+            f" event, which {kind!r} does not hold; change it at the source and copy the table anew, or leave the"
+            " table out with a filter",
+            file=origin.file,
+            position=origin.position,
+            column=shown,
+            row=row,
+        )
 
     def chunks(self, body: bytes | bytearray | memoryview, origin: Position) -> Iterator[DecodedRows]:
         """Yield the rows of a body, as many at a time as there is room for cells.
@@ -308,18 +334,21 @@ class BodyReader:
             _checked(bodies.copy_strings(data, octets, offsets, cells, cell, self._columns, count))
             if position in self._latin1:
                 offsets, data = as_utf8(offsets, data)
-            return _strings(kind, count, offsets, data, bitmap, nulls, position, origin)
+            array = _strings(kind, count, offsets, data, bitmap, nulls)
+            if isinstance(kind, (Char, VarChar, LongText)):
+                row = _first_invalid(array)
+                if row is not None and not self._names:
+                    raise origin.damaged(f"has text in column {position} that is not UTF-8")
+                if row is not None:
+                    raise self._refused(
+                        position, _octets(octets, cells[row * self._columns + cell]), kind, first + row, origin
+                    )
+            return array
         target = np.empty(count * (2 if code[r.RW_CODE] == r.ROW_DECIMAL else 1), np.int64)
         nulls = bodies.read_numbers(target, bitmap, octets, cells, cell, self._columns, code, count)
         if nulls < 0:
-            row = first - 1 - nulls
-            raise ValueOutOfRange(
-                f"{origin.text}: column {position} of row {row} has a value that {kind!r} does not hold",
-                file=origin.file,
-                position=origin.position,
-                column=position,
-                row=row,
-            )
+            value = _octets(octets, cells[(-1 - nulls) * self._columns + cell])
+            raise self._refused(position, value, kind, first - 1 - nulls, origin)
         return _numbers(kind, count, target, bitmap, nulls)
 
 
@@ -352,16 +381,28 @@ def _strings(
     data: Octets,
     bitmap: Octets,
     nulls: int,
-    position: int,
-    origin: Position,
 ) -> pa.Array:
     import pyarrow as pa
 
     is_text = isinstance(kind, (Char, VarChar, LongText))
-    array = build_variable(pa.large_string() if is_text else pa.large_binary(), count, offsets, data, bitmap, nulls)
-    if is_text:
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise origin.damaged(f"has text in column {position} that is not UTF-8") from error
-    return array
+    return build_variable(pa.large_string() if is_text else pa.large_binary(), count, offsets, data, bitmap, nulls)
+
+
+def _first_invalid(array: pa.Array) -> int | None:
+    """Return the first row whose text is not UTF-8, None if there is none."""
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, octets in enumerate(array.cast(pa.large_binary(), safe=False)):
+            try:
+                str(octets.as_py() or b"", "utf-8")
+            except UnicodeDecodeError:
+                return row
+    return None
+
+
+def _octets(body: Octets, cell: Any) -> bytes:
+    start = int(cell) >> r.CELL_SIZE_BITS
+    return body[start : start + (int(cell) & r.CELL_SIZE_MASK)].tobytes()

@@ -9,11 +9,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import counted
 from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.charsets import is_latin1, text_of
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
-from tidemark.replication.binlog.types import MySqlType, is_latin1, is_sound, outgoing, text_of
+from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing
 
 # MySQL's own limit; the store's is lower.
 COLUMNS_MAX = 4_096
@@ -98,7 +100,9 @@ def table_map(definition: TableDefinition, table_id: int) -> TableMap:
 
 
 def _members(members: Sequence[str]) -> bytes:
-    return packed_length(len(members)) + b"".join(packed_text(member.encode()) for member in members)
+    return packed_length(len(members)) + b"".join(
+        packed_text(member.encode("utf-8", "surrogateescape")) for member in members
+    )
 
 
 def _charsets(types: Sequence[MySqlType], default_tag: int, column_tag: int) -> Iterable[tuple[int, bytes]]:
@@ -120,9 +124,9 @@ def _bits(flags: Sequence[bool], order: Literal["little", "big"]) -> bytes:
 
 
 # --- reading ----------------------------------------------------------------------------------------
-def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
+def parse_table_map(cursor: Cursor, counts_years: bool = False, is_served: bool = False) -> TableMap:
     """Parse the body of the event. With `counts_years`, its signedness has a bit for YEAR columns too, as in MariaDB.
-    Raises: BinlogDamaged.
+    Raises: BinlogDamaged; Unsupported for a type that is not known, if `is_served`: a server may have more types.
     """
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
@@ -132,10 +136,18 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
         raise cursor.origin.damaged(f"has a table of {counted(count, 'column')}")
     codes = cursor.take(count)
     metadata = Cursor(cursor.view(cursor.length()), cursor.origin)
-    types = []
+    types: list[MySqlType] = []
     for code in codes:
-        if code not in b.COLUMN_TYPES:
+        if code not in b.COLUMN_TYPES and not is_served:
             raise cursor.origin.damaged(f"has a column of type {code}, which MySQL does not have")
+        if code not in b.COLUMN_TYPES:
+            raise Unsupported(
+                f"{cursor.origin.text}: column {len(types) + 1} of table {database}.{table} has type {code}, which is"
+                " not known here; give it another type at the source and begin anew at a later position",
+                file=cursor.origin.file,
+                position=cursor.origin.position,
+                table=f"{database}.{table}",
+            )
         mysql = MySqlType(code, metadata.take(b.METADATA_BYTES.get(code, 0)))
         if not is_sound(mysql):
             raise cursor.origin.damaged(f"has a column of type {code} with impossible metadata")
@@ -188,7 +200,8 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool
     # Members are in the character set of their column, which may follow them in the event.
     for place, texts in members.items():
         is_other = is_latin1(columns[place].type.collation)
-        decoded = [text_of(each) if is_other else Cursor(each, cursor.origin).text(len(each)) for each in texts]
+        # In other character sets they are not text here, and `incoming` refuses the column.
+        decoded = [text_of(each) if is_other else each.decode("utf-8", "surrogateescape") for each in texts]
         _set(columns, place, members=tuple(decoded))
     return key
 

@@ -12,16 +12,11 @@ latin1, ascii and binary.
 
 from __future__ import annotations
 
-import codecs
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported
-from tidemark.engine.rows.row_format import Words
 from tidemark.engine.schema.types import (
     Blob,
     Boolean,
@@ -42,27 +37,20 @@ from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import rows_layout as r
+from tidemark.replication.binlog.charsets import CHARACTER_BYTES, charset_of
 
 FRACTION_DIGITS = 6
 _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
 _SHORT_LENGTH_MAX = 255  # longer strings have two bytes of length
 _ENUM_SHORT_MAX = 255
-_UTF8MB4_BYTES = 4
 _INTEGERS = {1: b.TYPE_TINY, 2: b.TYPE_SHORT, 3: b.TYPE_INT24, 4: b.TYPE_LONG, 8: b.TYPE_LONGLONG}
+_LONG = (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY, b.TYPE_BLOB_COMPRESSED, b.TYPE_VECTOR)
 _INTEGER_BYTES = {code: size for size, code in _INTEGERS.items()}
 _CALENDAR = {
     "Time": (b.TYPE_TIME, r.ROW_TIME),
     "DateTime": (b.TYPE_DATETIME, r.ROW_DATETIME),
     "Timestamp": (b.TYPE_DATETIME, r.ROW_DATETIME),
 }
-# Bytes of the longest character of each collation that is read. MariaDB's collations without padding are 1024 higher;
-# its newer ones have the character set in bits 8 to 10.
-_MARIADB_NO_PAD = 1024
-_MARIADB_UCA1400 = range(2048, 4096)
-_MARIADB_CHARSETS = {0: 3, 1: 4}
-_ASCII = frozenset((11, 65))
-_UTF8MB3 = frozenset((33, 76, 83, 223, *range(192, 216)))
-_UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324)))
 
 
 class MySqlType(NamedTuple):
@@ -200,9 +188,9 @@ def row_code(mysql: MySqlType) -> RowCode:
         return RowCode(r.ROW_UNSIGNED, 4 if code == b.TYPE_FLOAT else 8)
     if code == b.TYPE_NEWDECIMAL:
         return RowCode(r.ROW_DECIMAL, mysql.metadata[0], mysql.metadata[1])
-    if code in (b.TYPE_STRING, b.TYPE_VARCHAR, b.TYPE_VAR_STRING):
+    if code in (b.TYPE_STRING, b.TYPE_VARCHAR, b.TYPE_VAR_STRING, b.TYPE_VARCHAR_COMPRESSED):
         return RowCode(r.ROW_STRING, _length_bytes(mysql.bytes_max))
-    if code in (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY):
+    if code in _LONG:
         return RowCode(r.ROW_STRING, mysql.metadata[0])
     if code == b.TYPE_ENUM:
         return RowCode(r.ROW_ENUM, mysql.bytes_max, len(mysql.members or ()))
@@ -233,7 +221,7 @@ def is_sound(mysql: MySqlType) -> bool:
         return False
     if code == b.TYPE_NEWDECIMAL:
         return 1 <= metadata[0] <= 65 and metadata[1] <= min(38, metadata[0])
-    if code in (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY):
+    if code in _LONG:
         return 1 <= metadata[0] <= 4
     if code in (b.TYPE_TIME, b.TYPE_DATETIME, b.TYPE_TIMESTAMP):
         return metadata[0] <= FRACTION_DIGITS
@@ -252,19 +240,10 @@ def character_bytes(collation: int | None) -> int:
     """Return the bytes of the longest character of a collation, 0 for binary. Raises: Unsupported."""
     if collation is None:
         raise _refused("a column of unknown character set", "set binlog_row_metadata=FULL at the source")
-    if collation in _MARIADB_UCA1400:
-        size = _MARIADB_CHARSETS.get(collation >> 8 & 7)
-        if size is not None:
-            return size
-    plain = collation - _MARIADB_NO_PAD if _MARIADB_NO_PAD <= collation < 2 * _MARIADB_NO_PAD else collation
-    if plain == b.COLLATION_BINARY:
-        return 0
-    if is_latin1(plain):
-        return 1
-    for known, size in ((_UTF8MB4, _UTF8MB4_BYTES), (_UTF8MB3, 3), (_ASCII, 1)):
-        if plain in known:
-            return size
-    raise _refused(f"text of collation {collation}", "convert the column to utf8mb4 at the source")
+    charset = charset_of(collation)
+    if charset not in CHARACTER_BYTES:
+        raise _refused(f"text in character set {charset}", "convert the column to utf8mb4 at the source")
+    return CHARACTER_BYTES[charset]
 
 
 def incoming(mysql: MySqlType) -> ColumnType:
@@ -282,6 +261,8 @@ def incoming(mysql: MySqlType) -> ColumnType:
     if code == b.TYPE_ENUM:
         if not mysql.members:
             raise _refused("an ENUM of unknown members", "set binlog_row_metadata=FULL at the source")
+        if not all(map(str.isascii, mysql.members)):
+            character_bytes(mysql.collation)
         try:
             return Enum(*mysql.members)
         except SchemaInvalid as error:
@@ -300,6 +281,8 @@ def incoming(mysql: MySqlType) -> ColumnType:
         b.TYPE_SET: Integer(64, False),
         b.TYPE_GEOMETRY: Blob,
     }
+    if code in (b.TYPE_BLOB_COMPRESSED, b.TYPE_VARCHAR_COMPRESSED):
+        raise _refused("a COMPRESSED column", "ALTER TABLE … MODIFY it without COMPRESSED at the source")
     if code == b.TYPE_JSON:
         raise _refused("JSON in MySQL's binary form", "keep it in a LONGTEXT column at the source")
     if code not in plain:
@@ -317,38 +300,3 @@ def _incoming_string(mysql: MySqlType) -> ColumnType:
     if size:
         return VarChar(max(1, length)) if length <= limits.VARCHAR_LENGTH_MAX else Text
     return VarBinary(max(1, length)) if length <= limits.VARBINARY_LENGTH_MAX else Blob
-
-
-Octets = NDArray[np.uint8]
-# MariaDB numbers its NO PAD collations 1024 higher.
-_COLLATIONS = frozenset(each + more for each in (5, 8, 15, 31, 47, 48, 49, 94) for more in (0, 1024))
-_ASCII_END = 0x80
-_UNKNOWN = "\ufffd"
-
-
-def _characters() -> str:
-    known = bytes(range(256)).decode("cp1252", "replace")
-    return "".join(chr(place) if each == _UNKNOWN else each for place, each in enumerate(known))
-
-
-_CHARACTERS = _characters()
-_UTF8_BYTES = np.array([len(each.encode()) for each in _CHARACTERS], np.int64)
-
-
-def is_latin1(collation: int | None) -> bool:
-    """Whether text of a collation is latin1."""
-    return collation in _COLLATIONS
-
-
-def text_of(octets: bytes) -> str:
-    """Return the text of bytes in latin1."""
-    return codecs.charmap_decode(octets, "strict", _CHARACTERS)[0]
-
-
-def as_utf8(offsets: Words, data: Octets) -> tuple[Words, Octets]:
-    """Convert consecutive strings from latin1 to UTF-8; return their (offsets, data)."""
-    if not data.size or int(data.max()) < _ASCII_END:
-        return offsets, data
-    ends = np.zeros(len(data) + 1, np.int64)
-    np.cumsum(_UTF8_BYTES[data], out=ends[1:])
-    return ends[offsets], np.frombuffer(text_of(data.tobytes()).encode(), np.uint8)

@@ -22,6 +22,7 @@ from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.rows import RowApplier, Target
 from tidemark.replication.ingest.source_position import SourcePosition
+from tidemark.replication.ingest.source_tables import SourceTables
 from tidemark.replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
 from tidemark.replication.sql.statements import Statement
 
@@ -89,6 +90,7 @@ class Applier:
         self.source_position = source_position
         self._wanted, self._skipped = wanted, skipped
         self._rows = RowApplier(store, tolerates)
+        self._tables = SourceTables(store, db)
         self._whole, self._current = _Runs(), _Runs()
         self._whole_place: Place | None = None
         self._whole_transactions = 0
@@ -215,9 +217,12 @@ class Applier:
     def _statement(self, step: StatementText) -> None:
         origin = step.origin
         if (origin.file, origin.position) in self._skipped:
+            self._tables.forget()
             steps = []
         else:
-            steps = schema.steps_of(step.text, step.database, self._wanted, origin, self._store)
+            steps = schema.steps_of(
+                step.text, step.database, self._wanted, origin, self._store, step.session, step.is_readable
+            )
         if not steps:
             if step.place is not None:
                 self._commit(step.place, is_transaction=False)
@@ -230,17 +235,27 @@ class Applier:
                 position=origin.position,
             )
         self.flush()
+        steps, known = self._tables.read(steps)
+        self._tables.make_room()
         self._make(steps, step)
         if step.place is None:
+            self._tables.save(known)
             return
-        if isinstance(steps[-1], schema.Truncate):
-            truncated = steps[-1]
-            self._alone(lambda txn: schema.truncate(truncated, txn), step.place)
-        else:
-            self._alone(lambda txn: 0, step.place)
+        last = steps[-1]
+
+        def finish(txn: Transaction) -> int:
+            self._tables.write(txn, known)
+            return schema.truncate(last, txn) if isinstance(last, schema.Truncate) else 0
+
+        self._alone(finish, step.place)
 
     def _make(self, steps: list[Statement], step: StatementText) -> None:
         begun = self.source_position.step
+        if not begun:
+            try:
+                schema.check(steps, self._store, step.session)
+            except Rejected as error:
+                raise schema.refused(error, step.text, step.origin) from error
         for number, each in enumerate(steps, 1):
             if number < begun or isinstance(each, schema.Truncate):
                 continue
@@ -251,7 +266,7 @@ class Applier:
             elif schema.has_happened(each, self._store):
                 continue
             try:
-                schema.make(each, self._db, self._store)
+                schema.make(each, self._db, self._store, step.session)
             except Rejected as error:
                 # The step changed nothing: the next attempt must not mistake what it finds for the step's result.
                 replace(self.source_position, step=number - 1).save(self._store)

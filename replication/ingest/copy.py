@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.access.batch_operations import insert_many
 from tidemark.engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
 from tidemark.engine.rows.column_values import decimals_of_text
-from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.types import (
     Blob,
     Boolean,
@@ -32,13 +32,17 @@ from tidemark.engine.schema.types import (
 )
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
+from tidemark.replication.binlog.charsets import ASCII, charset_named
 from tidemark.replication.ingest import schema, source_position, text_rows
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.checks import check_engines
 from tidemark.replication.ingest.client import Client
 from tidemark.replication.ingest.source_position import SourcePosition
+from tidemark.replication.ingest.source_tables import SourceTables
 from tidemark.replication.settings.system_tables import one_transaction
 from tidemark.replication.sql.emit import name as quoted
+from tidemark.replication.sql.server_types import ServerType
+from tidemark.replication.sql.statements import CreateTable, DatabaseCharset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +57,7 @@ _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM informati
 _ENGINES = """SELECT t.table_schema, t.table_name, t.engine, e.transactions FROM information_schema.tables t
     LEFT JOIN information_schema.engines e ON e.engine = t.engine
     WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"""
+_DATABASES = "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
 _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
     WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
 
@@ -109,7 +114,7 @@ class Copy:
         at = self._snapshot()
         names = [name for name, _ in tables_of(self._client, self._wanted)]
         check_engines(engines_of(self._client, self._wanted))
-        made = [(name, *self._definition(name)) for name in names]
+        made = [(name, self._definition(name)) for name in names]
         left = (begun.copied or "").splitlines()
         for name in names:
             if name in self._store.tables and name not in left:
@@ -122,11 +127,20 @@ class Copy:
         for name in left:
             if name in self._store.tables:
                 self._db.drop_table(name)
-        for name, definition, indexes in made:
+        tables = SourceTables(self._store, self._db)
+        known = tables.read([*self._databases(), *(statement for _, statement in made)])[1]
+        for name, statement in made:
+            definition = statement.definition
             self._db.create_table(name, definition.columns, definition.primary_key, definition.partition)
-            self._rows(definition)
-            for index in indexes:
+            try:
+                self._rows(statement)
+            except ValueOutOfRange as error:
+                raise ValueOutOfRange(
+                    f"{error.message}; change it at the source, or leave the table out with a filter", **error.evidence
+                ) from error
+            for index in definition.indexes:
                 self._db.create_index(name, index.name, index.columns, index.is_unique)
+        tables.save(known)
         done = replace(begun, file=at[0], position=at[1], state=source_position.STREAMING, copied=None)
         done.save(self._store)
         return done
@@ -153,27 +167,56 @@ class Copy:
         finally:
             client.rows("UNLOCK TABLES")
 
-    def _definition(self, name: str) -> tuple[TableDefinition, tuple[Any, ...]]:
+    def _databases(self) -> list[DatabaseCharset]:
+        """Return the default character sets of the server's databases."""
+        found = [(_text(name), _text(charset)) for name, charset in self._client.rows(_DATABASES)]
+        return [DatabaseCharset(name, charset_named(charset)) for name, charset in found]
+
+    def _definition(self, name: str) -> CreateTable:
         database, _, table = name.partition(".")
         row = self._client.row(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
         try:
-            return schema.table_of_text(_text(row[1]) if row else "", database)
+            made = schema.table_of_text(_text(row[1]) if row else "", database)
         except Rejected as error:
             raise Unsupported(
                 f"table {name} of the source cannot be made here: {error.message}; leave it out with a filter",
                 table=name,
             ) from error
 
-    def _rows(self, definition: TableDefinition) -> None:
+        pairs = zip(made.definition.columns, made.served, strict=False)
+        columns = tuple(self._with_exact_default(name, column, served) for column, served in pairs)
+        return replace(made, definition=replace(made.definition, columns=columns)) if columns else made
+
+    def _with_exact_default(self, table: str, column: Column, served: ServerType) -> Column:
+        """Return a column with its exact default: a server shows that of a FLOAT with six digits. Without a row it does
+        not say that of a NOT NULL column, which then has none here: a row event that leaves it out stops.
+        """
+        if served.word != "FLOAT" or not column.has_default or not column.default:
+            return column
+        database, _, name = table.partition(".")
+        exact = f"SELECT DEFAULT(t.{quoted(column.name)})*1e0 FROM"
+        of_table = f"{quoted(database)}.{quoted(name)} t"
+        for rest in (f"(SELECT 1 one) x LEFT JOIN {of_table} ON x.one=2", f"{of_table} LIMIT 1"):
+            row = self._client.row(f"{exact} {rest}")
+            if row is not None and row[0] is not None:
+                return replace(column, default=float(row[0]))
+        return replace(column, default=ABSENT)
+
+    def _rows(self, statement: CreateTable) -> None:
         import pyarrow as pa
 
+        definition = statement.definition
+        names = [column.name for column in definition.columns]
+        charsets = {
+            name: each.charset or statement.charset for name, each in zip(names, statement.served, strict=False)
+        }
         database, _, table = definition.name.partition(".")
         types = {_text(name): _text(kind).lower() for name, kind in self._client.rows(_COLUMNS, database, table)}
         chosen = ", ".join(
-            _expression(column.name, column.type, types.get(column.name, "")) for column in definition.columns
+            _expression(column.name, column.type, types.get(column.name, ""), charsets.get(column.name, ""))
+            for column in definition.columns
         )
         sql = f"SELECT {chosen} FROM {quoted(database)}.{quoted(table)}"
-        names = [column.name for column in definition.columns]
         for count, columns in text_rows.select(self._client, sql):
             arrays = [
                 _array(column.type, values, f"{definition.name}.{column.name}")
@@ -185,11 +228,13 @@ class Copy:
             self._progress(count)
 
 
-def _expression(name: str, kind: ColumnType, served: str) -> str:
+def _expression(name: str, kind: ColumnType, served: str, charset: str) -> str:
     """Return the SQL expression whose text is exact for a column's values."""
     column = quoted(name)
     if served in ("bit", "set"):
         return f"{column}+0"
+    if charset == ASCII and isinstance(kind, (Char, VarChar, LongText)):
+        return f"CONVERT({column} USING binary)"  # other bytes than ASCII would be shown as question marks
     if isinstance(kind, Floating) and kind.bits == 32:
         return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all
     return column

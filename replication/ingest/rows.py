@@ -86,20 +86,34 @@ class Target:
             for position, name in enumerate(self.names)
             if name in kinds and position not in self.flags
         }
-        self.reader = BodyReader(
-            [column.type for column in found.columns],
-            self.before,
-            self.after,
-            targets,
-            wanted_before=frozenset(self.keys),
-        )
+        if rows.kind == e.WRITE:
+            _check_left_out(table, {self.names[position] for position in self.after}, origin)
+        try:
+            self.reader = BodyReader(
+                [column.type for column in found.columns],
+                self.before,
+                self.after,
+                targets,
+                wanted_before=frozenset(self.keys),
+                names=[f"{found.name}.{name}" for name in self.names],
+            )
+        except Unsupported as error:
+            raise Unsupported(
+                f"{origin.text}: {error.message}, or leave the table out with a filter",
+                table=definition.name,
+                file=origin.file,
+                position=origin.position,
+            ) from error
         self.has_unique = bool(definition.indexes) and any(index.is_unique for index in definition.indexes)
 
     def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Position) -> pa.RecordBatch:
         """Return the columns at some positions under the store's names."""
         import pyarrow as pa
 
-        arrays = [_flags(columns[at], origin) if at in self.flags else columns[at] for at in positions]
+        arrays = [
+            _flags(columns[at], f"{self.map.name}.{self.names[at]}", origin) if at in self.flags else columns[at]
+            for at in positions
+        ]
         return pa.RecordBatch.from_arrays(arrays, names=[self.names[position] for position in positions])
 
 
@@ -115,7 +129,22 @@ def _names(found: TableMap, origin: Position) -> list[str]:
     return [name or "" for name in names]
 
 
-def _flags(column: pa.Array, origin: Position) -> pa.Array:
+def _check_left_out(table: Table, given: set[str], origin: Position) -> None:
+    """Check that the server's defaults of the columns that a new row leaves out are known. Raises: Unsupported."""
+    for column in table.definition.columns:
+        if column.name not in given and not column.has_default:
+            raise Unsupported(
+                f"{origin.text}: a new row of {table.name} leaves {column.name} out, whose default at the source is not"
+                " known here; SET GLOBAL binlog_row_image=FULL at the source and copy the table anew, or set the"
+                " default here",
+                table=table.name,
+                column=column.name,
+                file=origin.file,
+                position=origin.position,
+            )
+
+
+def _flags(column: pa.Array, shown: str, origin: Position) -> pa.Array:
     """Convert a TINYINT to booleans. Raises: ValueOutOfRange."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -123,7 +152,9 @@ def _flags(column: pa.Array, origin: Position) -> pa.Array:
     span = pc.min_max(column)
     if span["min"].is_valid and not (0 <= span["min"].as_py() and span["max"].as_py() <= 1):
         raise ValueOutOfRange(
-            f"{origin.text}: a column that is Bool here has {span['max']} at the source; make it Int8"
+            f"{origin.text}: {shown}, which is Bool here, has values from {span['min']} to {span['max']} at the source;"
+            " make it Int8",
+            column=shown,
         )
     return column.cast(pa.bool_())
 
@@ -169,7 +200,7 @@ class RowApplier:
                 else:
                     self._put_or_delete(txn, target, rows, origin)
             except Rejected as error:
-                raise _located(error, origin) from error
+                raise _located(error, target.table.name, origin) from error
             total += rows.count
         return total
 
@@ -238,12 +269,16 @@ class RowApplier:
         raise RowNotFound(f"{name} lacks a row that the source has changed", table=name)
 
 
-def _located(error: Error, origin: Position) -> Error:
-    """Return the same error with the position in the source's binlog, and with a remedy."""
+def _located(error: Error, table: str, origin: Position) -> Error:
+    """Return the same error with the table, the position in the source's binlog, and a remedy."""
     if str(error.message).startswith(origin.file):
         return error
     evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
-    return type(error)(f"{origin.text}: {error.message}; the two sides differ, copy the table anew", **evidence)
+    what = error.message if table in error.message else f"{table}: {error.message}"
+    remedy = "the two sides differ, copy the table anew"
+    if isinstance(error, ValueOutOfRange):
+        remedy = "change it at the source and copy the table anew, or leave the table out with a filter"
+    return type(error)(f"{origin.text}: {what}; {remedy}", **evidence)
 
 
 def _moves(target: Target, rows: DecodedRows) -> bool:

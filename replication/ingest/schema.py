@@ -3,8 +3,9 @@
 A statement becomes steps, each a change of one table. The row of the source names the step that was begun. Before that
 step is repeated, the schema shows whether it has happened: the result of a step always differs from the state before.
 
-TINYINT(1) holds −128 to 127 at a server, so it is Int8 here and not Bool. NOT NULL that is added later to a nullable
-column changes nothing here. A statement is Unsupported if a server fills existing rows with values unknown here.
+NOT NULL that is added later to a nullable column without NULLs changes nothing here. A statement is Unsupported if a
+server gives existing rows values that are not known here. `check` tries all steps of a statement before the first one
+is made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.access.conditional_changes import delete_where
@@ -20,28 +20,34 @@ from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import Partition
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Int8, Integer, Timestamp
 from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.schema.types_text import Char, VarChar
+from tidemark.engine.store.schema_changes import (
+    with_column,
+    with_default,
+    with_name,
+    with_renamed_column,
+    with_wider_column,
+    without_column,
+)
 from tidemark.replication.applier.schema_statements import as_new
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
+from tidemark.replication.ingest.kept_values import check_kept
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.column_types import value_of
-from tidemark.replication.sql.parse import parse, typed_bound
-from tidemark.replication.sql.tokens import OURS, Literal
+from tidemark.replication.sql.column_reader import ColumnReader
+from tidemark.replication.sql.parse import literal_value, parse, typed_bound
+from tidemark.replication.sql.server_types import ServerType
+from tidemark.replication.sql.server_values import implicit_value, served_value
+from tidemark.replication.sql.session import Session
+from tidemark.replication.sql.tokens import OURS, PLAIN, Literal
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
 _NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
-_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}\s*\Z", re.IGNORECASE)
-_TRUNCATE = re.compile(
-    rf"TRUNCATE\s+(?:TABLE\s+)?{_NAME}(?:\.{_NAME})?\s*(?:(?:NO)?WAIT(?:\s+\d+)?)?\s*\Z", re.IGNORECASE
-)
 # A statement about one table, or one sequence, which a server stores as a table.
 _TABLE_NAMED = re.compile(
     r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
@@ -56,11 +62,12 @@ _HARMLESS = re.compile(
     r"(?:PROCEDURE|FUNCTION|EVENT|TRIGGER|VIEW|USER|ROLE|SERVER|PACKAGE|(?:/\*!\d+\s*)?TEMPORARY)\b"
     r"|RENAME\s+USER\b"
     # Clauses of ALTER TABLE that change no row.
-    r"|ALTER\s+TABLE\s+\S+\s+(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
+    r"|ALTER\s+TABLE\s+\S+\s+(?![^,]*\b(?:CHARSET|CHARACTER|COLLATE|CONVERT)\b)"
+    r"(?:ENGINE|AUTO_INCREMENT|COMMENT|ROW_FORMAT|FORCE|KEY_BLOCK_SIZE|STATS_\w+)\b[^,]*\Z",
     re.IGNORECASE,
 )
-_NOW = re.compile(r"\b(?:CURRENT_TIMESTAMP|NOW|LOCALTIME|LOCALTIMESTAMP|SYSDATE|UUID|RAND)\b", re.IGNORECASE)
 _SHOWN_CHARACTERS = 160
+SHOWN = Session(time_zone="+00:00")
 
 
 class Schema(Protocol):
@@ -97,17 +104,27 @@ class DropDatabase(s.Statement):
 
 
 def steps_of(
-    text: str, database: str, wanted: Filter, origin: Position, store: Store | None = None
+    text: str,
+    database: str,
+    wanted: Filter,
+    origin: Position,
+    store: Store | None = None,
+    session: Session = PLAIN,
+    is_readable: bool = True,
 ) -> list[s.Statement]:
     """Return the changes of a statement to wanted tables as steps. store: has the table that CREATE TABLE … LIKE names;
-    a repetition gives the same steps, because no other change comes in between.
+    a repetition gives the same steps, because no other change comes in between. is_readable: whether the text was read
+    in the session's character set.
 
     Raises: Unsupported, naming file, position and statement.
     """
     if _HARMLESS.match(text):
         return []
     try:
-        return [each for step in _steps(text, database, wanted) for each in (_like(step, store) if store else [step])]
+        if not is_readable:
+            raise Unsupported(f"a statement in the session's character set {session.charset}, which is not read here")
+        made = _steps(text, database, wanted, session)
+        return [each for step in made for each in (_like(step, store) if store else [step])]
     except Rejected as error:
         if not _may_concern(text, database, wanted):
             return []
@@ -120,7 +137,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
         return [step]
     there = store.table(step.like).definition
     made = replace(as_new(replace(there, name=step.table)), indexes=there.indexes)
-    return _split(s.CreateTable(made, step.may_exist), "")
+    return [*_split(s.CreateTable(made, step.may_exist)), step]
 
 
 def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
@@ -134,20 +151,27 @@ def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
     )
 
 
-def _steps(text: str, database: str, wanted: Filter) -> list[s.Statement]:
-    if found := _DROP_DATABASE.match(text):
-        return [DropDatabase(_unquoted(found[1], found[2]), wanted)]
-    if found := _TRUNCATE.match(text):
-        names = [_unquoted(found[at], found[at + 1]) for at in (1, 3) if found[at] or found[at + 1]]
-        table = ".".join(names if len(names) > 1 else [database, *names])
+def _steps(text: str, database: str, wanted: Filter, session: Session) -> list[s.Statement]:
+    reader = ColumnReader(text, database, session)
+    if reader.has("DROP", "DATABASE") or reader.has("DROP", "SCHEMA"):
+        reader.has("IF", "EXISTS")
+        name = reader.name()
+        reader.must_end()
+        return [DropDatabase(name, wanted)]
+    is_new = reader.has("CREATE", "DATABASE") or reader.has("CREATE", "SCHEMA")
+    if is_new or reader.has("ALTER", "DATABASE") or reader.has("ALTER", "SCHEMA"):
+        found = reader.database_charset(is_new)
+        return [found] if wanted.may_want_from(found.database) else []
+    if reader.has("TRUNCATE"):
+        reader.has("TABLE")
+        table = reader.table()
+        if reader.has("WAIT"):
+            reader.take()
+        reader.has("NOWAIT")
+        reader.must_end()
         return [Truncate(table)] if wanted.wants(table) else []
-    parsed = parse(text, database)
-    is_ours = OURS in text
-    made: list[s.Statement] = []
-    for statement in parsed:
-        if _is_wanted(statement, wanted):
-            made += _split(statement if is_ours else _as_served(statement), text)
-    return made
+    parsed = parse(text, database, None if OURS in text else session)
+    return [each for statement in parsed if _is_wanted(statement, wanted) for each in _split(statement)]
 
 
 def _unquoted(quoted: str | None, plain: str | None) -> str:
@@ -174,24 +198,7 @@ def _is_wanted(statement: s.Statement, wanted: Filter) -> bool:
     return wanted.wants(name)
 
 
-def _served(column: Column) -> Column:
-    """Return a column as a server means it: TINYINT(1) is a number."""
-    if not isinstance(column.type, Boolean):
-        return column
-    default = column.default if column.default in (ABSENT, None) else int(column.default)
-    return replace(column, type=Int8, default=default)
-
-
-def _as_served(statement: s.Statement) -> s.Statement:
-    if isinstance(statement, s.CreateTable):
-        columns = tuple(_served(column) for column in statement.definition.columns)
-        return replace(statement, definition=replace(statement.definition, columns=columns))
-    if isinstance(statement, (s.AddColumn, s.ChangeColumn)):
-        return replace(statement, column=_served(statement.column))
-    return statement
-
-
-def _split(statement: s.Statement, text: str) -> list[s.Statement]:
+def _split(statement: s.Statement) -> list[s.Statement]:
     """Return a statement as steps that the store executes with one call each."""
     if isinstance(statement, s.CreateTable):
         definition = statement.definition
@@ -199,40 +206,26 @@ def _split(statement: s.Statement, text: str) -> list[s.Statement]:
             replace(statement, definition=replace(definition, indexes=())),
             *(s.CreateIndex(definition.name, index) for index in definition.indexes),
         ]
-    if isinstance(statement, s.AddColumn):
-        return _added(statement, text)
+    if isinstance(statement, s.AddColumn) and statement.served is not None:
+        return _added(statement, statement.served)
     return [statement]
 
 
-def _added(statement: s.AddColumn, text: str) -> list[s.Statement]:
+def _added(statement: s.AddColumn, served: ServerType) -> list[s.Statement]:
     """Return ADD COLUMN as steps. Existing rows get the value that the server gives them, if it can be known."""
     column = statement.column
     if column.has_default:
         return [statement]
-    if _NOW.search(text) or column.type == Timestamp:
-        raise Unsupported(f"what the server has put into {statement.table}.{column.name} of its rows is not known here")
-    if column.nullable:
-        return [statement]
-    filled = replace(column, default=_implicit(column))
-    return [s.AddColumn(statement.table, filled), s.SetDefault(statement.table, column.name, ABSENT)]
-
-
-def _implicit(column: Column) -> Any:
-    """Return the value that a server gives a new NOT NULL column in existing rows."""
-    kind = column.type
-    if isinstance(kind, (Integer, Boolean)):
-        return 0 if isinstance(kind, Integer) else False
-    if isinstance(kind, Floating):
-        return 0.0
-    if isinstance(kind, Decimal):
-        return PythonDecimal(0)
-    if isinstance(kind, Enum):
-        return kind.members[0]
-    if isinstance(kind, (Char, VarChar, LongText)):
-        return ""
-    if isinstance(kind, (Binary, VarBinary, LongBinary)):
-        return b""
-    raise Unsupported(f"the server fills {column.name} of its rows with a date of zeros, which is not a date")
+    try:
+        filled = replace(column, default=implicit_value(served))
+    except KeyError:
+        raise Unsupported(
+            f"what the server has put into {statement.table}.{column.name} of its rows is not known here"
+        ) from None
+    return [
+        replace(statement, column=filled),
+        s.SetDefault(statement.table, column.name, ABSENT),
+    ]
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -267,9 +260,99 @@ def _is_made(definition: TableDefinition, store: Store) -> bool:
     return (there.columns, there.primary_key) == (definition.columns, definition.primary_key)
 
 
-def make(step: s.Statement, db: Schema, store: Store) -> None:
-    """Execute a step. Durable on return. Raises: Rejected for changes that the store does not support, and its
-    subclasses such as NoSuchTable.
+def check(steps: Sequence[s.Statement], store: Store, session: Session) -> None:
+    """Check that a statement can be executed, so that it stops before its first step. Raises: Rejected."""
+    known: dict[str, TableDefinition] = {}
+    for step in steps:
+        if not isinstance(step, s.TableChange) or isinstance(step, (Truncate, s.CreateLike)):
+            continue
+        before = known.get(step.table)
+        if before is None:
+            if step.table not in store.tables:
+                continue  # made by this statement, or missing: then the step says so
+            before = store.table(step.table).definition
+        known[step.to if isinstance(step, s.RenameTable) else step.table] = _checked(step, before, store, session)
+
+
+def _checked(step: s.TableChange, before: TableDefinition, store: Store, session: Session) -> TableDefinition:
+    """Return the definition after a step. Raises: Rejected."""
+    if isinstance(step, s.RenameTable):
+        return with_name(before, step.to)
+    if isinstance(step, s.AddColumn):
+        return with_column(before, step.column)
+    if isinstance(step, s.DropColumn):
+        return without_column(before, step.column)
+    if isinstance(step, s.RenameColumn):
+        return with_renamed_column(before, step.column, step.to)
+    if isinstance(step, s.ChangeColumn):
+        return _with_change(step, before, store, session)
+    if isinstance(step, s.SetDefault):
+        return with_default(before, step.column, _default(step, before, session))
+    if isinstance(step, s.CreateIndex):
+        return replace(before, indexes=(*before.indexes, step.index))
+    if isinstance(step, s.DropIndex):
+        return replace(before, indexes=tuple(each for each in before.indexes if each.name != step.index))
+    if isinstance(step, s.AddPartition):
+        typed_bound(before, step.bound, session)
+    if isinstance(step, s.DropPartition):
+        _check_partition(before)
+    return before
+
+
+def _check_partition(definition: TableDefinition) -> None:
+    """Check that the server has the same rows in a partition: it compares text by collation. Raises: Unsupported."""
+    columns = getattr(definition.partition, "columns", None) or ()
+    for column in definition.columns:
+        if column.name in columns and isinstance(column.type, (Char, VarChar)):
+            raise Unsupported(
+                f"a partition of {definition.name} is dropped, and which rows are in it depends on the collation of"
+                f" {column.name} at the source; delete the same rows here",
+                table=definition.name,
+                column=column.name,
+            )
+
+
+def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, session: Session) -> TableDefinition:
+    wanted = step.column
+    there = _column(before, wanted.name)
+    if wanted.nullable and not there.nullable and wanted.name not in before.primary_key:
+        raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
+    after = before
+    if wanted.type != there.type:
+        after = with_wider_column(after, wanted.name, wanted.type)
+    if step.served is not None:
+        now = store.table(_name_here(before, store))
+        column = now.definition.columns[before.position(wanted.name)]
+        check_kept(now, column, step, session)
+    default = _default_of(wanted, there)
+    # A column that accepts NULL here, as it did at the source before, must lose its default.
+    return after if default == there.default else with_default(after, wanted.name, default)
+
+
+def _name_here(definition: TableDefinition, store: Store) -> str:
+    """Return the name of a table before the renames of the statement."""
+    return next(name for name, each in store.tables.items() if each.definition.table_id == definition.table_id)
+
+
+def _default_of(wanted: Column, there: Column) -> Any:
+    return ABSENT if wanted.default is None and not there.nullable else wanted.default
+
+
+def _default(step: s.SetDefault, definition: TableDefinition, session: Session) -> Any:
+    column = _column(definition, step.column)
+    if not isinstance(step.default, Literal):
+        return step.default
+    try:
+        if step.was is not None:
+            return served_value(step.was, step.default, session)
+        return literal_value(column.type, session, step.default)
+    except Unsupported as error:
+        raise Unsupported(f"{definition.name}.{column.name}: {error.message}") from error
+
+
+def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) -> None:
+    """Execute a step that was checked. Durable on return. Raises: Rejected for changes that the store does not support,
+    and its subclasses such as NoSuchTable.
     """
     if isinstance(step, s.CreateTable):
         _create(step, db, store)
@@ -291,9 +374,7 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
     elif isinstance(step, s.ChangeColumn):
         _change(step, db, store)
     elif isinstance(step, s.SetDefault):
-        column = _column(store, step.table, step.column)
-        value = value_of(column.type, step.default) if isinstance(step.default, Literal) else step.default
-        db.set_default(step.table, step.column, value)
+        db.set_default(step.table, step.column, _default(step, store.table(step.table).definition, session))
     elif isinstance(step, s.CreateIndex):
         db.create_index(step.table, step.index.name, step.index.columns, step.index.is_unique)
     elif isinstance(step, s.DropIndex):
@@ -301,7 +382,8 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
         if any(index.name == step.index for index in store.table(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
-        db.add_partition(step.table, step.partition, typed_bound(store.table(step.table).definition, step.bound))
+        definition = store.table(step.table).definition
+        db.add_partition(step.table, step.partition, typed_bound(definition, step.bound, session))
     elif isinstance(step, s.DropPartition):
         db.drop_partition(step.table, step.partition)
 
@@ -319,31 +401,26 @@ def _create(step: s.CreateTable, db: Schema, store: Store) -> None:
     db.create_table(definition.name, definition.columns, definition.primary_key, definition.partition)
 
 
-def _column(store: Store, table: str, name: str) -> Column:
-    definition = store.table(table).definition
+def _column(definition: TableDefinition, name: str) -> Column:
     for column in definition.columns:
         if column.name == name:
             return column
-    raise Unsupported(f"{table} has no column {name!r} here")
+    raise Unsupported(f"{definition.name} has no column {name!r} here")
 
 
 def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     wanted = step.column
-    there = _column(store, step.table, wanted.name)
-    if wanted.nullable and not there.nullable:
-        raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
+    there = _column(store.table(step.table).definition, wanted.name)
     if wanted.type != there.type:
         db.widen_column(step.table, wanted.name, wanted.type)
-    # A column that accepts NULL here, as it did at the source before, must lose its default.
-    if wanted.default != there.default:
-        db.set_default(step.table, wanted.name, wanted.default)
+    default = _default_of(wanted, there)
+    if default != there.default:
+        db.set_default(step.table, wanted.name, default)
 
 
-def table_of_text(text: str, database: str) -> tuple[TableDefinition, tuple[IndexDefinition, ...]]:
-    """Return (definition without indexes, its indexes) from the text of SHOW CREATE TABLE. Raises: Unsupported."""
-    (statement,) = parse(text, database)
+def table_of_text(text: str, database: str) -> s.CreateTable:
+    """Return the table that the text of SHOW CREATE TABLE describes, shown to a session in UTC. Raises: Unsupported."""
+    (statement,) = parse(text, database, None if OURS in text else SHOWN)
     if not isinstance(statement, s.CreateTable):
         raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} does not create a table")
-    served = _as_served(statement) if OURS not in text else statement
-    assert isinstance(served, s.CreateTable)
-    return replace(served.definition, indexes=()), served.definition.indexes
+    return statement

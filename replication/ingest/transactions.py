@@ -18,6 +18,8 @@ from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import ParsedMaps, StatementMaps
 from tidemark.replication.binlog.table_map import TableMap
+from tidemark.replication.sql.session import Session, session_of
+from tidemark.replication.sql.tokens import PLAIN
 
 _MARIADB_GTID = b.packer(b.MARIADB_GTID)
 _POSITION_BITS = 32
@@ -81,13 +83,15 @@ class Rollback:
 @dataclass(frozen=True)
 class StatementText:
     """A statement other than a change of rows. `place` is the position after it, None within a transaction whose rows
-    follow.
+    follow. `is_readable`: whether `text` is what the server read; otherwise only its ASCII is.
     """
 
     text: str
     database: str
     origin: Position
     place: Place | None
+    session: Session = PLAIN
+    is_readable: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class TransactionReader:
         self._is_open = False
         self._gtid = ""
         self._maps = StatementMaps()
-        self._parsed = ParsedMaps()
+        self._parsed = ParsedMaps(is_served=True)
 
     def step(self, raw: bytes) -> Step | None:
         """Return the step for the next event, None if there is none. Raises: BinlogDamaged, Unsupported, LimitExceeded,
@@ -208,7 +212,11 @@ class TransactionReader:
         return Place(self.file, self.position, gtid, header.timestamp_s, self.created_s)
 
     def _query(self, query: e.Query, header: e.EventHeader, origin: Position) -> Step | None:
-        text = _COMMENTS.sub("", query.statement, count=1).rstrip("; \n")
+        session = session_of(query.status, origin, self._parsed.is_mariadb)
+        octets = query.statement.encode("utf-8", "surrogateescape")
+        read = session.text(octets)
+        whole = octets.decode("ascii", "surrogateescape") if read is None else read
+        text = _COMMENTS.sub("", whole, count=1).rstrip("; \n")
         word = text.upper()
         if word == "BEGIN":
             self._is_open = True
@@ -225,7 +233,7 @@ class TransactionReader:
             shown = text[:_SHOWN_CHARACTERS]
             raise _refused(origin, f"the statement {shown!r} instead of rows", "set binlog_format=ROW at the source")
         place = None if self._is_open else self._end_transaction(header)
-        return StatementText(text, query.database, origin, place)
+        return StatementText(text, query.database, origin, place, session, read is not None)
 
 
 def _uuid(source: bytes) -> str:

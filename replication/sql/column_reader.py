@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.binlog.charsets import charset_named
+from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import KNOWN, from_sql, value_of
-from tidemark.replication.sql.tokens import NUMBER, WORD, TokenReader
+from tidemark.replication.sql.server_types import ServerType, server_type
+from tidemark.replication.sql.server_values import is_zero_date, served_value
+from tidemark.replication.sql.session import Session
+from tidemark.replication.sql.tokens import END, NAME, NUMBER, PLAIN, WORD, Literal, TokenReader
 
 # Words that begin a character set or a collation, and words that begin a constraint.
 CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
 CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
-_ZERO_DATE = "0000-00-00"  # not a valid date in the store
+_NO_CHARSETS = ("DEFAULT", "UCA1400")  # words after COLLATE and the like that name no character set
 DIGITS_MAX = 20  # of a length or a count, because Python refuses to read numbers of thousands of digits
 
 
-class ColumnReader(TokenReader):
-    """Reads definitions. is_computed: whether a definition was read whose values the server computes for each row.
-    may_lose_text: whether a character set was read that lacks some characters.
+class ReadColumn(NamedTuple):
+    """A column as its definition says it. key: PRIMARY or UNIQUE if the definition makes it a key. is_computed: whether
+    the server computes its values. is_numbered: AUTO_INCREMENT. is_dated: whether its default is a date of zeros.
     """
 
-    is_computed = may_lose_text = False
+    column: Column
+    served: ServerType
+    key: str | None = None
+    is_computed: bool = False
+    is_numbered: bool = False
+    is_dated: bool = False
+
+
+class ColumnReader(TokenReader):
+    """Reads definitions: a server's, which a session wrote, or without one those of another Tidemark."""
+
+    def __init__(self, sql: str, database: str, session: Session | None = None) -> None:
+        super().__init__(sql, database, session or PLAIN)
+        self.is_served = session is not None
+        self.of_table = ""  # for errors
+        self._own: ColumnType
 
     def constraint(self) -> tuple[str, IndexDefinition] | None:
         """Read a key or another constraint; return None for one that only the source has: CHECK, foreign keys, and
@@ -115,18 +136,38 @@ class ColumnReader(TokenReader):
                 self.take()
         return () if is_partial else columns
 
-    def column(self) -> tuple[Column, str | None]:
-        """Read a column; return it, and PRIMARY or UNIQUE if its definition makes it a key."""
+    def column(self) -> ReadColumn:
+        """Read a column. Raises: Unsupported, naming it."""
         name = self.name()
-        kind = self.column_type()
-        nullable, default, mark = True, ABSENT, None
+        try:
+            return self._column(name)
+        except Rejected as error:
+            shown = f"{self.of_table}.{name}"
+            what = error.message if shown in error.message else f"{shown}: {error.message}"
+            raise Unsupported(what, table=self.of_table, column=name) from error
+
+    def _column(self, name: str) -> ReadColumn:
+        served = self.server_type()
+        kind = served.stored() if self.is_served else self._own
+        nullable, default, key = True, None, None
+        is_null = is_computed = is_numbered = False
         while True:
             if self.has("NOT", "NULL"):
                 nullable = False
-            elif self.has_one("NULL", "AUTO_INCREMENT", "VISIBLE", "INVISIBLE", "COMPRESSED"):
+            elif self.has("NULL"):
+                is_null = True
+            elif self.has("AUTO_INCREMENT"):
+                is_numbered = True
+            elif self.has("COMPRESSED"):
+                raise Unsupported(
+                    "it is COMPRESSED, which row events bring in a form that is not read; MODIFY it without COMPRESSED"
+                    " at the source"
+                )
+            elif self.has_one("VISIBLE", "INVISIBLE"):
                 pass
             elif self.has("GENERATED", "ALWAYS") or self.next.word == "AS":
                 self.generated(name)
+                is_computed = True
             elif self.has("REFERENCES"):
                 self.references()
             elif self.next.word in ("CONSTRAINT", "CHECK"):
@@ -135,52 +176,82 @@ class ColumnReader(TokenReader):
                 self.has("=")
                 self.take()
             elif self.has("DEFAULT"):
-                default = self.default(kind)
+                default = self.default()
+                is_computed |= default is None
             elif self.has("ON", "UPDATE"):
                 self.now()
             elif self.has("PRIMARY", "KEY") or self.has("KEY"):
-                mark = "PRIMARY"
+                key = "PRIMARY"
             elif self.has("UNIQUE"):
                 self.has("KEY")
-                mark = "UNIQUE"
+                key = "UNIQUE"
             elif self.has("COMMENT"):
-                self.string()
-            elif not self.charset():
+                self.skip_string()
+            elif found := self.charset():
+                served = replace(served, charset=found if found != "?" else served.charset)
+            else:
                 break
-        if default is None and not nullable:
-            default = ABSENT
-        return Column(name, kind, nullable, default), mark
+        nullable = nullable and not (is_numbered and self.is_served)
+        is_dated = default is not None and is_zero_date(served, default)
+        value: Any = ABSENT
+        if default is not None and not is_dated:
+            value = served_value(served, default, self.session) if self.is_served else value_of(kind, default)
+        elif self.is_served and nullable and not (is_computed or is_dated):
+            # Otherwise the first TIMESTAMP of a table is the time of each change, and the next ones are zeros.
+            is_plain = served.word != "TIMESTAMP" or is_null or self.session.has_explicit_timestamp
+            value = None if is_plain else ABSENT
+        if value is None and not nullable:
+            value = ABSENT
+        return ReadColumn(Column(name, kind, nullable, value), served, key, is_computed, is_numbered, is_dated)
 
     def generated(self, name: str) -> None:
         """Read a generated column. Its values are in row events only if the server stores them."""
         self.must("AS")
         self.skip_parentheses()
-        self.is_computed = True
         if not self.has_one("STORED", "PERSISTENT"):
             raise Unsupported(
-                f"column {name} is VIRTUAL, and row events need not have its values; make it STORED at the source, or"
-                " leave the table out with a filter"
+                "it is VIRTUAL, and row events need not have its values; make it STORED at the source, or leave the"
+                " table out with a filter"
             )
 
-    def charset(self) -> bool:
-        """Take a character set or a collation; return whether there was one."""
+    def charset(self) -> str:
+        """Take a character set or a collation; return the character set, "?" if it names none, "" if nothing was
+        taken.
+        """
         found = self.has_one(*CHARSETS)
-        if found in ("CHARACTER", "CHARSET", "COLLATE"):
-            self.has("SET")
-            self.has("=")
-            text = self.next.text.upper()
-            if text == "BINARY":
-                raise self.wrong()  # CHARACTER SET binary: the column is text by name, but holds bytes
-            self.may_lose_text |= not text.startswith("UTF8MB4")
-            self.take()
-        return found is not None
+        if found not in ("CHARACTER", "CHARSET", "COLLATE"):
+            return {None: "", "ASCII": "latin1", "UNICODE": "ucs2"}[found]
+        self.has("SET")
+        self.has("=")
+        named = charset_named(self.take().text)
+        return "?" if named.upper() in _NO_CHARSETS else named
 
-    def column_type(self) -> ColumnType:
+    def database_charset(self, is_new: bool) -> s.DatabaseCharset:
+        """Read CREATE or ALTER DATABASE after these words. A new database has the server's character set if it names
+        none.
+        """
+        self.has("IF", "NOT", "EXISTS")
+        database = (
+            self.name() if self.next.kind == NAME or self.next.word not in (*CHARSETS, "DEFAULT") else self.database
+        )
+        charset = self.session.server if is_new else ""
+        while self.next.kind != END:
+            found = self.charset()
+            charset = found if found not in ("", "?") else charset
+            if not found:
+                self.take()
+        return s.DatabaseCharset(database, charset)
+
+    def server_type(self) -> ServerType:
         """Take a type."""
         token = self.take()
+        if token.kind == WORD and token.text not in KNOWN and self.is_served:
+            raise Unsupported(f"columns of type {token.text} are not replicated; give it another type at the source")
         if token.kind != WORD or token.text not in KNOWN:
             self.at -= 1
             raise self.wrong()
+        if self.is_served and self.session.is_foreign:
+            raise Unsupported("types have other meanings in the sql_mode of the session (ORACLE or MAXDB)")
         numbers: list[int] = []
         members: list[str] = []
         if self.next.word == "(":
@@ -192,7 +263,9 @@ class ColumnReader(TokenReader):
         is_unsigned = False
         while word := self.has_one("UNSIGNED", "SIGNED", "ZEROFILL", "VARYING"):
             is_unsigned |= word in ("UNSIGNED", "ZEROFILL")
-        return from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
+        # TINYINT(1) is Bool in a text of Tidemark, and a number at a server.
+        self._own = from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
+        return server_type(token.text, tuple(numbers), tuple(members), is_unsigned, self.session.has_real_as_float)
 
     def number(self) -> int:
         """Take an unsigned integer."""
@@ -202,19 +275,17 @@ class ColumnReader(TokenReader):
             raise self.wrong()
         return int(token.text)
 
-    def default(self, kind: ColumnType) -> Any:
-        """Read a default; ABSENT for the current time, because the source puts it into every row that it sends."""
+    def default(self) -> Literal | None:
+        """Read a default; None if the server computes it, because then it is in every row that it sends."""
         if self.next.word in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             self.now()
-            return ABSENT
+            return None
         is_call = self.next.kind == WORD and self.tokens[self.at + 1].word == "("
-        if is_call or self.next.word == "(":  # an expression: the source computes it for every row that it sends
+        if is_call or self.next.word == "(":
             self.take() if is_call else None
             self.skip_parentheses()
-            self.is_computed = True
-            return ABSENT
-        literal = self.literal()
-        return ABSENT if literal.text.startswith(_ZERO_DATE) else value_of(kind, literal)
+            return None
+        return self.literal()
 
     def now(self) -> None:
         """Take an expression for the current time."""

@@ -20,7 +20,7 @@ from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, VarBinary, VarChar
-from tidemark.replication.sql.tokens import HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
+from tidemark.replication.sql.tokens import BITS, HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
@@ -51,6 +51,10 @@ _INTEGERS = {
     "INTEGER": (t.Int32, t.UInt32),
     "BIGINT": (t.Int64, t.UInt64),
 }
+GEOMETRIES = (
+    *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
+    *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
+)
 _PLAIN: dict[str, ColumnType] = {
     "BOOL": t.Bool,
     "BOOLEAN": t.Bool,
@@ -66,8 +70,7 @@ _PLAIN: dict[str, ColumnType] = {
     "YEAR": t.UInt16,
     # Types in which replication/binlog/types.py reads the values: the bits of a SET, SRID and WKB of a geometry.
     **dict.fromkeys(["SET", "BIT"], t.UInt64),
-    **dict.fromkeys(["GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING"], t.Blob),
-    **dict.fromkeys(["MULTIPOLYGON", "GEOMETRYCOLLECTION", "GEOMCOLLECTION"], t.Blob),
+    **dict.fromkeys(GEOMETRIES, t.Blob),
 }
 _SIZED: dict[str, Callable[[int], ColumnType]] = {
     "CHAR": Char,
@@ -76,8 +79,8 @@ _SIZED: dict[str, Callable[[int], ColumnType]] = {
     "BINARY": Binary,
     "VARBINARY": VarBinary,
 }
-_DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
-KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM"})
+DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *DECIMALS, "ENUM"})
 
 
 def quoted(text: str) -> str:
@@ -119,7 +122,7 @@ def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_u
         return _PLAIN[word]
     if word in _SIZED:
         return _SIZED[word](numbers[0] if numbers else 1)
-    if word in _DECIMALS:
+    if word in DECIMALS:
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
         return t.Decimal(precision, scale)
     if word == "ENUM":
@@ -153,7 +156,7 @@ def _value(kind: ColumnType, literal: Literal) -> Any:
         return _calendar(kind.name, text)
     if _is_octets(kind):
         return bytes.fromhex(text) if literal.kind == HEX else text.encode()
-    if literal.kind not in (STRING, HEX, NUMBER):
+    if literal.kind not in (STRING, HEX, NUMBER, BITS):
         raise ValueError(text)
     return text
 

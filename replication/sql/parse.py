@@ -7,7 +7,9 @@ A statement of another Tidemark has the exact change in a comment, which takes p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidemark.engine.base.errors import Incompatible, Rejected, Unsupported
@@ -23,9 +25,13 @@ from tidemark.engine.schema.partition import (
     RangePartition,
 )
 from tidemark.engine.schema.types_base import ColumnType
+from tidemark.replication.binlog.charsets import UTF8MB4
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
+from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader, ReadColumn
 from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.server_types import check_charset
+from tidemark.replication.sql.server_values import served_value, value_in_store
+from tidemark.replication.sql.session import Session
 from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
@@ -36,10 +42,12 @@ _OPTIONS = (
 )
 
 
-def parse(sql: str, database: str) -> list[s.Statement]:
-    """Return the changes of a statement, in order. database: that of table names without one. Raises: Unsupported."""
+def parse(sql: str, database: str, session: Session | None = None) -> list[s.Statement]:
+    """Return the changes of a statement, in order. database: that of table names without one. session: that of the
+    server whose statement this is, None for a text of Tidemark. Raises: Unsupported.
+    """
     try:
-        return _Parser(sql, database).statement()
+        return _Parser(sql, database, session).statement()
     except Unsupported:
         raise
     except (Rejected, Incompatible, RecursionError) as error:
@@ -70,9 +78,7 @@ class _Parser(ColumnReader):
             return [s.NoEffect(self.sql)]
         else:
             raise self.wrong()
-        self.has(";")
-        if self.next.kind != END:
-            raise self.wrong()
+        self.must_end()
         return made
 
     def drop_tables(self) -> list[s.Statement]:
@@ -99,7 +105,7 @@ class _Parser(ColumnReader):
         table = self.table()
         columns = self.key_columns()
         while self.next.word in ("ALGORITHM", "LOCK"):
-            self.option()
+            self.option(table)
         return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.NoEffect(self.sql)
 
     # --- create ------------------------------------------------------------------------------------
@@ -117,9 +123,11 @@ class _Parser(ColumnReader):
             if definition.name != table:
                 raise Unsupported(f"the note of CREATE TABLE {table} names {definition.name}; report this")
             return s.CreateTable(definition, may_exist)
-        columns: list[Column] = []
+        self.of_table = table
+        read: list[ReadColumn] = []
         keys: list[tuple[str, IndexDefinition]] = []
-        self.in_parentheses(lambda: self.create_item(columns, keys))
+        self.in_parentheses(lambda: self.create_item(read, keys))
+        charset = ""
         while (token := self.next).kind != END and token.word not in _OPTIONS_END:
             if token.word == "SELECT":
                 raise self.wrong()
@@ -127,32 +135,47 @@ class _Parser(ColumnReader):
                 raise Unsupported(
                     f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
                 )
-            self.take()  # ENGINE=, CHARSET=, COMMENT= and the like
+            found = self.charset()
+            charset = found if found not in ("", "?") else charset
+            if not found:
+                self.take()  # ENGINE=, COMMENT= and the like
+        self.check_charsets(read, charset)
         primary = next((key for kind, key in keys if kind == "PRIMARY"), None)
         if primary is None:
             raise Unsupported(f"table {table} has no primary key; tables without one are not replicated", table=table)
-        types = {each.name: each.type for each in columns}
+        types = {each.column.name: each for each in read}
         partition = self.partition(types) if self.has("PARTITION", "BY") else None
-        columns = [_not_null(each) if each.name in primary.columns else each for each in columns]
+        columns = [_not_null(each) if each.name in primary.columns else each for each, *_ in read]
         indexes = _named([key for kind, key in keys if kind != "PRIMARY"])
         definition = TableDefinition(
             0, 1, table, tuple(columns), primary.columns, partition or HashPartition(), indexes=indexes
         )
-        return s.CreateTable(definition, may_exist)
+        served = tuple(each.served for each in read) if self.is_served else ()
+        return s.CreateTable(definition, may_exist, served, charset)
 
-    def create_item(self, columns: list[Column], keys: list[tuple[str, IndexDefinition]]) -> None:
+    def check_charsets(self, read: list[ReadColumn], charset: str) -> None:
+        """Check that row events bring the text of the columns. charset: of the table, "" if it is not known."""
+        for each in read:
+            served = each.served
+            try:
+                check_charset(served if served.charset or not self.is_served else replace(served, charset=charset))
+            except Unsupported as error:
+                raise Unsupported(f"{self.of_table}.{each.column.name}: {error.message}") from error
+
+    def create_item(self, columns: list[ReadColumn], keys: list[tuple[str, IndexDefinition]]) -> None:
         if self.next.word in CONSTRAINTS:
             found = self.constraint()
             if found is not None:
                 keys.append(found)
             return
-        column, mark = self.column()
-        columns.append(column)
-        if mark is not None:
-            keys.append((mark, IndexDefinition(column.name, (column.name,), mark == "UNIQUE")))
+        read = self.column()
+        columns.append(read)
+        name = read.column.name
+        if read.key is not None:
+            keys.append((read.key, IndexDefinition(name, (name,), read.key == "UNIQUE")))
 
     # --- partitions --------------------------------------------------------------------------------
-    def partition(self, types: dict[str, ColumnType]) -> Partition:
+    def partition(self, types: dict[str, ReadColumn]) -> Partition:
         """Read the text after PARTITION BY. Raises: Unsupported for partitions that depend on more than columns."""
         linear = self.has("LINEAR")
         if self.has("KEY"):
@@ -170,11 +193,17 @@ class _Parser(ColumnReader):
             raise self.wrong()
         self.has("COLUMNS")
         columns = tuple(self.in_parentheses(self.name))
-        kinds = [types[each] for each in columns if each in types]
+        readers = [self.reader_of(types[each]) for each in columns if each in types]
         pairs = [
-            (name, _typed(kinds, bound, kind == "RANGE")) for name, bound in self.in_parentheses(self.one_partition)
+            (name, _typed(readers, bound, kind == "RANGE")) for name, bound in self.in_parentheses(self.one_partition)
         ]
         return (RangePartition if kind == "RANGE" else ListPartition)(columns, pairs)
+
+    def reader_of(self, read: ReadColumn) -> Callable[[Literal], Any]:
+        """Return what makes values of a column of literals."""
+        if self.is_served:
+            return lambda literal: served_value(read.served, literal, self.session)
+        return lambda literal: value_of(read.column.type, literal)
 
     def partitions(self) -> int:
         return self.number() if self.has("PARTITIONS") else 1
@@ -199,7 +228,7 @@ class _Parser(ColumnReader):
 
     # --- alter -------------------------------------------------------------------------------------
     def alter_table(self) -> list[s.Statement]:
-        table = self.table()
+        table = self.of_table = self.table()
         note = our_note(self.sql)
         if note is not None:
             exact = _Parser(note, self.database)
@@ -212,22 +241,43 @@ class _Parser(ColumnReader):
 
     def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
+        first = table
         self.has_one("NOWAIT")
-        while not made or self.has(",") or self.next.word in _OPTIONS:
+        while not made or self.has(",") or self.next.word in (*_OPTIONS, *CHARSETS, "DEFAULT"):
+            if self.is_served and (renamed := self.renamed_and_changed(table)):
+                made += renamed
+                continue
             change = self.alteration(table)
             made.append(change)
             if isinstance(change, s.RenameTable):
                 table = change.to
-        return made
+        # Which of the two character sets the columns of the same statement get is not known here.
+        return [s.SetCharset(first, "", False), *made] if any(isinstance(each, s.SetCharset) for each in made) else made
 
-    def option(self) -> s.Statement:
+    def renamed_and_changed(self, table: str) -> list[s.Statement]:
+        """Read CHANGE with a new name as two changes; read nothing else."""
+        start = self.at
+        if self.has("CHANGE"):
+            self.has("COLUMN")
+            before = self.name()
+            change = self.changed_column(table)
+            if change.column.name != before:
+                return [s.RenameColumn(table, before, change.column.name), change]
+        self.at = start
+        return []
+
+    def option(self, table: str) -> s.Statement:
         """Read an option that changes no row and no column."""
         is_conversion = self.has("CONVERT", "TO")
         if is_conversion or self.has("DEFAULT") or self.next.word in CHARSETS:
-            while self.charset():
-                pass
-            if is_conversion and self.may_lose_text:
+            found: set[str] = set()
+            while charset := self.charset():
+                found.add(charset)
+            if is_conversion and not found <= {UTF8MB4}:
                 raise Unsupported("how CONVERT TO a character set other than utf8mb4 changes text is not known here")
+            if self.is_served:
+                named = found.pop() if len(found) == 1 else "?"
+                return s.SetCharset(table, "" if named == "?" else named, is_conversion)
         elif not self.has("FORCE") and not (self.has_one("ENABLE", "DISABLE") and self.has("KEYS")):
             self.take()
             self.has("=")
@@ -236,7 +286,7 @@ class _Parser(ColumnReader):
 
     def alteration(self, table: str) -> s.Statement:
         if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
-            return self.option()
+            return self.option(table)
         if self.has("ADD"):
             return self.addition(table)
         if self.has("DROP"):
@@ -246,15 +296,15 @@ class _Parser(ColumnReader):
         if self.has("CHANGE"):
             self.has("COLUMN")
             before = self.name()
-            column = self.changed_column()
-            if column.name != before:
+            change = self.changed_column(table)
+            if change.column.name != before:
                 raise Unsupported(
                     f"CHANGE renames {table}.{before} and may change its type; rename and modify in two statements"
                 )
-            return s.ChangeColumn(table, column)
+            return change
         if self.has("MODIFY"):
             self.has("COLUMN")
-            return s.ChangeColumn(table, self.changed_column())
+            return self.changed_column(table)
         if self.has("ALTER"):
             self.has("COLUMN")
             name = self.name()
@@ -264,12 +314,15 @@ class _Parser(ColumnReader):
             return s.SetDefault(table, name, self.literal())
         raise self.wrong()
 
-    def changed_column(self) -> Column:
-        column, _ = self.column()
-        if self.is_computed or self.may_lose_text:
-            raise Unsupported(f"what the server has made of the values of {column.name} is not known here")
+    def changed_column(self, table: str) -> s.ChangeColumn:
+        read = self.column()
+        has_other_text = not self.is_served and read.served.charset not in ("", UTF8MB4)
+        if read.is_computed or has_other_text:
+            raise Unsupported(f"what the server has made of the values of {table}.{read.column.name} is not known here")
+        if read.key is not None:
+            raise Unsupported(f"{table}.{read.column.name} becomes a key by MODIFY or CHANGE; add the key by itself")
         self.skip_position()
-        return column
+        return s.ChangeColumn(table, read.column, read.served, read.is_numbered)
 
     def addition(self, table: str) -> s.Statement:
         if self.has("PARTITION"):
@@ -284,13 +337,18 @@ class _Parser(ColumnReader):
                 raise Unsupported(f"the primary key of {table} is changed; copy the table anew")
             return s.NoEffect(self.sql) if found is None else s.CreateIndex(table, found[1])
         self.has("COLUMN")
-        column, mark = self.column()
-        if mark is not None:
+        read = self.column()
+        if read.key is not None:
             raise self.wrong()
-        if self.is_computed:
-            raise Unsupported(f"the values that the server has computed for {table}.{column.name} are not known here")
+        if read.is_computed or read.is_numbered:
+            raise Unsupported(
+                f"the values that the server has computed for {table}.{read.column.name} are not known here"
+            )
+        if read.is_dated:
+            raise Unsupported(f"the server fills {table}.{read.column.name} with a date of zeros, which is not a date")
+        self.check_charsets([read], "")
         self.skip_position()
-        return s.AddColumn(table, column)
+        return s.AddColumn(table, read.column, read.served)
 
     def skip_position(self) -> None:
         """Skip FIRST and AFTER: columns are found by name, and a new column becomes the last."""
@@ -336,7 +394,10 @@ def _not_null(column: Column) -> Column:
     return Column(column.name, column.type, False, ABSENT if column.default is None else column.default)
 
 
-def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
+_Read = Callable[[Literal], Any]
+
+
+def _typed(readers: Sequence[_Read], bound: list[Any], is_range: bool) -> Any:
     """Return the literals of a partition as values of its columns: one row for a range, a list of rows for a list.
 
     Raises: Unsupported.
@@ -346,13 +407,15 @@ def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
             "a range partition needs VALUES LESS THAN, a list partition VALUES IN, and either needs at least one value"
         )
     if is_range:
-        padded = bound * len(kinds) if bound == [Literal(MAXVALUE_KIND, "")] else bound
-        return tuple(value_of(kind, each) for kind, each in zip(kinds, padded, strict=False))
-    return [tuple(value_of(kind, each) for kind, each in zip(kinds, row, strict=False)) for row in bound]
+        padded = bound * len(readers) if bound == [Literal(MAXVALUE_KIND, "")] else bound
+        return tuple(read(each) for read, each in zip(readers, padded, strict=False))
+    return [tuple(read(each) for read, each in zip(readers, row, strict=False)) for row in bound]
 
 
-def typed_bound(definition: TableDefinition, bound: list[Any]) -> Any:
-    """Return the bound of a parsed `AddPartition` as values of the table's partition columns. Raises: Unsupported."""
+def typed_bound(definition: TableDefinition, bound: list[Any], session: Session | None = None) -> Any:
+    """Return the bound of a parsed `AddPartition` as values of the table's partition columns. session: as of `parse`.
+    Raises: Unsupported.
+    """
     partition = definition.partition
     if not isinstance(partition, (RangePartition, ListPartition)):
         raise Unsupported(
@@ -361,4 +424,10 @@ def typed_bound(definition: TableDefinition, bound: list[Any]) -> Any:
             table=definition.name,
         )
     kinds = {column.name: column.type for column in definition.columns}
-    return _typed([kinds[each] for each in partition.columns], bound, isinstance(partition, RangePartition))
+    readers = [partial(literal_value, kinds[each], session) for each in partition.columns]
+    return _typed(readers, bound, isinstance(partition, RangePartition))
+
+
+def literal_value(kind: ColumnType, session: Session | None, literal: Literal) -> Any:
+    """Return the value of a literal in a column of this type. session: as of `parse`. Raises: Unsupported."""
+    return value_of(kind, literal) if session is None else value_in_store(kind, literal, session)

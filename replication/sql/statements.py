@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
+from tidemark.replication.sql.server_types import ServerType
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,14 @@ class TableChange(Statement):
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """A new table. The table id and version of its definition have a meaning only at the site that created it."""
+    """A new table. The table id and version of its definition have a meaning only at the site that created it. At the
+    server whose statement this is, its columns have the types `served`, and new ones the character set `charset`.
+    """
 
     definition: TableDefinition
     may_exist: bool = False
+    served: tuple[ServerType, ...] = field(default=(), compare=False)
+    charset: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,10 @@ class RenameTable(TableChange):
 
 @dataclass(frozen=True)
 class AddColumn(TableChange):
-    """One more column, after the others."""
+    """One more column, after the others. `served` is its type at the server whose statement this is."""
 
     column: Column
+    served: ServerType | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -80,17 +86,43 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True)
 class ChangeColumn(TableChange):
-    """A column gets another type, nullability or default."""
+    """A column gets another type, nullability or default. is_numbered: it is AUTO_INCREMENT. served, was: its new and
+    its old type at the server whose statement this is, if they are known.
+    """
 
     column: Column
+    served: ServerType | None = field(default=None, compare=False)
+    is_numbered: bool = field(default=False, compare=False)
+    was: ServerType | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class SetDefault(TableChange):
-    """A column gets another default; ABSENT: it no longer has one. `parse` returns a default as a Literal."""
+    """A column gets another default; ABSENT: it no longer has one. `parse` returns a default as a Literal. was: its
+    type at the server whose statement this is, if it is known.
+    """
 
     column: str
     default: Any
+    was: ServerType | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class SetCharset(TableChange):
+    """At a server new columns of a table get another character set, "" if it is not known; with is_conversion the text
+    in the table, too, to a character set that has all its characters. Nothing changes here.
+    """
+
+    charset: str
+    is_conversion: bool
+
+
+@dataclass(frozen=True)
+class DatabaseCharset(Statement):
+    """At a server new tables of a database get another character set. Nothing changes here."""
+
+    database: str
+    charset: str
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """SQL text as tokens: words, quoted names, strings, numbers, signs; and `TokenReader`, which reads them one by one.
 
-Comments are dropped; `our_note` finds the comment that Tidemark adds.
+Comments are dropped; `our_note` finds the comment that Tidemark adds. The sql_mode of the session decides what double
+quotes and backslashes mean.
 """
 
 from __future__ import annotations
@@ -10,30 +11,41 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from tidemark.engine.base.errors import Unsupported
+from tidemark.replication.sql.session import Session
 
 STATEMENT_CHARACTERS_MAX = 1 << 20
 OURS = "/* tidemark "
 
 WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
 NULL, MAXVALUE_KIND = "null", "maxvalue"  # kinds of literals without text
+BITS = "bits"  # kind of a literal b'…', whose text is its number
+PLAIN = Session()
 
 # Possessive quantifiers: a pattern that can backtrack would remember each character of a long string.
-_PATTERNS = re.compile(
-    r"""
-    (?P<space>\s+|--[ \t][^\n]*|--\n|\#[^\n]*)
+_PATTERN = r"""
+    (?P<space>[ \t\n\r\f\v]+|--[ \t][^\n]*|--\n|\#[^\n]*)
   | (?P<executed>/\*M?!\d{0,6}|\*/)
   | (?P<comment>/\*(?:[^*]++|\*(?!/))*+\*/)
   | (?P<unended>/\*)
   | (?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+\b)
-  | (?P<word>[A-Za-z_][A-Za-z0-9_$]*)
-  | (?P<name>`(?:[^`]++|``)++`)
-  | (?P<string>'(?:[^'\\]++|''|\\.)*+'|"(?:[^"\\]++|""|\\.)*+")
-  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+  | (?P<word>[A-Za-z_\x80-\uffff][A-Za-z0-9_$\x80-\uffff]*)
+  | (?P<name>`(?:[^`]++|``)++`QUOTED_NAME)
+  | (?P<string>STRING)
+  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
   | (?P<sign>[(),.;=+\-*/<>!%&|^~:@?\[\]{}])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+    """
+
+
+def _patterns(has_backslashes: bool, has_ansi_quotes: bool) -> re.Pattern[str]:
+    inner = r"(?:[^QUOTE\\]++|QUOTEQUOTE|\\.)*+" if has_backslashes else r"(?:[^QUOTE]++|QUOTEQUOTE)*+"
+    single, double = (f"{quote}{inner.replace('QUOTE', quote)}{quote}" for quote in "'\"")
+    name, string = (r'|"(?:[^"]++|"")++"', single) if has_ansi_quotes else ("", f"{single}|{double}")
+    return re.compile(_PATTERN.replace("QUOTED_NAME", name).replace("STRING", string), re.VERBOSE | re.DOTALL)
+
+
+_PATTERNS = {(one, two): _patterns(one, two) for one in (False, True) for two in (False, True)}
+# A backslash before % or _ stays: the two are special in LIKE.
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
 class Literal(NamedTuple):
@@ -56,12 +68,13 @@ class Token(NamedTuple):
         return self.text if self.kind in (WORD, SIGN) else ""
 
 
-def tokens(sql: str) -> Iterator[Token]:
+def tokens(sql: str, session: Session = PLAIN) -> Iterator[Token]:
     """Yield the tokens of a statement, END last. Raises: Unsupported at text that is not a token."""
     if len(sql) > STATEMENT_CHARACTERS_MAX:
         raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
     at = 0
-    for found in _PATTERNS.finditer(sql):
+    has_backslashes = session.has_backslashes
+    for found in _PATTERNS[has_backslashes, session.has_ansi_quotes].finditer(sql):
         kind = found.lastgroup
         # Stop at the first comment without an end: otherwise each later `/*` would also be searched for its end through
         # the rest of the statement.
@@ -71,20 +84,22 @@ def tokens(sql: str) -> Iterator[Token]:
         if kind == SIGN:
             yield Token(SIGN, found[0], at)
         elif kind not in ("space", "comment", "executed"):
-            yield Token(str(kind), _meaning(str(kind), found[0]), at)
+            yield Token(str(kind), _meaning(str(kind), found[0], has_backslashes), at)
         at = found.end()
     if at < len(sql):
         raise Unsupported(f"SQL that is not understood at {sql[at : at + 40]!r}", statement=sql[:200])
     yield Token(END, "", at)
 
 
-def _meaning(kind: str, text: str) -> str:
+def _meaning(kind: str, text: str, has_backslashes: bool) -> str:
     if kind == WORD:
-        return text.upper()
+        return text.upper() if text.isascii() else text
     if kind == NAME:
-        return text[1:-1].replace("``", "`")
+        return text[1:-1].replace(2 * text[0], text[0])
     if kind == HEX:
         return text[2:-1] if text.endswith("'") else text[2:]
+    if kind == STRING and not has_backslashes:
+        return text[1:-1].replace(2 * text[0], text[0])
     if kind == STRING:
         return re.sub(r"\\(.)|''|\"\"", lambda each: _unescaped(each, text[0]), text[1:-1], flags=re.DOTALL)
     return text
@@ -112,10 +127,11 @@ class TokenReader:
     shows the place.
     """
 
-    def __init__(self, sql: str, database: str) -> None:
+    def __init__(self, sql: str, database: str, session: Session = PLAIN) -> None:
         self.sql = sql
         self.database = database
-        self.tokens = list(tokens(sql))
+        self.session = session
+        self.tokens = list(tokens(sql, session))
         self.at = 0
 
     @property
@@ -155,15 +171,30 @@ class TokenReader:
         if not self.has(*words):
             raise self.wrong()
 
+    def must_end(self) -> None:
+        """Check that nothing follows. Raises: Unsupported."""
+        self.has(";")
+        if self.next.kind != END:
+            raise self.wrong()
+
     def name(self) -> str:
         """Take a name, quoted or not."""
         token = self.take()
         if token.kind == NAME:
-            return token.text
+            return self.readable(token.text)
         if token.kind == WORD:
-            return self.sql[token.at : token.at + len(token.text)]
+            return self.readable(self.sql[token.at : token.at + len(token.text)])
         self.at -= 1
         raise self.wrong()
+
+    def readable(self, text: str) -> str:
+        """Return text that is used. Raises: Unsupported if it has characters that are not known here."""
+        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
+            raise Unsupported(
+                f"a name or value in the session's character set {self.session.charset}, which is not read here beyond"
+                " ASCII"
+            )
+        return text
 
     def table(self) -> str:
         """Take a table's name; return `database.table`."""
@@ -172,11 +203,15 @@ class TokenReader:
 
     def string(self) -> str:
         """Take a string."""
-        token = self.take()
-        if token.kind != STRING:
+        if self.next.kind != STRING:
+            raise self.wrong()
+        return self.readable(self.take().text)
+
+    def skip_string(self) -> None:
+        """Take a string that is not used, such as a comment."""
+        if self.take().kind != STRING:
             self.at -= 1
             raise self.wrong()
-        return token.text
 
     def in_parentheses(self, item: Callable[[], T]) -> list[T]:
         """Take a list in parentheses, each item by `item`."""
@@ -207,13 +242,13 @@ class TokenReader:
             if len(bits) > BITS_MAX or bits.strip("01"):
                 raise self.wrong()
             self.at += 2
-            return Literal(NUMBER, str(int(bits or "0", 2)))
+            return Literal(BITS, str(int(bits or "0", 2)))
         sign = self.has_one("-", "+")
         token = self.take()
         if token.kind == NUMBER:
             return Literal(NUMBER, ("-" if sign == "-" else "") + token.text)
         if sign is None and token.kind in (STRING, HEX):
-            return Literal(token.kind, token.text)
+            return Literal(token.kind, self.readable(token.text))
         if sign is None and token.kind == WORD and token.text in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
             kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MAXVALUE_KIND, "")}
             return kinds.get(token.text, Literal(NUMBER, str(int(token.text == "TRUE"))))

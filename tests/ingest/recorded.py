@@ -19,20 +19,24 @@ from tidemark.replication.ingest.transactions import Step, TransactionReader
 FILE = "master.000001"
 SERVER_ID = 77
 DEFINITION = TableDefinition(
-    3, 1, "d.t", (Column("id", t.Int32), Column("a", t.VarChar(20), True), Column("n", t.Int32, True)), ("id",)
+    3,
+    1,
+    "d.t",
+    (Column("id", t.Int32), Column("a", t.VarChar(20), True, None), Column("n", t.Int32, True, None)),
+    ("id",),
 )
 
 
 class Stream:
     """Events one after the other, each with its place in a file."""
 
-    def __init__(self, file: str = FILE, position: int = b.FIRST_POSITION) -> None:
+    def __init__(self, file: str = FILE, position: int = b.FIRST_POSITION, server: bytes = b"10.11.6-MariaDB") -> None:
         self.file, self.position = file, position
         self.start = position
         self.raw: list[bytes] = []
         self.number = 0
         self.send(e.Rotate(file, position), b.FLAG_ARTIFICIAL)
-        self.send(e.FormatDescription(), b.FLAG_ARTIFICIAL)
+        self.send(e.FormatDescription(server), b.FLAG_ARTIFICIAL)
 
     def send(self, event: e.Event, flags: int = 0, server_id: int = SERVER_ID) -> None:
         is_artificial = bool(flags & b.FLAG_ARTIFICIAL)

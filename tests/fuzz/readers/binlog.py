@@ -261,7 +261,7 @@ READERS = (
                 "impossible metadata",
                 "TABLE_MAP",
             ),
-            *("is incomplete", "is not UTF-N", "a value that", "a name without its end", "instead of a length"),
+            *("is incomplete", "is not UTF-N", "does not hold", "a name without its end", "instead of a length"),
         ),
         cost=5,
     ),
