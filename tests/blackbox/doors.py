@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Any
 
 import tidemark as tm
-from tests.blackbox.model import Col, Table
 from tests.blackbox.kinds import ABSENT
+from tests.blackbox.model import Col, Table
 
 SECRET = b"thirty-two bytes of a secret key"
 WRITING = ("handle", "txn", "run", "typed", "remote", "remote txn", "aio", "aio txn")
@@ -109,7 +109,7 @@ class Doors:
         before = self.path
         self.number += 1
         self.path = os.path.join(self.folder, f"store{self.number}")
-        shutil.copytree(before, self.path, ignore=shutil.ignore_patterns("*.sock", "control*"))
+        shutil.copytree(before, self.path)
         self.close()
         shutil.rmtree(before)
         self.db = tm.open(self.path, **self.options)

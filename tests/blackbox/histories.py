@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,7 +21,8 @@ from tests.blackbox.anomalies import ABORTED, APPEND, COMMITTED, READ, UNKNOWN, 
 from tests.blackbox.known import is_known
 from tidemark.engine.base.clock import SystemClock
 
-LISTS, ACCOUNTS, STAMPS = "lists", "account", "stamp"
+LISTS, ACCOUNTS, STAMPS, REGISTER = "lists", "account", "stamp", "register"
+PAD_BYTES = 2_000  # so that writing takes time
 SLOTS = 6  # lists that are in use
 APPENDS_MAX = 60  # of one list; then the next one begins
 ACCOUNT_ROWS, BALANCE = 200, 100
@@ -38,6 +39,9 @@ def make_tables(db: Any) -> None:
     db[ACCOUNTS].insert_many([(number, BALANCE, f"o{number}") for number in range(ACCOUNT_ROWS)])
     db.create_table(STAMPS, [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     db[STAMPS].insert_many([(number, 0) for number in range(STAMP_ROWS)])
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("token", tm.Int64)]
+    db.create_table(REGISTER, [*columns, tm.Column("pad", tm.VarBinary(PAD_BYTES))], "id")
+    db[REGISTER].insert((1, 0, 0, b""))
 
 
 def listed(text: str | None) -> tuple[int, ...]:
@@ -58,6 +62,9 @@ class Recorder:
         self.pending: list[tuple[Recorded, int]] = []  # transactions of unknown outcome with their txid
         self.mutex = threading.Lock()
         self.transactions_max = 0
+        # Of the register: tokens by number, of acknowledged writes and of committed reads.
+        self.acknowledged: dict[int, set[int]] = defaultdict(set)
+        self.seen: dict[int, set[int]] = defaultdict(set)
 
     def key(self, rng: random.Random) -> int:
         slot = rng.randrange(SLOTS)
@@ -214,6 +221,28 @@ class Stamper(Client):
         self.recorder.counts["stamps"] += 1
 
 
+class Registrar(Client):
+    """Counts the register up, each time with another token."""
+
+    def turn(self) -> None:
+        token = self.recorder.value()
+        with self.db.transaction() as txn:
+            number = txn.get(REGISTER, 1, lock="exclusive").n + 1
+            txn.update(REGISTER, 1, {"n": number, "token": token, "pad": self.rng.randbytes(PAD_BYTES)})
+        self.recorder.acknowledged[number].add(token)
+        self.recorder.counts["registered"] += 1
+
+
+class Watcher(Client):
+    """Reads the register in transactions that are committed."""
+
+    def turn(self) -> None:
+        with self.db.transaction() as txn:
+            row = txn.get(REGISTER, 1, lock=self.rng.choice((None, "shared")))
+        self.recorder.seen[row.n].add(row.token)
+        self.recorder.counts["watched"] += 1
+
+
 class Auditor(Client):
     """Reads whole tables with one call, and two rows of one commit with two."""
 
@@ -271,7 +300,7 @@ def judged(recorder: Recorder, db: Any) -> list[Anomaly]:
             outcome = db.outcome(txid)
             made.outcome = outcome if outcome in (COMMITTED, ABORTED) else UNKNOWN
     final = {row.id: listed(row.items) for row in db[LISTS].scan()}
-    anomalies = [*recorder.found, *check(recorder.history, final)]
+    anomalies = [*recorder.found, *check(recorder.history, final), *of_register(recorder, db[REGISTER][1])]
     total = db[ACCOUNTS].scan().sum("balance")
     if total != ACCOUNT_ROWS * BALANCE:
         anomalies.append(Anomaly("sum", f"{total} at the end"))
@@ -281,9 +310,22 @@ def judged(recorder: Recorder, db: Any) -> list[Anomaly]:
     return [each for each in anomalies if not (is_known(each.name) or known_by(each.name))]
 
 
+def of_register(recorder: Recorder, final: Any) -> list[Anomaly]:
+    """Return what is wrong with the register: each of its numbers has one token for ever."""
+    found = []
+    for number in {*recorder.acknowledged, *recorder.seen}:
+        done, seen = recorder.acknowledged.get(number, set()), recorder.seen.get(number, set())
+        if len(done) > 1 or (done and number > final.n):
+            found.append(Anomaly("lost write", f"register {number} was acknowledged as {done}, the end is {final.n}"))
+        elif len(done | seen) > 1 or number > final.n:
+            text = f"register {number} was read as {seen}, written as {done or 'nothing'}, the end is {final.n}"
+            found.append(Anomaly("read, then gone", text))
+    return found
+
+
 def known_by(name: str) -> bool:
     """Whether a known fault shows itself as an anomaly of this name."""
-    shown = {"half a commit": ("OTV", "G1c"), "read, then gone": ("non-monotonic read", "order")}
+    shown = {"half a commit": ("OTV", "G1c"), "read, then gone": ("non-monotonic read", "order", "G1a")}
     return any(is_known(fault) and name in names for fault, names in shown.items())
 
 

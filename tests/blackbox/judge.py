@@ -99,6 +99,8 @@ class Judge:
         except Unsure:
             self.counts["left out"] += 1
             return
+        except tm.Error as error:
+            raise Fault(f"{operation} raised {type(error).__name__}", str(error)) from error
         self.counts[operation] += 1
         if self.is_lazy:
             self.since.append(self.state.copy())
@@ -194,6 +196,8 @@ class Judge:
     # --- changes ---------------------------------------------------------------------------------
     def _change(self, operation: str, door: str, table: str, *arguments: Any) -> None:
         model = self.state.tables.get(table)
+        if model is None and odd.is_odd(arguments):
+            raise Unsure  # a client may refuse to send the value
         if door == "typed" and (model is None or operation not in TYPED or not all(map(str.isidentifier, model.names))):
             door = "handle"
         if operation.startswith("__") and door not in ("handle", "remote", "typed"):
@@ -467,7 +471,8 @@ class Judge:
             floats = [number for number, each in enumerate(table.columns) if each.kind.is_float]
             types = [{each.kind.python, type(None)} for each in table.columns]
             right = all(
-                set(map(type, column)) <= allowed for column, allowed in zip(zip(*found), types, strict=bool(found))
+                set(map(type, column)) <= allowed
+                for column, allowed in zip(zip(*found, strict=True), types, strict=bool(found))
             )
             if right and not floats:
                 return
@@ -540,6 +545,8 @@ class Judge:
 
     def _get(self, door: str, table: str, key: Any, index: str | None = None) -> None:
         model = self.state.tables.get(table)
+        if model is None and odd.is_odd(key):
+            raise Unsure
 
         def wanted_row() -> Any:
             found = self.state.table(table)
@@ -864,7 +871,7 @@ def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:
         pieces = given if isinstance(given, tuple) else () if given is None else (given,)
         for name, piece in zip(columns, pieces, strict=False):
             kind = table.column(name).kind
-            if type(piece) is not kind.python:
+            if type(piece) is not kind.python or (bound == "prefix" and kind.members and not isinstance(given, tuple)):
                 raise Unsure
             if bound == "prefix" and kind.name == "Binary" and piece.endswith(b"\0") and is_known("prefix of Binary"):
                 raise Unsure

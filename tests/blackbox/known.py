@@ -19,6 +19,9 @@ KNOWN: dict[str, str] = {
     "half a commit": "a commit in slices is seen row by row",
     "torn scans": "one call that reads a table sees some rows before a commit and others after it",
     "read, then gone": "a client is shown a commit that a kill takes back",
+    "found again": "a founder that lost its directory founds a second group",
+    "hung disk": "a commit under way at a primary with a hung disk waits as long as the disk hangs",
+    "hung client": "a client that hangs in a transaction keeps its locks",
     "chain of backups": "an incremental backup after a restart lacks deletes",
 }
 

@@ -66,6 +66,6 @@ def _smaller(part: Any, fails: Callable[[Any], bool]) -> Any:
                     lambda other: fails(
                         (*before, other, *after) if isinstance(before, tuple) else [*before, other, *after]
                     ),
-                )  # noqa: B023
+                )
                 part = (*before, middle, *after) if isinstance(part, tuple) else [*before, middle, *after]
     return part

@@ -262,7 +262,12 @@ class Table:
         return True
 
     def upsert(self, row: Any, changes: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
-        values = self.whole(row)
+        try:
+            values = self.whole(row)
+        except Refused as error:
+            if error.names == {"NoPartition"}:
+                raise Unsure from None  # judged only if the row is inserted
+            raise
         found: Any = self.key_of(values)
         if index is not None:
             if index not in self.indexes:
@@ -325,6 +330,8 @@ class Table:
                     self.whole(row)
                 except Refused as error:
                     wrong |= error.names
+        if wrong and call == self.upsert and "NoPartition" in wrong:
+            raise Unsure
         if wrong:
             raise Refused(*wrong, "DuplicateKey")
         return list(self._all(lambda: [call(row, *more) for row in rows]))

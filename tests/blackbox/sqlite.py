@@ -13,6 +13,8 @@ from tests.blackbox.model import Table
 def answers(table: Table, where: Any) -> list[tuple[Any, ...]]:
     """Return the keys of the rows that SQLite accepts. Raises: Unsure if SQL cannot say the condition alike."""
     used = sorted(names_in(where))
+    if not set(used) <= set(table.names):
+        raise Unsure
     named = {name: table.column(name) for name in used}
     if not used or any(named[name].kind.name == "Char" for name in used):
         raise Unsure
