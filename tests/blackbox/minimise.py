@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -57,15 +58,15 @@ def _smaller(part: Any, fails: Callable[[Any], bool]) -> Any:
     """Return a step, or a list or tuple in one, with shorter lists in it."""
     if isinstance(part, list) and len(part) > 1:
         part = fewest(part, fails, 60)
-    if isinstance(part, (list, tuple)):
-        for place, each in enumerate(part):
-            if isinstance(each, (list, tuple)) and type(each) in (list, tuple):
-                before, after = part[:place], part[place + 1 :]
-                middle = _smaller(
-                    each,
-                    lambda other: fails(
-                        (*before, other, *after) if isinstance(before, tuple) else [*before, other, *after]
-                    ),
-                )
-                part = (*before, middle, *after) if isinstance(part, tuple) else [*before, middle, *after]
+    for place, each in enumerate(part):
+        if type(each) in (list, tuple):
+            part = _put(part, place, _smaller(each, partial(_fails_with, part, place, fails)))
     return part
+
+
+def _put(part: Any, place: int, other: Any) -> Any:
+    return type(part)([*part[:place], other, *part[place + 1 :]])
+
+
+def _fails_with(part: Any, place: int, fails: Callable[[Any], bool], other: Any) -> bool:
+    return fails(_put(part, place, other))

@@ -47,8 +47,10 @@ static void nap(void) {
 #define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 int fdatasync(int fd) { REAL(fdatasync); nap(); return real(fd); }
 int fsync(int fd) { REAL(fsync); nap(); return real(fd); }
-ssize_t pwritev2(int fd, const struct iovec *v, int c, off_t o, int f) { REAL(pwritev2); if (f) nap(); return real(fd, v, c, o, f); }
-ssize_t pwritev64v2(int fd, const struct iovec *v, int c, off64_t o, int f) { REAL(pwritev64v2); if (f) nap(); return real(fd, v, c, o, f); }
+#define WRITE(name, off) ssize_t name(int fd, const struct iovec *v, int c, off o, int f) \
+    { REAL(name); if (f) nap(); return real(fd, v, c, o, f); }
+WRITE(pwritev2, off_t)
+WRITE(pwritev64v2, off64_t)
 """
 
 
