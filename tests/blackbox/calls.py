@@ -24,7 +24,7 @@ MAPPING = frozenset("__getitem__ __setitem__ __delitem__ __contains__ __iter__ _
 def _classes() -> dict[str, type]:
     import tidemark.aio
 
-    found = {name: getattr(tm, name) for name in sorted(tm._NAMES)}
+    found = {name: getattr(tm, name) for name in dir(tm) if name[0] != "_"}
     classes = {name: each for name, each in found.items() if isinstance(each, type) and not issubclass(each, Exception)}
     asynchronous = {name: each for name, each in vars(tidemark.aio).items() if inspect.isclass(each)}
     own = {name: each for name, each in asynchronous.items() if each.__module__ == "tidemark.aio" and name[0] != "_"}
@@ -49,6 +49,17 @@ def _text(kind: type, name: str) -> str:
     return next((doc for each in kind.__mro__ if (doc := getattr(vars(each).get(name), "__doc__", None))), "")
 
 
+class _Noted:
+    """A method of `tm.aio` that is noted when it is called."""
+
+    def __init__(self, inner: Any, name: str, made: set[tuple[type, str]]) -> None:
+        self._inner, self._name, self._made = inner, name, made
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        self._made.add((kind, self._name))
+        return self._inner.__get__(owner, kind)
+
+
 @contextmanager
 def _recorded() -> Iterator[set[tuple[type, str]]]:
     """Within the block, note each public method that is called, with the class of its object."""
@@ -70,20 +81,14 @@ def _recorded() -> Iterator[set[tuple[type, str]]]:
         for name in _methods(kind):
             owner = next(each for each in kind.__mro__ if name in vars(each))
             found = vars(owner)[name]
-            if isinstance(found, FunctionType) and (owner, name) not in seen:
-                seen.add((owner, name))
+            if (owner, name) in seen:
+                continue
+            seen.add((owner, name))
+            if isinstance(found, FunctionType):
                 wrap(owner, name, found)
-    import tidemark.aio
-
-    base = next(each for each in tidemark.aio.Table.__mro__ if "_call" in vars(each))
-    before = vars(base)["_call"]
-
-    async def call(self: Any, name: str, /, *arguments: Any, **named: Any) -> Any:
-        made.add((type(self), name))
-        return await before(self, name, *arguments, **named)
-
-    undo.append((base, "_call", before))
-    setattr(base, "_call", call)  # noqa: B010
+            elif type(found).__name__ == "Awaited":
+                undo.append((owner, name, found))
+                setattr(owner, name, _Noted(found, name, made))
     try:
         yield made
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 
 import tidemark as tm
 from tests.blackbox.anomalies import ABORTED, APPEND, COMMITTED, READ, UNKNOWN, Anomaly, Recorded, check
+from tests.blackbox.judge import RAW
 from tests.blackbox.known import is_known
 from tidemark.engine.base.clock import SystemClock
 
@@ -114,7 +115,7 @@ class Client:
                     self.drop()
                 except tm.Retryable:
                     self.recorder.counts["tried again"] += 1
-        except Exception as error:
+        except (*RAW, tm.Error) as error:
             self.recorder.see("error", f"client {self.number}: {type(error).__name__}: {error}")
             self.recorder.stop.set()
         finally:

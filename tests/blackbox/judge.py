@@ -12,7 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Context, localcontext
+from functools import partial
 from typing import Any
+
+import polars
+import pyarrow as pa
 
 import tidemark as tm
 from tests.blackbox import forms, odd
@@ -34,6 +38,20 @@ MANY_ROWS = frozenset(
 )
 SHOWN = 400
 EVERY_TABLE = 12  # steps between comparisons of all tables
+# No error of another library or of Python itself may reach a user; here each is a finding.
+RAW: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError),
+    *(
+        NameError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        Warning,
+        pa.ArrowException,
+        polars.exceptions.PolarsError,
+    ),
+)
 _DIVISION = Context(prec=38)
 Step = tuple[Any, ...]
 
@@ -79,7 +97,7 @@ class Judge:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with suppress(Exception):
+        with suppress(tm.Error, OSError, RuntimeError, ValueError):
             self.doors.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -129,7 +147,7 @@ class Judge:
                 return "error", error
         except tm.Error as error:
             return "error", error
-        except Exception as error:
+        except RAW as error:
             return "error", error
 
     def _agree(self, label: str, wanted: tuple[str, Any], found: tuple[str, Any]) -> bool:
@@ -532,11 +550,12 @@ class Judge:
                     values = tuple(table.as_dict(row)[each] for each in columns)
                     if None in values:
                         continue
-                    found = self._outcome(lambda: handle.get(values if len(values) > 1 else values[0], index=index))  # noqa: B023
+                    key = values if len(values) > 1 else values[0]
+                    found = self._outcome(partial(handle.get, key, index=index))
                     if self._agree("get by a unique index", ("value", row), found):
                         self._same_row("get by a unique index", found[1], row)
                 continue
-            seen = self._outcome(lambda: [tuple(row) for row in handle.scan(index=index)])  # noqa: B023
+            seen = self._outcome(partial(_rows_by, handle, index))
             if self._agree("scan by an index", ("value", "rows"), seen):
                 self._same_rows("scan by an index", seen[1], list(table.rows.values()), table)
                 keys = [table.index_key(index, row) for row in seen[1]]
@@ -719,10 +738,93 @@ class Judge:
             if Counter(map(canonical_key, found[1])) != Counter(map(canonical_key, keys)):
                 raise Fault("scan beside SQLite", f"{short(found[1])}, SQLite has {short(keys)}")
 
-    def _pushdown(self, table: str, way: str) -> None:
-        if table not in self.state.tables:
+    def _pushdown(self, table: str, way: str, door: str = "handle") -> None:
+        """Read a whole table in one way by one door."""
+        model = self.state.tables.get(table)
+        if model is None:
             raise Unsure
-        self.compare(table, self.doors.db[table], way)
+        if door == "snapshot":
+            with self.doors.db.snapshot() as snapshot:
+                self.compare(table, snapshot[table], way, None, "rows of a new snapshot")
+                self._read_snapshot(snapshot[table], model)
+            self._durable()
+        elif door == "aio":
+            self.compare(table, Awaited(self.doors, self.doors.aio[table]), way, None, "rows by aio")
+        elif door == "typed" and all(map(str.isidentifier, model.names)):
+            typed = self.doors.typed(table, model)
+            rows = [tuple(getattr(row, each) for each in model.names) for row in typed]
+            self._same_rows("rows by typed", rows, list(model.rows.values()), model)
+            if len(typed) != len(rows) or any(key not in typed or typed[key] is None for key in list(model.rows)[:2]):
+                raise Fault("typed", f"{len(typed)} rows, right are {len(rows)}")
+        else:
+            self.compare(table, self.doors.source(door, table), way, None, f"rows by {door}")
+
+    def _read_snapshot(self, source: Any, model: Table) -> None:
+        """The aggregates of a table of a snapshot."""
+        keys = list(model.rows)[:3]
+        if source.get_many(keys).num_rows != len(keys) or any(key not in source for key in keys):
+            raise Fault("get_many of a snapshot", short(keys))
+        source.explain()
+        for column in model.columns:
+            place = model.names.index(column.name)
+            values = [row[place] for row in model.rows.values() if row[place] is not None]
+            if not column.kind.is_integer:
+                continue
+            total = sum(values) if values else None
+            wanted = (len(values), total, min(values, default=None), max(values, default=None))
+            name = column.name
+            found = (source.count(name), source.sum(name), source.min(name), source.max(name))
+            many = source.aggregate(n=("count", name), total=("sum", name), low=("min", name), high=("max", name))
+            mean = source.mean(name)
+            if found != wanted or tuple(many) != wanted or (mean is None) != (total is None):
+                raise Fault("aggregates of a snapshot", f"{found}, {many}, {mean}; right are {wanted}")
+
+    def _ask(self, door: str) -> None:
+        """What a store says about itself."""
+        db = self.doors.remote if door == "remote" else self.doors.db
+        names, short_names = _qualified(self.state), list(self.state.tables)
+        counts = {name if "." in name else f"main.{name}": len(each.rows) for name, each in self.state.tables.items()}
+        status = db.status()
+        found = {name: each["rows"] for name, each in status["tables"].items() if name in counts}
+        if db.tables() != names or not all(name in db for name in short_names) or "no.such" in db or found != counts:
+            raise Fault(f"listings by {door}", f"{db.tables()}, {found}; right are {counts}")
+        if set(db.tablespaces()) != self.state.tablespaces:
+            raise Fault(f"tablespaces by {door}", f"{db.tablespaces()}, right are {self.state.tablespaces}")
+        with db.transaction() as txn:
+            for name in short_names[:1]:
+                txn.scan(name).count()
+        if db.outcome(txn.txid) not in ("committed", "aborted", "unknown"):
+            raise Fault("outcome", db.outcome(txn.txid))
+        for name, table in self.state.tables.items():
+            handle = self.doors.source(door, name)
+            if door == "remote" and has_top(table) and is_known("MAXVALUE"):
+                continue
+            if len(handle) != len(table.rows) or sum(each["rows"] for each in handle.partitions()) != len(table.rows):
+                raise Fault(f"len by {door}", f"{len(handle)}, right is {len(table.rows)}")
+            if {each["name"] for each in handle.indexes()} != set(table.indexes):
+                raise Fault(f"indexes by {door}", f"{handle.indexes()}, right are {sorted(table.indexes)}")
+            if [each.name for each in handle.definition.columns] != table.names or not handle.name.endswith(name):
+                raise Fault(f"definition by {door}", f"{handle.definition}, right are {table.names}")
+        if door == "remote":
+            if tuple(db.where()["primary"]) != tuple(self.doors.serving.address):
+                raise Fault("where", short(db.where()))
+            return
+        self._ask_here(db)
+
+    def _ask_here(self, db: Any) -> None:
+        """Calls that clients do not have."""
+        for name in self.state.tables:
+            if db.partitions(name) != db[name].partitions() or db.indexes(name) != db[name].indexes():
+                raise Fault("partitions of a store", name)
+        db.space_report()
+        db.replication_rows()
+        if not db.check_replication()["is_sound"]:
+            raise Fault("check_replication", short(db.check_replication()["problems"]))
+        before = db.advance_epoch()
+        db.advance_gci()
+        if db.sync() < before:
+            raise Fault("sync", "the epoch went back")
+        self._durable()
 
     def _explain(self, door: str, table: str, where: Any) -> None:
         wanted = self._predicted(lambda: len(self.state.table(table).selected(where)))
@@ -832,6 +934,17 @@ class Judge:
             shutil.rmtree(path, ignore_errors=True)
 
 
+class Awaited:
+    """The calls of a table of `tm.aio`, awaited."""
+
+    def __init__(self, doors: Doors, inner: Any) -> None:
+        self._doors = doors
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **named: self._doors.awaited(getattr(self._inner, name)(*arguments, **named))
+
+
 class _Arrow:
     """An Arrow table that is read as a scan."""
 
@@ -861,6 +974,15 @@ async def _listed(scan: Any) -> list[Any]:
 
 def canonical_key(key: Any) -> Any:
     return tuple(canonical(each) for each in key)
+
+
+def _rows_by(handle: Any, index: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in handle.scan(index=index)]
+
+
+def has_top(table: Table) -> bool:
+    """Whether a partition of a table has no upper bound."""
+    return table.partition is not None and table.partition[0] == "range" and table.partition[2][-1][1] == TOP
 
 
 def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:

@@ -40,7 +40,8 @@ WEIGHTS: dict[str, float] = {
     "scan": 8,
     "aggregate": 5,
     "sql": 3,
-    "pushdown": 1,
+    "pushdown": 2,
+    "ask": 0.4,
     "explain": 1,
     "create_table": 0.5,
     "drop_table": 0.35,
@@ -434,7 +435,12 @@ class Maker:
         return "sql", name, self._where(self._of(name), False)
 
     def _pushdown(self, name: str) -> Step:
-        return "pushdown", name, self.rng.choice(("dataset", "lazy", "stream", "numpy", "pandas", "polars"))
+        door = self.rng.choice(("handle", "typed", "snapshot", *(("remote", "aio") if "remote" in self.doors else ())))
+        ways = ("arrow", "numpy", "pandas", "polars")
+        return "pushdown", name, self.rng.choice(ways if door == "aio" else forms.READING), door
+
+    def _ask(self, _: str) -> Step:
+        return "ask", self.rng.choice(("handle", "remote")) if "remote" in self.doors else "handle"
 
     def _explain(self, name: str) -> Step:
         return "explain", "handle", name, self._where(self._of(name))
