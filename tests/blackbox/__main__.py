@@ -54,7 +54,7 @@ def run_programs(given: argparse.Namespace) -> int:
     """Run programs; return the exit code."""
     clock = SystemClock()
     began, done, number, counts = clock.monotonic(), 0, given.seed, Counter[str]()
-    while done < given.steps:
+    while number - given.seed < given.programs if given.programs else done < given.steps:
         steps, options = programs.make(number, given.length)
         if given.keep:
             steps = [steps[int(place)] for place in given.keep.split(",")]
@@ -142,13 +142,16 @@ def run_groups(given: argparse.Namespace) -> int:
         folder = tempfile.mkdtemp(prefix="tidemark-blackbox-")
         library = nodes.preloaded(Path(folder))
         environment = {**os.environ, "LD_PRELOAD": library or ""}
-        ended = subprocess.run([sys.executable, "-m", "tests.blackbox", *sys.argv[1:]], env=environment)
+        planted = os.environ.get("TIDEMARK_BLACKBOX_DEFECT")  # see `planted`
+        module = ["tests.blackbox"] if planted is None else ["tests.blackbox.planted", planted]
+        ended = subprocess.run([sys.executable, "-m", *module, *given.arguments], env=environment)
         shutil.rmtree(folder)
         return ended.returncode
     clock = SystemClock()
     began = clock.monotonic()
     with folder_on_disk() as folder:
-        anomalies, recorder, happened = groups.run(folder, given.seed, given.events, bool(os.environ["LD_PRELOAD"]))
+        is_shimmed = bool(os.environ["LD_PRELOAD"])
+        anomalies, recorder, happened = groups.run(folder, given.seed, given.events, is_shimmed, given.only)
         print("; ".join(happened))
         return said(anomalies, "group", recorder, clock.monotonic() - began)
 
@@ -160,6 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     made = kinds.add_parser("programs")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--steps", type=int, default=10_000)
+    made.add_argument("--programs", type=int, help="how many, in place of --steps")
     made.add_argument("--length", type=int, default=LENGTH, help="steps of one program")
     made.add_argument("--keep", default="", help="numbers of the steps that are run")
     made.add_argument("--whole", action="store_true", help="do not minimise")
@@ -173,10 +177,12 @@ def main(arguments: list[str] | None = None) -> int:
     made = kinds.add_parser("groups")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--events", type=int, default=6)
+    made.add_argument("--only", choices=sorted(groups.EVENTS), help="nothing else happens")
     kinds.add_parser("calls")
     for each in kinds.choices.values():
         each.add_argument("--unmended", action="store_true", help="do not leave out what meets a known fault")
     given = parser.parse_args(arguments)
+    given.arguments = sys.argv[1:] if arguments is None else arguments
     if given.unmended:
         KNOWN.clear()
     if given.kind == "calls":

@@ -89,16 +89,16 @@ def _hang(addresses: list[tuple[str, int]], pipe: Any) -> None:
 class Trouble:
     """Makes things happen to a group."""
 
-    def __init__(self, nodes: Group, recorder: Recorder) -> None:
+    def __init__(self, nodes: Group, recorder: Recorder, events: dict[str, int]) -> None:
         self.nodes = nodes
+        self.events = events
         self.recorder = recorder
         self.rng = random.Random(recorder.seed)
         self.happened: list[str] = []
 
     def one(self) -> None:
         """Let one thing happen, and wait until the group is whole again."""
-        events = {name: weight for name, weight in EVENTS.items() if not is_known(KNOWN_EVENTS.get(name, ""))}
-        event = self.rng.choices(list(events), list(events.values()))[0]
+        event = self.rng.choices(list(self.events), list(self.events.values()))[0]
         primary = self.nodes.wait(self.nodes.numbers)
         number = primary if self.rng.random() < 0.6 else self.rng.choice(self.nodes.numbers)
         self.happened.append(f"{event} {number}{' (primary)' if number == primary else ''}")
@@ -163,15 +163,19 @@ class Trouble:
             process.join()
 
 
-def run(folder: str, seed: int, events: int, is_shimmed: bool) -> tuple[list[Anomaly], Recorder, list[str]]:
+def run(
+    folder: str, seed: int, events: int, is_shimmed: bool, only: str | None = None
+) -> tuple[list[Anomaly], Recorder, list[str]]:
     """Let so many things happen to a group. Returns anomalies, the record, and what happened."""
+    able = {name: weight for name, weight in EVENTS.items() if not is_known(KNOWN_EVENTS.get(name, ""))}
+    if not is_shimmed:
+        able.pop("hang", None)
+    able = {name: weight for name, weight in able.items() if only in (None, name)}
     recorder, timed = Recorder(seed), Timed()
     with group(Path(folder) / "group") as nodes:
         with nodes.connect() as db:
             db[LISTS].insert((HUNG_KEY, ""))
-        trouble = Trouble(nodes, recorder)
-        if not is_shimmed:
-            EVENTS["hang"] = 0
+        trouble = Trouble(nodes, recorder, able)
         kinds = Counter({_timed(kind, timed): count for kind, count in KINDS.items()})
         addresses = list(nodes.calls.values())
         turn = iter(range(1_000_000))

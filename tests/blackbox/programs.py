@@ -65,6 +65,7 @@ WEIGHTS: dict[str, float] = {
     "kill": 0.4,
     "reader": 0.25,
     "backup": 0.35,
+    "chain": 0.06,
 }
 
 
@@ -90,10 +91,14 @@ class Maker:
             kind = self.rng.choices(self.kinds, self.weights)[0]
             if not self.state.tables:
                 kind = "create_table"
-            step = getattr(self, f"_{kind}")(self._table())
-            if step is not None:
-                steps.append(step)
-                self._note(step)
+            if kind == "chain":
+                made = self._chain(self._table())
+            else:
+                made = [getattr(self, f"_{kind}")(self._table())]
+            for step in made:
+                if step is not None:
+                    steps.append(step)
+                    self._note(step)
         return steps
 
     def _note(self, step: Step) -> None:
@@ -575,6 +580,17 @@ class Maker:
 
     def _reader(self, _: str) -> Step:
         return ("reader",)
+
+    def _chain(self, name: str) -> list[Step]:
+        """A full backup and an incremental one, with changes and a restart between them."""
+        between = self.rng.choice((("checkpoint", "handle"), ("sync", "handle")))
+        emptied = self._where(self._of(name), False)
+        if self.rng.random() < 0.7:
+            emptied = ("or", ("null", self._of(name).key[0]), ("not null", self._of(name).key[0]))
+        again = self._insert(name)
+        made: list[Step | None] = [("backup", "handle", False), ("delete_where", "handle", name, emptied), between]
+        made += [self.rng.choice((("reopen",), ("kill",))), again, ("backup", "handle", True)]
+        return [each for each in made if each is not None]
 
     def _backup(self, _: str) -> Step:
         return "backup", self.rng.choice(("handle", "handle", "aio")), self.rng.random() < 0.6
