@@ -220,7 +220,7 @@ class Judge:
             door = "handle"
         if operation.startswith("__") and door not in ("handle", "remote", "typed"):
             door = "handle"
-        call = self._call(door, operation, None if model is None else model.copy(), table, *arguments)
+        call = self._call(door, operation, None if model is None else model.head(), table, *arguments)
         wanted = self._predicted(lambda: self._on_model(self.state, operation, table, *arguments))
         found = self._outcome(call)
         label = f"{operation} by {door}"
@@ -424,7 +424,7 @@ class Judge:
 
     def _change_inside(self, door: str, txn: Any, state: State, operation: str, table: str, *arguments: Any) -> None:
         model = state.tables.get(table)
-        made = self._call("handle", operation, None if model is None else model.copy(), table, *arguments)
+        made = self._call("handle", operation, None if model is None else model.head(), table, *arguments)
         wanted = self._predicted(lambda: self._on_model(state, operation, table, *arguments))
         # The call as built for a handle, sent to the transaction in its place.
         doors = self.doors

@@ -7,7 +7,7 @@ may raise, and has changed nothing. It raises Unsure where the documents leave o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.blackbox.expressions import Sum, accepts, changed, constants_in, names_in
@@ -55,7 +55,11 @@ class Table:
     had_disk: bool = False  # a column is or was on disk
 
     def copy(self) -> Table:
-        return replace(self, columns=list(self.columns), indexes=dict(self.indexes), rows=dict(self.rows))
+        return Table(list(self.columns), self.key, self.partition, dict(self.indexes), dict(self.rows), self.had_disk)
+
+    def head(self) -> Table:
+        """Return the table as it is now, without rows."""
+        return Table(list(self.columns), self.key, self.partition, dict(self.indexes), {}, self.had_disk)
 
     # --- parts -----------------------------------------------------------------------------------
     @property

@@ -277,13 +277,32 @@ class Maker:
     def _insert_many(self, name: str) -> Step:
         return "insert_many", self._door(), name, *self._rows(self._of(name))
 
+    def _tangled(self, table: Table, rows: list[Any]) -> list[Any]:
+        """Let rows with few keys take few unique keys from each other, so that their order counts."""
+        rows = forms.as_dicts(rows, table.names) if all(len(row) == len(table.names) for row in rows) else rows
+        unique = [columns for columns in table.unique() if len(columns) == 1 and columns[0] not in table.key]
+        if not unique or not all(isinstance(row, dict) for row in rows) or self.rng.random() < 0.4:
+            return rows
+        (name,) = self.rng.choice(unique)
+        rows = [*rows, *(dict(row) for row in rows)]
+        values = [table.column(name).kind.draw(self.rng) for _ in range(2)]
+        values += [table.as_dict(row)[name] for row in list(table.rows.values())[:2]]
+        keys = [{each: row[each] for each in table.key} for row in rows[:2] if set(table.key) <= set(row)]
+        for row in rows:
+            row[name] = self.rng.choice(values)
+            row.update(self.rng.choice(keys) if keys and self.rng.random() < 0.7 else {})
+        return rows
+
     def _write_many(self, name: str) -> Step:
-        return "write_many", self._door(), name, *self._rows(self._of(name))
+        table = self._of(name)
+        rows, form = self._rows(table)
+        return "write_many", self._door(), name, self._tangled(table, rows), form
 
     def _upsert_many(self, name: str) -> Step:
         table = self._of(name)
         rows, form = self._rows(table)
-        changes = self._changes(table) if self.rng.random() < 0.5 else None
+        changes = self._changes(table) if self.rng.random() < 0.4 else None
+        rows = self._tangled(table, rows)
         return (
             "upsert_many",
             self._no_typed(),
@@ -545,6 +564,9 @@ class Maker:
     def _create_index(self, name: str) -> Step:
         table, rng = self._of(name), self.rng
         columns = tuple(rng.sample(table.names, min(len(table.names), rng.choice((1, 1, 2, 3)))))
+        others = [each.name for each in table.columns if each.name not in table.key and not each.disk]
+        if others and rng.random() < 0.2 and len(table.rows) < 8:
+            return "create_index", self._store_door(), name, rng.choice(INDEXES), (rng.choice(others),), True
         return "create_index", self._store_door(), name, rng.choice(INDEXES), columns, rng.random() < 0.35
 
     def _drop_index(self, name: str) -> Step | None:
