@@ -338,7 +338,11 @@ class Table:
             raise Unsure
         if wrong:
             raise Refused(*wrong, "DuplicateKey")
-        return list(self._all(lambda: [call(row, *more) for row in rows]))
+        try:
+            return list(self._all(lambda: [call(row, *more) for row in rows]))
+        except Refused as error:
+            sums = more and more[0] and any(isinstance(value, Sum) for value in more[0].values())
+            raise Refused(*error.names, *(("ValueOutOfRange", "NotNullViolation") if sums else ())) from None
 
     def insert_many(self, rows: list[Any]) -> int:
         self.each(self.insert, rows)
