@@ -2,7 +2,7 @@
 
 `histories --seed S --transactions N --kills K` records and checks histories until so many transactions are done, in
 threads, at a process that is killed and at a group. `groups --seed S --events N` lets so many things happen to a group.
-`programs --seed S --length L --keep 0,7,9` runs one program with the given steps alone. The exit code is 1 if the store
+`programs --seed S --length L --keep 0,7,9` runs one program with the given steps alone. The exit code is 3 if the store
 and the model disagree; the program is minimised and printed, to be run by hand.
 """
 
@@ -29,6 +29,8 @@ from tests.blackbox.minimise import minimised
 from tidemark.engine.base.clock import SystemClock
 
 LENGTH = 150
+# The exit code of a finding; an error of this program has another.
+FOUND = 3
 
 
 def script(steps: list[Any], options: dict[str, Any]) -> str:
@@ -62,7 +64,7 @@ def run_programs(given: argparse.Namespace) -> int:
         fault = judge.run(steps, options, counts)
         if fault is not None:
             report(number, given, steps, options, fault)
-            return 1
+            return FOUND
         done += len(steps)
         number += 1
         if given.keep:
@@ -108,7 +110,7 @@ def said(anomalies: list[Anomaly], what: str, recorder: Recorder, seconds: float
     print(
         f"seed {recorder.seed}, {what}: {transactions} transactions in {seconds:.0f} s; {counts}: {verdict}", flush=True
     )
-    return 1 if anomalies else 0
+    return FOUND if anomalies else 0
 
 
 def run_histories(given: argparse.Namespace) -> int:

@@ -92,6 +92,14 @@ DEFECTS = (
         is_compiled=True,
     ),
     Defect(
+        "the end of a CSV file closes a quote",
+        "open quote",
+        "tidemark.sources",
+        "        if rows.is_in_quotes:",
+        "        if False:",
+        _programs(60),
+    ),
+    Defect(
         "an answer shows what a crash takes back",
         "read, then gone",
         "tidemark.engine.log.redo",

@@ -352,6 +352,27 @@ class Judge:
             given = [[made(row) for row in given[0]]]
         return getattr(handle, operation)(*given, **named)
 
+    def _bad_csv(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """A file whose last quote has no end is refused, whatever its rows are."""
+        model = self.state.tables.get(table)
+        if model is None or is_known("open quote"):
+            raise Unsure
+        texts = [name for name, kind in model.kinds().items() if kind.is_text]
+        if not texts or any(set(row) != set(model.names) for row in rows):
+            raise Unsure
+        kinds = {name: kind for name, kind in model.kinds().items() if name != texts[-1]}
+        kinds[texts[-1]] = model.kinds()[texts[-1]]
+        path = self._entered("handle", model, [{name: row[name] for name in kinds} for row in rows], "csv")
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+        if not text.endswith('"\n') or text.endswith('""\n'):
+            raise Unsure
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(text[:-2] + "\n")
+        found = self._outcome(lambda: self.doors.on_store("handle", "load", table, path))
+        self._agree("load of an open quote", ("error", frozenset({"Rejected"})), found)
+        self.touched.add(table)
+
     def _adopt(self, table: str, batch: Any) -> int:
         from tidemark.recovery import load
 

@@ -22,6 +22,7 @@ KNOWN: dict[str, str] = {
     "found again": "a founder that lost its directory founds a second group",
     "hung disk": "a commit under way at a primary with a hung disk waits as long as the disk hangs",
     "hung client": "a client that hangs in a transaction keeps its locks",
+    "open quote": "a CSV file whose last quote has no end is loaded",
     "chain of backups": "an incremental backup after a restart lacks deletes",
 }
 

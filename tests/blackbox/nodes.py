@@ -20,7 +20,7 @@ from tidemark.cli import main
 from tidemark.recovery.crash_harness.forks import FORKS
 
 SECRET = b"thirty-two bytes of a secret key"
-WHOLE_SECONDS = 90
+WHOLE_SECONDS = 150
 SLOW_FILE = "TIDEMARK_TEST_SLOW_FILE"
 # Delays every sync by the milliseconds that stand in a file, for as long as they stand there.
 SHIM = r"""

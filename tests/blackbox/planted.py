@@ -41,13 +41,14 @@ def main(arguments: list[str]) -> int:
     from tidemark.recovery.crash_harness.forks import FORKS
 
     FORKS.set_forkserver_preload([HERE, "tidemark.recovery.crash_harness.preloaded"])
+    from tests.blackbox.__main__ import FOUND
     from tests.blackbox.__main__ import main as run
 
     code = run(command or list(defect.command))
     if is_again:
         return code
-    print(f"{name}: {'found' if code else 'MISSED'}")
-    return 0 if code else 1
+    print(f"{name}: {'found' if code == FOUND else 'MISSED'}")
+    return 0 if code == FOUND else 1
 
 
 if __name__ == "__main__":

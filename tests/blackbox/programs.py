@@ -33,6 +33,7 @@ WEIGHTS: dict[str, float] = {
     "update_where": 5,
     "delete_where": 2,
     "load": 2,
+    "bad_csv": 0.3,
     "adopt": 0.4,
     "txn": 8,
     "get": 8,
@@ -351,6 +352,11 @@ class Maker:
         form = self.rng.choice((*forms.FILES, "arrow", "rows"))
         rows = [self._row(table, True) for _ in range(self.rng.randrange(1, 9))]
         return "load", self.rng.choice(("handle", "aio")), name, forms.as_dicts(rows, table.names), form
+
+    def _bad_csv(self, name: str) -> Step:
+        table = self._of(name)
+        rows = [{each.name: each.kind.draw(self.rng) for each in table.columns} for _ in range(3)]
+        return "bad_csv", name, rows
 
     def _adopt(self, name: str) -> Step | None:
         table = self._of(name)

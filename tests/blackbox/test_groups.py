@@ -14,10 +14,10 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 
 ROOT = Path(__file__).resolve().parents[2]
-EVENTS = few(3, 60)
+EVENTS = few(2, 60)
 
 
-@pytest.mark.timeout(few(600, 7_200))
+@pytest.mark.timeout(few(900, 7_200))
 @pytest.mark.parametrize("seed", fresh_seeds(1))
 def test_group_keeps_what_it_acknowledged_whatever_happens_to_its_processes(seed: int) -> None:
     command = [sys.executable, "-m", "tests.blackbox", "groups", "--seed", str(seed), "--events", str(EVENTS)]
