@@ -121,6 +121,7 @@ class RowFormat:
         order = [place.position for place in layout.fixed_places]
         self._direct_types: tuple[type, ...] | None = None
         self._direct_lengths: list[tuple[int, int]] = []
+        self._direct_ranges: list[tuple[int, int, int]] = []
         self._to_layout: Callable[[Any], Any] | None = None if order == sorted(order) else itemgetter(*order)
         direct = all(
             place.column.type.direct is not None and not (place.is_key and isinstance(place.column.type, Floating))
@@ -131,6 +132,13 @@ class RowFormat:
             self._direct_lengths = [
                 (place.position, place.width) for place in layout.places if place.column.type.direct is bytes
             ]
+            # In a key an integer takes a word, which struct fills with more than the column holds.
+            self._direct_ranges = [
+                (place.position, kind.minimum, kind.maximum)
+                for place in layout.places
+                if place.is_key and isinstance(kind := place.column.type, Integer) and kind.bits < 64
+            ]
+        self._is_judged = bool(self._direct_lengths or self._direct_ranges)
 
     def _prepare_key(self) -> None:
         self._key_store = [column.type.stored_key for column in self.key_columns]
@@ -236,20 +244,22 @@ class RowFormat:
         values = row if type(row) is tuple else self._values(row, number)
         if len(values) != len(self.names):
             raise self._wrong_count(values, number)
-        if tuple(map(type, values)) == self._direct_types:
-            for position, width in self._direct_lengths:
-                # struct would silently truncate a value that is too long.
-                if len(values[position]) > width:
-                    break
+        if tuple(map(type, values)) == self._direct_types and (not self._is_judged or self._fits_directly(values)):
+            image: Any = np.empty(self.fixed_words, _INT64)
+            try:
+                self._packer.pack_into(image, 0, *(self._to_layout(values) if self._to_layout else values))
+            except (struct.error, OverflowError):
+                pass
             else:
-                image: Any = np.empty(self.fixed_words, _INT64)
-                try:
-                    self._packer.pack_into(image, 0, *(self._to_layout(values) if self._to_layout else values))
-                except (struct.error, OverflowError):
-                    pass
-                else:
-                    return image  # type: ignore[no-any-return]
+                return image  # type: ignore[no-any-return]
         return self._encode_general(values, number)
+
+    def _fits_directly(self, values: Sequence[Any]) -> bool:
+        """Whether struct refuses or stores each value whole."""
+        for position, width in self._direct_lengths:
+            if len(values[position]) > width:  # struct would silently truncate it
+                return False
+        return all(low <= values[position] <= high for position, low, high in self._direct_ranges)
 
     def _values(self, row: Any, number: int | None) -> Sequence[Any]:
         # An isinstance check of an abstract class costs more than encoding a small row, and nearly all rows are dicts.

@@ -1,7 +1,11 @@
-"""`python -m tests.project.advice`: long functions, and long and short modules. Nothing fails by it."""
+"""`python -m tests.project.advice`: long functions, long and short modules, and public calls that no program of the
+oracle makes. Nothing fails by it.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.project import rules
@@ -16,6 +20,8 @@ def main() -> None:
     modules = [line for source in sources for line in rules.advise_modules(source)]
     print("\n".join([*functions, *modules]))
     bounds = f"over {rules.MODULE_LINES_MAX} or under {rules.MODULE_LINES_MIN} lines"
+    oracle = subprocess.run([sys.executable, "-m", "tests.blackbox", "calls"], cwd=ROOT, capture_output=True, text=True)
+    print(oracle.stdout + oracle.stderr, end="")
     print(f"advice: {len(functions)} functions over {rules.FUNCTION_LINES_MAX} lines; {len(modules)} modules {bounds}")
 
 

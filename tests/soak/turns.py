@@ -220,6 +220,27 @@ TURNS: tuple[Turn, ...] = (
         for name in readers()
     ),
     Turn(
+        "black box: programs",
+        lambda seed: ("-m", "tests.blackbox", "programs", "--seed", str(seed * 1_000), "--steps", "20000"),
+        ("programs", "steps"),
+    ),
+    *(
+        Turn(
+            f"black box: histories, {place}",
+            lambda seed, place=place, count=count: (
+                *("-m", "tests.blackbox", "histories", "--place", place, "--seed", str(seed)),
+                *("--transactions", str(count), "--history", str(count), "--kills", "10"),
+            ),
+            ("transactions", "kills"),
+        )
+        for place, count in (("threads", 10_000), ("server", 3_000), ("group", 2_000))
+    ),
+    Turn(
+        "black box: groups",
+        lambda seed: ("-m", "tests.blackbox", "groups", "--seed", str(seed), "--events", "8"),
+        ("transactions", "kill", "stop", "lose"),
+    ),
+    Turn(
         "steady work",
         lambda seed: ("-m", "tests.soak.steady", FOLDER, "--seconds", "60", "--seed", str(seed)),
         ("rounds", "changes"),

@@ -62,3 +62,24 @@ def test_a_row_is_written_again_as_it_was_read(db: tm.Database) -> None:
     table.insert(table[1]._replace(id=2)._asdict())
     table.insert_many([row._replace(id=row.id + 10) for row in table])
     assert sorted(tuple(row) for row in table)[2:] == [(11, "first", 4, None), (12, "first", 4, None)]
+
+
+@pytest.mark.parametrize("kind", [tm.Int8, tm.Int16, tm.Int32, tm.UInt8, tm.UInt16, tm.UInt32], ids=repr)
+@pytest.mark.parametrize("call", ["insert", "write"])
+def test_a_key_that_its_column_does_not_hold_is_refused(tmp_path: Path, kind: Any, call: str) -> None:
+    """A user inserted 32,768 with a key of Int16, in a table of numbers alone. The row was taken, and read back with
+    that key. Right is ValueOutOfRange, as for every other column.
+    """
+    with tm.open(tmp_path / "store", redo_log="16 MiB", background=False) as db:
+        columns = [tm.Column("n", tm.Float64), tm.Column("k", kind), tm.Column("of", tm.Int64)]
+        tables = [db.create_table("one", columns, "k"), db.create_table("two", columns, ["of", "k"])]
+        bits = int(repr(kind).lstrip("UInt"))
+        least, most = (0, 2**bits - 1) if repr(kind)[0] == "U" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        for table in tables:
+            for wrong in (least - 1, most + 1, 10**12):
+                for row in ((0.5, wrong, 1), {"k": wrong, "n": 0.5, "of": 1}):
+                    with pytest.raises(tm.ValueOutOfRange):
+                        getattr(table, call)(row)
+            for right in (least, most):
+                getattr(table, call)((0.5, right, 1))
+            assert sorted(row.k for row in table) == [least, most]
