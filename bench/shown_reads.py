@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
-from bench.node_processes import HOST, SECRET, Group
+from bench.node_processes import CLOCK, HOST, SECRET, Group
 from bench.report import RESULTS, Line, keep, put_table
 from tidemark.engine.log.redo import RedoLog
 
@@ -118,7 +118,7 @@ def measure(folder: Path, writers: int, waits: bool, seconds: float) -> dict[str
         return int(mine.recv())
 
     with tm.connect([mine.recv()], SECRET) as db:
-        time.sleep(0.5)  # the epoch of the first rows ends
+        CLOCK.sleep(0.5)  # the epoch of the first rows ends
         for name, way in WAYS.items():
             before, began = commits(), time.perf_counter()
             spent = microseconds(lambda way=way: way(db), seconds)  # type: ignore[misc]
@@ -132,6 +132,7 @@ def measure(folder: Path, writers: int, waits: bool, seconds: float) -> dict[str
 def measure_group(folder: Path, writers: int, seconds: float) -> dict[str, tuple[float, float]]:
     """The same reads without a transaction at a member of a group of three nodes; writers are clients here."""
     group, is_over = Group(folder, 3), threading.Event()
+    found: dict[str, tuple[float, float]] = {}
     group.start()
     try:
         group.wait_whole()
@@ -141,9 +142,10 @@ def measure_group(folder: Path, writers: int, seconds: float) -> dict[str, tuple
             threads = [threading.Thread(target=write, args=(db, number, is_over)) for number in range(writers)]
             for thread in threads:
                 thread.start()
-            time.sleep(0.5)
+            CLOCK.sleep(0.5)
             ways = [name for name in WAYS if name != "transaction of one get"]
-            found = {name: (microseconds(lambda name=name: WAYS[name](reader), seconds), 0.0) for name in ways}  # type: ignore[misc]
+            for name in ways:
+                found[name] = microseconds(lambda name=name: WAYS[name](reader), seconds), 0.0  # type: ignore[misc]
             is_over.set()
             for thread in threads:
                 thread.join()

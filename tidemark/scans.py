@@ -18,7 +18,7 @@ from tidemark.engine.access.batch_operations import decode_entries, scan
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
 from tidemark.engine.access.index_choice import Choice, choose, rows_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
-from tidemark.engine.access.index_scans import KeyRange
+from tidemark.engine.access.key_ranges import KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid

@@ -327,7 +327,8 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     one instant.
     """
     check_table(table)
-    if not with_disk and keys.count <= READ_SLICE_ROWS:
+    spools = txn is not None and txn.desc != 0 and txn.spool is not None  # then not all its records are in memory
+    if not with_disk and not spools and keys.count <= READ_SLICE_ROWS:
         return _read_keys(table, keys, txn, None)  # one call reads all of them
     with table.views.open(table.handle) as view:
         return (

@@ -101,6 +101,7 @@ def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | Non
             elif done == ST_SPOOLED and txn is not None:
                 txn.load_spooled()
             elif done == ST_UNFINISHED:
+                exchange_pins(disk, held, [])  # the commit may need the frame
                 table.views.wait()
             else:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)

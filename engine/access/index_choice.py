@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.index_only import answers_alone
-from tidemark.engine.access.index_scans import Bounds
+from tidemark.engine.access.key_ranges import Bounds
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.index.stored import StoredIndex
 from tidemark.engine.memory.arena_layout import F_ROWS

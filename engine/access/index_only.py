@@ -20,7 +20,7 @@ from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_CHANGED, ST_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tidemark.engine.access.index_scans import Bounds, KeyRange
+    from tidemark.engine.access.key_ranges import Bounds, KeyRange
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction

@@ -7,7 +7,7 @@ while the scan is open are not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,67 +15,16 @@ from tidemark.engine.access.own_changes import OwnChanges, key_matrix, sorted_or
 from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, SnapshotIndexScan
-from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.key_words_kernels import LOWEST
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_CHANGES, X_USED
 
 if TYPE_CHECKING:
-    from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.access.key_ranges import Bounds, KeyRange
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
-
-
-class Bounds(NamedTuple):
-    """Both ends of a range of keys, as targets of the tree; keys between them are in it."""
-
-    low: Words
-    high: Words
-
-
-class KeyRange:
-    """Keys from `lower` on and before `upper`, or keys that begin with `prefix`; both ends as targets of the tree.
-
-    A bound is one value or a tuple of values of leading columns; fewer than all columns stand for every key that begins
-    with them. `lower` is in the range, `upper` is not. A `prefix` that is a str or bytes is a prefix of the first
-    column's values; a tuple is equal values of the leading columns.
-    """
-
-    def __init__(self, shape: KeyShape, lower: Any = None, upper: Any = None, prefix: Any = None) -> None:
-        """Encode both ends. Raises: SchemaInvalid, TypeMismatch, ValueOutOfRange."""
-        self._shape = shape
-        if prefix is not None:
-            if lower is not None or upper is not None:
-                raise SchemaInvalid("an index scan has a prefix, or lower and upper; give one or the other")
-            if isinstance(prefix, (str, bytes)):
-                self.low, self.high = shape.starting((), prefix)
-            else:
-                self.low, self.high = shape.below(_values(prefix)), shape.above(_values(prefix))
-            return
-        self.low = shape.below(() if lower is None else _values(lower))
-        self.high = shape.above() if upper is None else shape.below(_values(upper))
-
-    def holds(self, values: Sequence[Any]) -> bool:
-        """Whether a whole key, given by its values, is in the range."""
-        key = self._shape.encode(values)
-        return _follows(key, self.low) and not _follows(key, self.high)
-
-
-def _follows(key: list[int], bound: Words) -> bool:
-    """Whether a key is past a bound; if its words are equal, the bound's place decides."""
-    words: list[int] = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
-    key = key + [LOWEST] * (len(words) - len(key))
-    if key[: len(words)] == words:
-        return int(bound[ix.TG_PLACE]) == ix.PLACE_BELOW
-    return key[: len(words)] > words
-
-
-def _values(given: Any) -> Sequence[Any]:
-    return tuple(given) if isinstance(given, (tuple, list)) else (given,)
 
 
 class IndexScan:

@@ -22,7 +22,7 @@ from tidemark.engine.index.key_words_kernels import LOWEST
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.index_scans import Bounds, KeyRange
+    from tidemark.engine.access.key_ranges import Bounds, KeyRange
     from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words

@@ -62,7 +62,7 @@ def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key:
     array = plain_array(array)
     if pa.types.is_dictionary(array.type) and (not isinstance(kind, Enum) or array.dictionary.null_count):
         array = array.dictionary_decode()
-    if array.null_count and array.null_count == len(array):
+    if pa.types.is_null(array.type) or (array.null_count and array.null_count == len(array)):
         array = pa.nulls(len(array), pa.string() if isinstance(kind, Enum) else kind.arrow_type())
     if array.null_count and not column.nullable:
         row = first_row + array.is_null().index(True).as_py()

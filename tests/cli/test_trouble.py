@@ -37,6 +37,7 @@ LINES = {
     "dump": "dump {store} test.account {out}.csv",
     "info": "info {store}",
     "init": "init {new} -o redo_log=4MiB",
+    "kill": "kill {store} 1",
     "load": "load {store} test.account {rows}",
     "log": "log {store} --redo",
     "node": "node {new} --node 1 --group 1=127.0.0.1:1 --secret-file {secret} --found",

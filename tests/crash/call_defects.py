@@ -85,18 +85,16 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "scan-compares-no-handle",
-        "tidemark.engine.access.reads_kernels",
-        """    fragment = descriptor_of(mem, fragment)
+        "tidemark.engine.access.versions_reads_kernels",
+        """ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
+    \"\"\"
+    fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    position = state[2]
-    row_words = mem[fragment + A.F_ROW_WORDS]
-    looked = 0
 """,
-        """    fragment = (fragment & 0x7FFFFFFF) << 9
-    position = state[2]
-    row_words = mem[fragment + A.F_ROW_WORDS]
-    looked = 0
+        """ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
+    \"\"\"
+    fragment = (fragment & 0x7FFFFFFF) << 9
 """,
         "withdrawn",
     ),

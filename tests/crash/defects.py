@@ -168,8 +168,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "sysfile-before-the-log",
         "tidemark.background",
-        "            store.log.make_durable(sequence - 1)\n            # Here",
-        "            # Here",
+        "            store.log.make_durable(sequence - 1)\n            self.writing_since",
+        "            self.writing_since",
         "epoch",
     ),
     Defect(
@@ -265,8 +265,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "older-transactions-not-waited-for",
         "tidemark.engine.store.index_build",
-        "if all(int(store.mem[place.desc + X_GENERATION]) >= birth for place in store.open_now()):",
-        "if all(True for place in store.open_now()):",
+        "[place for place in store.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]",
+        "[place for place in store.open_now() if False]",
         "stress",
     ),
     Defect(
