@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 # Powers of ten in Arrow's table for 128 bits.
 _ARROW_DIGITS = 38
-# Text that Arrow must not parse as a decimal: exponents, and more digits after the point than it has powers of ten.
-_UNUSUAL_NUMBER = rf"[^-+.0-9]|\.[0-9]{{{_ARROW_DIGITS + 1}}}"
+# Text that Arrow must not parse as a decimal: exponents, and more digits in a row than it has powers of ten. Of
+# hundreds before the point it would take the lowest 128 bits.
+_UNUSUAL_NUMBER = rf"[^-+.0-9]|[0-9]{{{_ARROW_DIGITS + 1}}}"
 # Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
 _EXACT: dict[type, frozenset[type]] = {
     Integer: frozenset((int,)),
