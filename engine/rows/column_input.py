@@ -191,6 +191,10 @@ def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Ar
     if hasattr(series, "sparse") and hasattr(series.dtype, "fill_value"):
         series = series.sparse.to_dense()
     dtype = series.dtype
+    categories = getattr(dtype, "categories", None)
+    if categories is not None and categories.dtype.kind == "O":
+        series = series.astype(object)
+        dtype = series.dtype
     is_numpy = isinstance(dtype, np.dtype)
     if keeps_nan and is_numpy and dtype.kind == "f":
         return _numpy_array(series.to_numpy(), column, definition)

@@ -111,7 +111,7 @@ class Resources(ABC):
         self.watch = watch_of(clock, options.slow_operation_ms, options.tracer)
         self.shortage = DiskShortage(clock)
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
-        self.views = Views(arena.mem, clock, failure, self.latch, options.lock_timeout_ms)
+        self.views = Views(arena.mem, failure, self.latch, options.lock_timeout_ms)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
         self.spool_words = options.transaction_limit_bytes // 8

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.txn.epoch import EpochClock
@@ -112,10 +111,9 @@ class View:
 class Views:
     """Opens the views of one store."""
 
-    def __init__(self, mem: Words, clock: Clock, failure: Failure, latch: threading.Lock, timeout_ms: int) -> None:
+    def __init__(self, mem: Words, failure: Failure, latch: threading.Lock, timeout_ms: int) -> None:
         """timeout_ms: how long a read waits for the end of a large commit."""
         self._mem = mem
-        self._clock = clock
         self._failure = failure
         self._latch = latch
         self._timeout_ms = timeout_ms
@@ -151,12 +149,15 @@ class Views:
         tick, epoch = int(mem[S_UNFINISHED]), int(mem[S_TICK_EPOCH])
         if epochs is not None and any(getattr(each, "thread", 0) == threading.get_ident() for each in epochs.holders):
             raise Rejected("the commit of this thread is being applied; read after it has returned")
-        deadline = self._clock.monotonic() + self._timeout_ms / 1_000
+        gate = threading.Lock()
+        gate.acquire()
+        left = self._timeout_ms / 1_000
         while tick and int(mem[S_UNFINISHED]) == tick and int(mem[S_TICK_EPOCH]) == epoch:
             self._failure.check()
-            if self._clock.monotonic() >= deadline:
+            if left <= 0:
                 raise LockTimeout(
                     f"a large commit has been applied for more than {self._timeout_ms:,} ms, and a row that it changes"
                     " is wanted; run it again"
                 )
-            self._clock.sleep(UNFINISHED_POLL_SECONDS)
+            gate.acquire(timeout=UNFINISHED_POLL_SECONDS)
+            left -= UNFINISHED_POLL_SECONDS
