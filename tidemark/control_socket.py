@@ -148,7 +148,7 @@ def ask(
                 connection.sendall(_line({"command": command, "arguments": arguments}))
                 line = _read_line(connection, ANSWER_BYTES_MAX)
         except OSError as error:
-            text = f"no process that has {files.directory} open answers: {error}; open the store, or try again"
+            text = f"the process that has {files.directory} open does not answer: {error}; open it, or try again"
             raise PeerError(text) from error
     try:
         answer = json.loads(line)

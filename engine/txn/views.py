@@ -147,7 +147,9 @@ class Views:
         """
         mem, epochs = self._mem, self.epochs
         tick, epoch = int(mem[S_UNFINISHED]), int(mem[S_TICK_EPOCH])
-        if epochs is not None and any(getattr(each, "thread", 0) == threading.get_ident() for each in epochs.holders):
+        if epochs is not None and any(
+            getattr(each, "thread", 0) == threading.get_ident() for each in list(epochs.holders)
+        ):
             raise Rejected("the commit of this thread is being applied; read after it has returned")
         gate = threading.Lock()
         gate.acquire()

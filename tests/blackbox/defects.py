@@ -103,7 +103,7 @@ DEFECTS = (
         "an answer shows what a crash takes back",
         "read, then gone",
         "tidemark.engine.log.redo",
-        "        last = self._last_visible(epoch)\n",
+        "        last = self.last_visible(epoch)\n",
         "        last = 0\n",
         SERVER,
     ),

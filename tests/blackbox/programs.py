@@ -539,7 +539,7 @@ class Maker:
         wider = {
             "VarChar": [Kind("VarChar", kind.a + 10), Kind("Text")],
             "VarBinary": [Kind("VarBinary", kind.a + 10), Kind("Blob")],
-            "Enum": [Kind("Enum", members=(*kind.members, "new"))],
+            "Enum": [Kind("Enum", members=(*kind.members, f"new {len(kind.members)}"))],
             "Decimal": [Kind("Decimal", min(kind.a + 2, 38), kind.b)],
         }.get(kind.name, [Kind("Int64")] if rng.random() < 0.1 else [])
         return ("widen_column", self._store_door(), name, column.name, rng.choice(wider)) if wider else None

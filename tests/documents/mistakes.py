@@ -322,7 +322,8 @@ def binlog_overloaded(_path: Path) -> object:
 
 def _resources(**parts: object) -> Any:
     log = _stub(geometry=_stub(capacity_bytes=16 << 20))
-    return _stub(log=log, awaited=None, may_spool=True, failure=Failure(), clock=_stub(monotonic=lambda: 1.0), **parts)
+    made = {"log": log, "awaited": None, "may_spool": True, "shortage": _stub(reason="")}
+    return _stub(**made, failure=Failure(), clock=_stub(monotonic=lambda: 1.0), **parts)
 
 
 def storage_full(_path: Path) -> object:

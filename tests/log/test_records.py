@@ -74,7 +74,7 @@ def any_words(rng: random.Random) -> list[int]:
 def test_any_words_are_read_as_by_the_twin_and_none_past_their_end(seed: int) -> None:
     rng = random.Random(seed)
     arena = Arena(4 << 20, 1 << 20)
-    made = Table(arena, TableDefinition(TABLE, 1, "t", COLUMNS, ("id",), tm.HashPartition(2)), 7, None)
+    made = Table(arena, TableDefinition(TABLE, 1, "t", COLUMNS, ("id",), tm.HashPartition(2)), 7, None, None)
     tables = np.array([0, 0, made.handle], dtype=np.int64)
     fragments = [address_of(each) for each in made.fragments]
     arena.mem[np.array(fragments) + F_VAR_SINCE] = VAR_SINCE

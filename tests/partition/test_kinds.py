@@ -41,7 +41,7 @@ def test_fragment_of_any_key_equals_twin_in_batches_and_alone(seed: int) -> None
     rng = random.Random(seed)
     definition, draw = random_table(rng)
     arena = Arena(4 << 20, 1 << 20)
-    made = Table(arena, definition, 7, None)
+    made = Table(arena, definition, 7, None, None)
     keys = [draw() for _ in range(40)]
     expected = [number_of(definition, key) for key in keys]
     single = len(definition.primary_key) == 1
@@ -125,14 +125,14 @@ def test_bounds_too_long_to_be_searched_are_refused() -> None:
     bounds = [(f"p{number}", number.to_bytes(2) + b"x" * 2_900) for number in range(FRAGMENTS_MAX)]
     definition = TableDefinition(1, 1, "t", columns, ("a",), tm.RangePartition("a", bounds))
     with pytest.raises(tm.SchemaInvalid, match="shorten them"):
-        Table(Arena(64 << 20, 1 << 20), definition, 7, None)
+        Table(Arena(64 << 20, 1 << 20), definition, 7, None, None)
 
 
 @pytest.mark.parametrize("count", [1, 60, 500, 4_000])
 def test_bounds_in_blocks_and_pages_find_every_neighbour(count: int) -> None:
     arena = Arena(64 << 20, 1 << 20)
     bounds = [(f"p{number}", 10 * number) for number in range(count)]
-    made = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None)
+    made = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None, None)
     words = int(arena.mem[address_of(made.handle) + a.T_PARTITION])
     assert bool(arena.mem[words + SP_UNIT_IS_PAGE]) == (count > 170)
     assert arena.mem[words + SP_UNIT_COUNT] == (1 if count <= 1_000 else 3)
@@ -140,7 +140,7 @@ def test_bounds_in_blocks_and_pages_find_every_neighbour(count: int) -> None:
     expected = [-1 if key >= 10 * (count - 1) else max(0, key // 10 + 1) for key in keys.tolist()]
     assert made.fragments_of(keys).tolist() == expected
     used = arena.used_pages(), free_blocks(arena)
-    again = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None)
+    again = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None, None)
     again.drop()
     assert arena.used_pages() * 8 - free_blocks(arena) == used[0] * 8 - used[1]
     assert drop_partition_words(arena.mem, words) == a.OK

@@ -308,7 +308,7 @@ def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) ->
 def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
     # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
-    reported = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
+    reported = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot", "kill"}
     of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
     loads = {"plan_load", "adopt", "load"}
     assert missing <= reported | of_the_log | loads
