@@ -317,7 +317,11 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     known |= {"update_where", "delete_where", "upsert", "upsert_many"}
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
+        "end_killed",
         "grow",
+        "is_killed",
+        "kill",
+        "killed",
         "of_dropped",
         "owner",
         "apply_logged",
