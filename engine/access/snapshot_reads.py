@@ -76,8 +76,8 @@ def fragments_of(table: Table, numbers: Sequence[int]) -> list[int]:
 
 
 def handles_of(table: Table, numbers: Words) -> Words:
-    """Return the handle of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
-    known = np.zeros(max(table.by_number) + 2, dtype=np.int64)
+    """Return the handle of each fragment number, 0 for negative ones and dropped partitions. Shapes: (rows,) both."""
+    known = np.zeros(max([*table.by_number, int(numbers.max(initial=0))]) + 2, dtype=np.int64)
     for number, fragment in table.by_number.items():
         known[number + 1] = fragment
     return known[numbers + 1]
@@ -117,9 +117,6 @@ def read_rows(
         status = read(order, int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
         if status == ST_SPOOLED and txn is not None:
             txn.load_spooled()
-        elif status == ST_DROPPED:  # a partition dropped meanwhile
-            offsets[int(state[2])] = -1
-            state[2] += 1
         elif status != OK:
             out = grown(out, int(state[1]), ST_SPACE - status)
     return out, offsets
@@ -162,8 +159,7 @@ def read_keys(
         stop = min(start + CALL_ROWS, keys.count)
         snapshot.check()
         reader = (snapshot.mem, snapshot.view, place_of(txn)[0], table.seed, int(with_disk), fragments)
-        while snapshot.check_status(find_keys(*reader, *place, start, stop, rowids, pages)) == ST_DROPPED:
-            fragments[np.isin(fragments, list(table.by_number.values()), invert=True)] = 0  # dropped meanwhile
+        snapshot.check_status(find_keys(*reader, *place, start, stop, rowids, pages))
     out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None, txn)
     found = offsets[offsets >= 0]
     return out, found, found.size

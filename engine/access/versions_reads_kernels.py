@@ -323,7 +323,7 @@ def read_places(mem, view, txn, buf, with_disk, fragments, rowids, order, start,
     start of the image, -1 if there was no row.
 
     state: [rows found, words used, next place in order, page, incomplete entries]. Return OK, or why the copy stopped
-    at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
+    at state[2]: ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_SPOOLED, or ST_TOO_OLD.
     """
     is_open, view = open_view_of(mem, view)
     if not is_open:
@@ -335,8 +335,8 @@ def read_places(mem, view, txn, buf, with_disk, fragments, rowids, order, start,
         if rowids[i] < 0:
             continue
         fragment = descriptor_of(mem, fragments[i])
-        if fragment == 0:
-            return A.ST_DROPPED
+        if fragment == 0:  # its partition was dropped meanwhile
+            continue
         done = read_at(mem, view, txn, buf, with_disk, fragment, rowids[i], out, state[1], state)
         if count_read(done, i, offsets, state) != A.OK:
             return done
@@ -347,15 +347,16 @@ def read_places(mem, view, txn, buf, with_disk, fragments, rowids, order, start,
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def pages_of_places(mem, view, txn, fragments, rowids, start, stop, pages):
     """Write to pages[i], for each row i of [start, stop), the page that a read of its disk part needs, 0 for none.
-    Return OK, ST_TOO_OLD or ST_DROPPED.
+    Return OK or ST_TOO_OLD.
     """
     is_open, view = open_view_of(mem, view)
     if not is_open:
         return A.ST_TOO_OLD
     for i in range(start, stop):
+        pages[i] = PAGE_OF_OWN
         fragment = descriptor_of(mem, fragments[i])
-        if fragment == 0:
-            return A.ST_DROPPED
+        if fragment == 0:  # its partition was dropped meanwhile
+            continue
         pages[i] = max(PAGE_OF_OWN, page_at(mem, view, txn, fragment, rowids[i]))
     return A.OK
 
@@ -405,7 +406,7 @@ def find_keys(mem, view, txn, seed, with_disk, fragments, keys, key_offsets, str
     """Write to rowids[i], for each key i of [start, stop), the ROWID of its row, -1 for none; if `with_disk`, to
     pages[i] the page that its disk part needs. fragments[i]: handle, 0 for none.
 
-    Return OK, ST_TOO_OLD or ST_DROPPED.
+    Return OK or ST_TOO_OLD.
     """
     is_open, view = open_view_of(mem, view)
     if not is_open:
@@ -416,8 +417,8 @@ def find_keys(mem, view, txn, seed, with_disk, fragments, keys, key_offsets, str
         if fragments[i] == 0:
             continue
         fragment = descriptor_of(mem, fragments[i])
-        if fragment == 0:
-            return A.ST_DROPPED
+        if fragment == 0:  # its partition was dropped meanwhile
+            continue
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         tag = tag_of(keys, first, words, seed)
