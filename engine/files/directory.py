@@ -225,13 +225,13 @@ class PosixFiles(CheckedFiles):
         return self._posix.holder()
 
 
-def _give_back(raw: _PosixRaw, opened: set[File]) -> None:
+def _give_back(raw: _PosixRaw, opened: dict[int, File]) -> None:
     """Close the files of a store that was dropped without close(), the lock last. It takes no mutex: the garbage
     collector may run while this thread holds any of them.
     """
     while opened:
         with contextlib.suppress(OSError):
-            raw.close(opened.pop())
+            raw.close(opened.popitem()[1])
     raw.drop()
 
 

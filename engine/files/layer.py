@@ -101,7 +101,8 @@ class CheckedFiles:
         # While a store is being opened it has acknowledged nothing: a file that cannot be read counts as damaged, and
         # there may be another copy (F41). From the store's first write on, a failed read kills it (D12).
         self.read_errors_latch = True
-        self._open: set[File] = set()
+        # By identity: a closed file's number may be that of the next one.
+        self._open: dict[int, File] = {}
         # Bound once: the commit path calls these.
         self.raw_pwrite = raw.pwrite
         self._raw_pread_into = raw.pread_into
@@ -112,7 +113,7 @@ class CheckedFiles:
         if size < 0:
             raise ValueOutOfRange(f"a file cannot have {size} bytes", file=name)
         file = self._call("create", check_name(name), ANSWERS_TO_OPENING, self.raw.create, name)
-        self._open.add(file)
+        self._open[id(file)] = file
         try:
             zeros = bytes(min(size, ZERO_PIECE_BYTES))
             for offset in range(0, size, ZERO_PIECE_BYTES):
@@ -128,7 +129,7 @@ class CheckedFiles:
     def open(self, name: str, writable: bool = False) -> File:
         """See `Files.open`."""
         file = self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.open, name, writable)
-        self._open.add(file)
+        self._open[id(file)] = file
         return file
 
     def pread(self, file: File, offset: int, count: int) -> bytes:
@@ -270,7 +271,7 @@ class CheckedFiles:
 
     def close(self, file: File) -> None:
         """See `Files.close`."""
-        if not file.is_open:
+        if self._open.pop(id(file), None) is None:  # of two threads that close a file, one does
             return
         is_unsynced = file.writes != file.synced
         # Before the call: the descriptor's number may be reused from then on, even if the system reports an error.
@@ -283,8 +284,6 @@ class CheckedFiles:
                 failure.first = (IoFailed, "close", file.name, cause)
                 raise failure.again() from cause
             _log.warning("close of %s failed: %s", file.name, describe(cause))
-        finally:
-            self._open.discard(file)
 
     def __enter__(self) -> Self:
         return self
@@ -296,10 +295,11 @@ class CheckedFiles:
         """See `Files.close_all`."""
         refused: IoFailed | None = None
         while self._open:
-            try:
-                self.close(next(iter(self._open)))
-            except IoFailed as error:
-                refused = error
+            for file in tuple(self._open.values()):
+                try:
+                    self.close(file)
+                except IoFailed as error:
+                    refused = error
         self.unlock()
         try:
             self.raw.close_directories()

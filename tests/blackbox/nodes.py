@@ -143,19 +143,22 @@ class Group:
         return None
 
     def wait(self, numbers: list[int]) -> int:
-        """Wait until these nodes are the members; return the primary."""
+        """Wait until each of these nodes says that they are the members; return the primary. A node that hung says what
+        it knew before.
+        """
         end = CLOCK.monotonic() + WHOLE_SECONDS
         wanted = {self.calls[number] for number in numbers}
-        while CLOCK.monotonic() < end:
-            for number in numbers:
-                view = self.where(number)
-                if view is None or view["primary"] is None:
-                    continue
-                if {tuple(each) for each in view["members"]} == wanted:
-                    primary = tuple(view["primary"])
+        while True:
+            views = [self.where(number) for number in numbers]
+            told = {(view["view"], view["primary"] and tuple(view["primary"])) for view in views if view is not None}
+            members = [{tuple(each) for each in view["members"]} for view in views if view is not None]
+            if len(told) == 1 and members == [wanted] * len(numbers):
+                ((_, primary),) = told
+                if primary is not None:
                     return next(each for each in self.numbers if self.calls[each] == primary)
+            if CLOCK.monotonic() > end:
+                raise AssertionError(f"nodes {numbers} did not become the members: {views}")
             CLOCK.sleep(0.05)
-        raise AssertionError(f"nodes {numbers} did not become the members: {[self.where(each) for each in numbers]}")
 
     def connect(self, timeout_ms: int = 10_000) -> Any:
         return tm.connect(list(self.calls.values()), SECRET, timeout_ms=timeout_ms)

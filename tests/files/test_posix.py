@@ -19,6 +19,7 @@ import pytest
 from tests.descriptors import descriptors_below
 from tidemark.engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected, StoreFailed
 from tidemark.engine.files.directory import LOCK_LINE_BYTES, PosixFiles
+from tidemark.engine.files.protocol import File
 
 ROOT = Path(__file__).resolve().parents[2]
 TAKE_LOCK = (
@@ -121,6 +122,34 @@ def test_store_directories_of_closed_handles_are_not_leaked(tmp_path: Path) -> N
     with pytest.raises(FileMissing):
         PosixFiles(tmp_path / "none")
     assert descriptors_below(tmp_path) == []
+
+
+def test_file_opened_while_another_is_closed_takes_its_number_and_is_closed_with_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store was closed while another thread closed a file: it ended with "Set changed size during iteration". A file
+    that got the number of the closed one meanwhile was forgotten, and stayed open.
+    """
+    files = PosixFiles(tmp_path)
+    first = files.create("a")
+    close = files.raw.close
+    others: list[File] = []
+
+    def close_and_open(file: File) -> None:
+        close(file)
+        if not others:
+            others.append(files.create("b"))
+
+    monkeypatch.setattr(files.raw, "close", close_and_open)
+    files.close(first)
+    (other,) = others
+    assert int(other) == int(first) and other.is_open
+    files.close(first)
+    assert other.is_open
+    files.close_all()
+    assert not other.is_open
+    with pytest.raises(OSError):
+        os.fstat(other)
 
 
 def test_fork_child_releases_the_lock_and_is_refused(tmp_path: Path) -> None:
