@@ -138,7 +138,7 @@ def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes])
             continue
         if isinstance(what, Between):
             tail = _tail(column, what)
-        elif column.name in starts and b"\0" not in starts[column.name]:
+        elif column.name in starts:
             tail = starts[column.name]
         break
     return _Plan(columns, values, tail) if values or tail is not None else None

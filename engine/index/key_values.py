@@ -20,7 +20,7 @@ from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_words
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
-from tidemark.engine.schema.types import Floating
+from tidemark.engine.schema.types import Binary, Floating
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
@@ -160,9 +160,16 @@ class KeyShape:
         number, bits = self._bits(values)
         if column.nullable:
             number, bits = number << 1 | 1, bits + 1
-        octets = _escaped(start.encode() if isinstance(start, str) else bytes(start))
-        number, bits = number << 8 * len(octets) | int.from_bytes(octets, "big"), bits + 8 * len(octets)
-        return self._target(number, bits, ix.PLACE_BELOW), self._target(number, bits, ix.PLACE_ABOVE)
+        octets = start.encode() if isinstance(start, str) else bytes(start)
+        low = high = _escaped(octets)
+        if isinstance(column.type, Binary) and len(octets) <= column.type.length and octets.endswith(b"\0"):
+            # Padding is not in a key: values that end within the zero bytes of `start` begin with it too.
+            low = _escaped(octets.rstrip(b"\0")) + b"\0\0"
+        return self._behind(number, bits, low, ix.PLACE_BELOW), self._behind(number, bits, high, ix.PLACE_ABOVE)
+
+    def _behind(self, number: int, bits: int, octets: bytes, place: int) -> Words:
+        """Return a target of some bits, followed by bytes."""
+        return self._target(number << 8 * len(octets) | int.from_bytes(octets, "big"), bits + 8 * len(octets), place)
 
     def encode(self, values: Sequence[Any]) -> list[int]:
         """Return the key words of a whole key."""

@@ -74,7 +74,7 @@ INSTRUCTIONS: Final[dict[int, Instruction]] = {
     p.OP_RETURN: Instruction("return", ends=True),
     p.OP_EXIT_OK_LAST: Instruction("exit_last", ends=True),
     p.OP_BRANCH_ATTR_OP_ARG: Instruction(
-        "branch_column", (), None, ("condition", "column", "constant", "target"), p.FL_SQL | p.FL_OCTETS
+        "branch_column", (), None, ("condition", "column", "constant", "target"), p.FL_SQL | p.FL_OCTETS | p.FL_PADDED
     ),
     p.OP_BRANCH_ATTR_EQ_NULL: Instruction("branch_column_null", (), None, ("column", "target")),
     p.OP_BRANCH_ATTR_NE_NULL: Instruction("branch_column_not_null", (), None, ("column", "target")),
@@ -82,7 +82,7 @@ INSTRUCTIONS: Final[dict[int, Instruction]] = {
         "branch_parameter", (), None, ("condition", "column", "parameter", "target"), p.FL_SQL
     ),
     p.OP_BRANCH_ATTR_OP_ATTR: Instruction(
-        "branch_columns", (), None, ("condition", "column", "other", "target"), p.FL_SQL
+        "branch_columns", (), None, ("condition", "column", "other", "target"), p.FL_SQL | p.FL_PADDED
     ),
     p.OP_ADD_EXACT: _three("add_exact", INTEGER),
     p.OP_SUB_EXACT: _three("sub_exact", INTEGER),

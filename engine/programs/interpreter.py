@@ -29,7 +29,7 @@ from tidemark.engine.programs.instruction_set import (
     split,
 )
 from tidemark.engine.programs.patterns import tokens_of
-from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of
+from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, padding_of
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.names import no_such_column
@@ -192,6 +192,9 @@ class Assembler:
         if position not in self._columns:
             self._columns.append(position)
         return self._columns.index(position)
+
+    def _padded(self, *numbers: int) -> int:
+        return padding_of([self.definition.columns[self._columns[number]].type for number in numbers])
 
     def label(self, name: str) -> None:
         """Name the next instruction.
@@ -425,6 +428,8 @@ class Assembler:
         """
         number = self._column(name)
         flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
+        if condition in ("like", "not_like"):
+            flags |= self._padded(number)
         value, constant = 0, None
         place = self._layout.places[self._columns[number]]
         words, _ = column_words(self._layout, [place.position])
@@ -479,7 +484,7 @@ class Assembler:
         self._emit(
             p.OP_BRANCH_ATTR_OP_ATTR,
             condition=self._condition(condition),
-            flags=p.FL_SQL if sql else 0,
+            flags=(p.FL_SQL if sql else 0) | self._padded(self._column(name), self._column(other)),
             place=self._column(name),
             value=self._column(other),
             label=label,

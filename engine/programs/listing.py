@@ -44,7 +44,7 @@ def _instruction(program: Program, each: Fields) -> str:
     is_typed = p.OP_BRANCH_EQ <= each.opcode <= p.OP_BRANCH_GE or each.opcode in AGGREGATES
     if is_typed or each.opcode == p.OP_LOAD_PARAM:
         words.append(TYPES[each.flags & p.TYPE_MASK])
-    names = ((p.FL_SQL, "sql"), (p.FL_ZERO_NULL, "zero_null"), (p.FL_OCTETS, "octets"))
+    names = ((p.FL_SQL, "sql"), (p.FL_ZERO_NULL, "zero_null"), (p.FL_OCTETS, "octets"), (p.FL_PADDED, "padded"))
     words += [name for flag, name in names if each.flags & flag]
     if "target" in known.fields:
         words.append(f"-> {each.target}")

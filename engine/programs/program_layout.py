@@ -60,6 +60,7 @@ TYPE_MASK = 3
 FL_SQL = 4  # a column branch with NULL is not taken
 FL_ZERO_NULL = 8  # dividing by zero gives NULL
 FL_OCTETS = 16  # `_` in LIKE matches one byte, not one code point
+FL_PADDED = 32  # values of fixed size have all their bytes, the zero bytes at the end too
 
 # A pattern is a constant of tokens of 16 bits: a byte, or one of these.
 TOKEN_ANY = 0x100  # _
@@ -202,7 +203,9 @@ W_RESUME = W_NULL + REGISTER_PLANES * VECTOR_ROWS  # number of the instruction a
 W_VERDICT = W_RESUME + VECTOR_ROWS
 W_CODE = W_VERDICT + VECTOR_ROWS
 W_COMPARED = W_CODE + VECTOR_ROWS  # less, equal, greater as -1, 0, 1; or the errors of an instruction by row
-W_OUTPUTS = W_COMPARED + VECTOR_ROWS
+W_PADDED = W_COMPARED + VECTOR_ROWS  # two values of bytes, padded
+PADDED_WORDS = 32
+W_OUTPUTS = W_PADDED + 2 * PADDED_WORDS
 OUT_LOW = 0
 OUT_HIGH = 1
 OUT_NULL = 2  # 0 a value, 1 NULL, OUT_UNWRITTEN

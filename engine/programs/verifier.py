@@ -30,7 +30,7 @@ from tidemark.engine.programs.instruction_set import (
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.schema.types import stored_limits
+from tidemark.engine.schema.types import Binary, Char, stored_limits
 from tidemark.engine.schema.types_base import is_int
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.types_base import ColumnType
 
     Types = dict[int, str]
 
@@ -90,6 +91,12 @@ def needs_of(instructions: Sequence[Fields], words: NDArray[np.int64]) -> int:
         if "other" in fields:
             needs |= _PART_NEEDS[int(words[each.value * c.COLUMN_WORDS + c.CW_PART])]
     return needs
+
+
+def padding_of(types: Sequence[ColumnType]) -> int:
+    """Return FL_PADDED if values of these columns have the zero bytes at their end, else 0: characters have not."""
+    is_whole = any(isinstance(each, Binary) for each in types) and not any(isinstance(each, Char) for each in types)
+    return p.FL_PADDED if is_whole else 0
 
 
 def flags_of(instructions: Sequence[Fields], updates: bool) -> int:
@@ -238,6 +245,8 @@ class Verifier:
         kind = self._type_of(each.place)
         if each.condition not in _TESTS[kind]:
             raise self._refuse(number, f"has a condition that {kind} columns do not have")
+        if each.flags & p.FL_PADDED:
+            self._check_padded(number, each)
         if each.opcode == p.OP_BRANCH_ATTR_OP_ATTR:
             if not 0 <= each.value < len(self.columns):
                 raise self._refuse(number, f"names column {each.value}, which is not declared")
@@ -254,6 +263,15 @@ class Verifier:
                 raise self._refuse(number, "names a constant that does not exist")
         elif kind == WIDE:
             self._check_constant(number, each.value, 2)
+
+    def _check_padded(self, number: int, each: Fields) -> None:
+        is_pair = each.opcode == p.OP_BRANCH_ATTR_OP_ATTR
+        columns = [each.place, each.value] if is_pair else [each.place]
+        is_whole = is_pair or each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+        if max(columns) >= len(self.columns) or min(columns) < 0 or not is_whole:
+            raise self._refuse(number, "has invalid flags")
+        if not padding_of([self.definition.columns[self.columns[column]].type for column in columns]):
+            raise self._refuse(number, "has invalid flags")
 
     def _check_write(self, number: int, each: Fields) -> None:
         if not int(self.words[p.H_FLAGS]) & p.PF_UPDATES:

@@ -117,6 +117,36 @@ def is_fixed_null(data, base, program, column):
 
 
 @helper
+def is_fixed_key_piece(program, column):
+    """Whether a piece of the key, of bytes, has a fixed size."""
+    path_bytes = program[column + K.CW_MISSING] + program[column + K.CW_MISSING_BYTES]
+    return program[constants_at(program) + (path_bytes >> 3) - 1] >= 0
+
+
+@helper
+def padded_bytes(program, column):
+    """Return the number of bytes that each value of a column of bytes has, -1 if they have different numbers."""
+    part = program[column + K.CW_PART]
+    if part == K.PART_KEY:
+        is_padded = is_fixed_key_piece(program, column)
+    elif part == K.PART_FIXED or part == K.PART_DISK:
+        is_padded = True
+    else:
+        is_padded = program[column + K.CW_NULL_MASK] & K.VAR_PADDED != 0
+    return program[column + K.CW_BYTES] if is_padded else -1
+
+
+@helper
+def pad_bytes(text, at, length, width, target, word):
+    """Copy bytes to word `word` of target, and append zero bytes up to `width`; return their byte address."""
+    for i in range(word, word + ((width + 7) >> 3)):
+        target[i] = 0
+    for i in range(length):
+        target[word + (i >> 3)] |= byte_at(text, at + i) << ((i & 7) << 3)
+    return word << 3
+
+
+@helper
 def bytes_value(data, rows, program, column, row):
     """Return (byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
     part = program[column + K.CW_PART]
@@ -128,14 +158,7 @@ def bytes_value(data, rows, program, column, row):
         length = program[column + K.CW_BYTES]
     elif part == K.PART_KEY:
         at, length = key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
-        if (
-            program[
-                constants_at(program)
-                + ((program[column + K.CW_MISSING] + program[column + K.CW_MISSING_BYTES]) >> 3)
-                - 1
-            ]
-            < 0
-        ):
+        if not is_fixed_key_piece(program, column):
             return at, length
     else:
         var = rows[P.R_VAR * P.VECTOR_ROWS + row]

@@ -21,6 +21,8 @@ from tidemark.engine.programs.vm_columns_kernels import (
     compare_bytes,
     constants_at,
     is_fixed_null,
+    pad_bytes,
+    padded_bytes,
     read_bytes,
     read_fixed_numbers,
     read_key_numbers,
@@ -116,8 +118,13 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
     condition = (head >> P.CONDITION_SHIFT) & P.FIELD_MASK
     column = column_at(program[at + P.I_PLACE])
     is_pair = head & P.FIELD_MASK == P.OP_BRANCH_ATTR_OP_ATTR
+    is_pattern = condition == P.COND_LIKE or condition == P.COND_NOT_LIKE
     octets = (head >> P.FLAGS_SHIFT) & P.FL_OCTETS != 0
     value = program[at + P.I_VALUE]
+    # Constants have no zero bytes at the end, and the values that are compared with them are read without them.
+    is_padded = (head >> P.FLAGS_SHIFT) & P.FL_PADDED != 0
+    width = padded_bytes(program, column) if is_padded else -1
+    other_width = padded_bytes(program, column_at(value)) if is_padded and is_pair else -1
     other = program
     other_at = 0
     other_length = 0
@@ -134,6 +141,10 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
         if is_pair:
             other_in_program, other_at, other_length = read_bytes(data, rows, program, column_at(value), row)
             other = program if other_in_program else data
+            if 0 <= other_length < other_width:
+                other_at = pad_bytes(other, other_at, other_length, other_width, work, P.W_PADDED + P.PADDED_WORDS)
+                other = work
+                other_length = other_width
         if length == IS_DAMAGED or other_length == IS_DAMAGED:
             _fail_row(work, row, P.PE_DAMAGED)
             failed += 1
@@ -143,7 +154,11 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
         if length < 0 or other_length < 0:
             continue
         text = program if in_program else data
-        if condition == P.COND_LIKE or condition == P.COND_NOT_LIKE:
+        if length < width:
+            start = pad_bytes(text, start, length, width, work, P.W_PADDED)
+            text = work
+            length = width
+        if is_pattern:
             same, steps = match_pattern(text, start, length, program, other_at >> 3, other_length, octets)
             order = 1 - same
         else:

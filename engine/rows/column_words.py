@@ -10,7 +10,7 @@ from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, Place, RowLayout
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types import Binary, Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ def _part(place: Place) -> int:
     return c.PART_DISK_VAR if place.is_disk else c.PART_VAR
 
 
+def _var_mask(place: Place) -> int:
+    mask = c.VAR_NULLABLE if place.column.nullable else 0
+    return mask | c.VAR_PADDED if isinstance(place.column.type, Binary) else mask
+
+
 def _key_path(layout: RowLayout, ordinal: int) -> bytes:
     """Return the word counts of the pieces of a canonical key up to and including piece `ordinal`, as int64; -1 for a
     piece that begins with its length.
@@ -74,7 +79,7 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
         at[c.CW_BYTES] = place.width if is_fixed else kind.width or kind.bytes_max
         at[c.CW_CLASS] = column_class(kind)
         at[c.CW_NULL_BYTE] = place.null_offset
-        at[c.CW_NULL_MASK] = place.null_mask if is_fixed else int(place.column.nullable)
+        at[c.CW_NULL_MASK] = place.null_mask if is_fixed else _var_mask(place)
         at[c.CW_MISSING] = -1
         if place.part == KEY:
             path = _key_path(layout, place.ordinal)

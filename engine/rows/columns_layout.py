@@ -12,12 +12,15 @@ CW_AT = 1  # fixed parts: byte offset in the part; else ordinal of the var colum
 CW_BYTES = 2  # width of fixed-size types; else the maximum bytes
 CW_CLASS = 3
 CW_NULL_BYTE = 4  # byte in the fixed words of its part; -1 if there is no null bit
-CW_NULL_MASK = 5  # the null bit; for a column in a var part, 1 if it is nullable
+CW_NULL_MASK = 5  # the null bit; for a column in a var part, VAR_NULLABLE and VAR_PADDED
 # Offset among the constants of an absent var column's default, -1 for NULL. For a piece of a key: offset of the word
 # counts of the key's pieces up to and including this one; -1 stands for a piece of variable size, which begins with a
 # length word.
 CW_MISSING = 6
 CW_MISSING_BYTES = 7
+
+VAR_NULLABLE = 1
+VAR_PADDED = 2  # the value is stored without the zero bytes at its end
 
 PART_FIXED = 0
 PART_VAR = 1

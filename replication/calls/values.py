@@ -36,6 +36,7 @@ from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.partition import MAXVALUE
 from tidemark.engine.schema.types import from_json as type_from_json
 from tidemark.engine.schema.types_base import ColumnType, plain, shown
 from tidemark.replication.calls import packed_values_kernels as m
@@ -72,6 +73,7 @@ KINDS: dict[str, tuple[bool, int, int, int]] = {
     "type": (True, 4_096, 16, _LONG),
     "definition": (False, 16_384, 64, _LONG),
     "absent": (False, 40, 0, 0),
+    "maxvalue": (False, 40, 0, 0),
 }
 EXTENSIONS = tuple(KINDS)
 _MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
@@ -333,6 +335,7 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (Column, "column", lambda value: _packed(value.to_json())),
     (ColumnType, "type", lambda value: _packed(value.to_json())),
     (type(ABSENT), "absent", lambda value: b""),
+    (type(MAXVALUE), "maxvalue", lambda value: b""),
 )
 
 
@@ -428,4 +431,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "type": type_from_json,
     "definition": TableDefinition.from_json,
     "absent": lambda payload: ABSENT,
+    "maxvalue": lambda payload: MAXVALUE,
 }

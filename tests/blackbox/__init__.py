@@ -27,7 +27,7 @@ stale and non-monotonic reads, reads that a kill takes back, and for lost and re
 that hangs, and clients hang in transactions, in random order. Acknowledged writes must stay, one group alone
 acknowledges, and clients get an answer in time.
 
-`python -m tests.blackbox programs | histories | groups --seed S ...` runs any number of them. `known` lists faults that
-are not mended yet; `defects` plants each fault again, which must be found within a stated number of programs.
-`calls` lists the public calls that no program makes; `make check` prints them.
+`python -m tests.blackbox programs | histories | groups --seed S ...` runs any number of them. `defects` puts faults
+back one by one; each must be found within a stated number of programs. `calls` lists the public calls that no program
+makes; `make check` prints them.
 """

@@ -24,7 +24,6 @@ from tests.blackbox import calls, groups, histories, judge, nodes, programs
 from tests.blackbox import killed as killed_histories
 from tests.blackbox.anomalies import Anomaly
 from tests.blackbox.histories import Recorder
-from tests.blackbox.known import KNOWN
 from tests.blackbox.minimise import minimised
 from tidemark.engine.base.clock import SystemClock
 
@@ -181,12 +180,8 @@ def main(arguments: list[str] | None = None) -> int:
     made.add_argument("--events", type=int, default=6)
     made.add_argument("--only", choices=sorted(groups.EVENTS), help="nothing else happens")
     kinds.add_parser("calls")
-    for each in kinds.choices.values():
-        each.add_argument("--unmended", action="store_true", help="do not leave out what meets a known fault")
     given = parser.parse_args(arguments)
     given.arguments = sys.argv[1:] if arguments is None else arguments
-    if given.unmended:
-        KNOWN.clear()
     if given.kind == "calls":
         print(calls.report())
         return 0

@@ -30,7 +30,6 @@ from tests.blackbox.histories import (
     ended,
     judged,
 )
-from tests.blackbox.known import is_known
 from tests.blackbox.nodes import SECRET, Group, group
 from tidemark.recovery.crash_harness.forks import FORKS
 
@@ -43,11 +42,6 @@ AWAY_SECONDS = 9.0
 ANSWER_SECONDS = 60.0
 HANGS_MS = 120_000
 HUNG_KEY = 1_000_003  # a list that no other client uses
-KNOWN_EVENTS = {
-    "lose the founder": "found again",
-    "hang": "hung disk",
-    "hung client": "hung client",
-}
 
 
 class Timed:
@@ -167,7 +161,7 @@ def run(
     folder: str, seed: int, events: int, is_shimmed: bool, only: str | None = None
 ) -> tuple[list[Anomaly], Recorder, list[str]]:
     """Let so many things happen to a group. Returns anomalies, the record, and what happened."""
-    able = {name: weight for name, weight in EVENTS.items() if not is_known(KNOWN_EVENTS.get(name, ""))}
+    able = dict(EVENTS)
     if not is_shimmed:
         able.pop("hang", None)
     able = {name: weight for name, weight in able.items() if only in (None, name)}

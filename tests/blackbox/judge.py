@@ -23,8 +23,7 @@ from tests.blackbox import forms, odd
 from tests.blackbox.doors import TYPED, Doors, bound_of, class_of, column_of, partition_of
 from tests.blackbox.expressions import build, build_changes
 from tests.blackbox.kinds import Refused, Unsure, canonical
-from tests.blackbox.known import is_known
-from tests.blackbox.model import TOP, Table
+from tests.blackbox.model import Table
 from tests.blackbox.schema import State
 from tests.blackbox.sqlite import answers as sqlite_answers
 
@@ -175,7 +174,6 @@ class Judge:
 
     # --- schema ----------------------------------------------------------------------------------
     def _schema(self, operation: str, door: str, *arguments: Any) -> None:
-        self._leave_out(operation, arguments)
         if (
             operation == "create_table"
             and any(each.disk for each in arguments[1])
@@ -204,13 +202,6 @@ class Judge:
         self.touched |= {arguments[0], arguments[1] if operation == "rename" else arguments[0]}
         self.had_disk = {name for name, each in self.state.tables.items() if each.had_disk}
 
-    def _leave_out(self, operation: str, arguments: Sequence[Any]) -> None:
-        """Raises: Unsure for a step that meets a known fault."""
-        if operation == "drop_column" and is_known("drop column"):
-            raise Unsure
-        if operation == "add_partition" and arguments[2] == TOP and is_known("MAXVALUE"):
-            raise Unsure
-
     # --- changes ---------------------------------------------------------------------------------
     def _change(self, operation: str, door: str, table: str, *arguments: Any) -> None:
         model = self.state.tables.get(table)
@@ -238,7 +229,6 @@ class Judge:
         found = state.table(table)
         given = list(arguments)
         if operation in ("insert_many", "write_many", "upsert_many", "load", "adopt"):
-            self._leave_out_batch(operation, found, given[1])
             rows, form, *more = given
             method = "insert_many" if operation in ("load", "adopt") else operation
             return getattr(found, method)(rows, *more)
@@ -251,13 +241,6 @@ class Judge:
         if operation == "__delitem__":
             return found.delete(*given)
         return getattr(found, operation)(*given)
-
-    def _leave_out_batch(self, operation: str, table: Table, form: str) -> None:
-        """Raises: Unsure for a batch that meets a known fault."""
-        if operation in ("upsert_many", "write_many") and table.unique() and is_known("order of a batch"):
-            raise Unsure
-        if operation == "upsert_many" and form == "polars" and is_known("polars text"):
-            raise Unsure
 
     def _key_given(self, table: Table, row: Any) -> Any:
         if not isinstance(row, dict) and len(row) != len(table.names):
@@ -355,7 +338,7 @@ class Judge:
     def _bad_csv(self, table: str, rows: list[dict[str, Any]]) -> None:
         """A file whose last quote has no end is refused, whatever its rows are."""
         model = self.state.tables.get(table)
-        if model is None or is_known("open quote"):
+        if model is None:
             raise Unsure
         texts = [name for name, kind in model.kinds().items() if kind.is_text]
         if not texts or any(set(row) != set(model.names) for row in rows):
@@ -534,8 +517,6 @@ class Judge:
         """Compare a whole table. Raises: Fault."""
         table = (state or self.state).tables[name]
         nullable = {each.name: each.nullable for each in table.columns}
-        if way == "pandas" and is_known("pandas rounds"):
-            way = "arrow"
         reading = source.scan() if way == "batches" and hasattr(source, "scan") else source
         found = self._outcome(lambda: forms.read(way, reading, table.kinds(), nullable))
         if self._agree(f"{label} read by {way}", ("value", "rows"), found):
@@ -672,8 +653,6 @@ class Judge:
             else {each: model.kinds()[each] for each in names if each in model.names}
         )
         nullable = {} if model is None else {each.name: each.nullable for each in model.columns}
-        if way == "pandas" and is_known("pandas rounds"):
-            way = "arrow"
         found = self._outcome(lambda: forms.read(way, scanned(), kinds, nullable))
         label = f"scan by {door}, {way}"
         if not self._agree(label, wanted, found) or model is None:
@@ -818,8 +797,6 @@ class Judge:
             raise Fault("outcome", db.outcome(txn.txid))
         for name, table in self.state.tables.items():
             handle = self.doors.source(door, name)
-            if door == "remote" and has_top(table) and is_known("MAXVALUE"):
-                continue
             if len(handle) != len(table.rows) or sum(each["rows"] for each in handle.partitions()) != len(table.rows):
                 raise Fault(f"len by {door}", f"{len(handle)}, right is {len(table.rows)}")
             if {each["name"] for each in handle.indexes()} != set(table.indexes):
@@ -938,9 +915,9 @@ class Judge:
     def _backup(self, door: str, is_incremental: bool) -> None:
         """A backup, which is restored at once."""
         place, path = os.path.join(self.folder, "backups"), os.path.join(self.folder, "restored")
-        if is_incremental and (not os.path.exists(place) or is_known("chain of backups")):
+        if is_incremental and not os.path.exists(place):
             is_incremental = False
-        verify = self.steps % 2 == 0  # a chain that cannot be restored is mended when it is verified
+        verify = self.steps % 2 == 0  # a chain that cannot be restored is repaired when it is verified
         self.doors.on_store(door, "backup", place, incremental=is_incremental, verify=verify)
         self._durable()
         options = {name: value for name, value in self.doors.options.items() if name != "durability"}
@@ -1002,11 +979,6 @@ def _rows_by(handle: Any, index: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in handle.scan(index=index)]
 
 
-def has_top(table: Table) -> bool:
-    """Whether a partition of a table has no upper bound."""
-    return table.partition is not None and table.partition[0] == "range" and table.partition[2][-1][1] == TOP
-
-
 def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:
     """Raises: Refused for a bound that its column does not hold."""
     columns = table.indexes[index][0]
@@ -1016,8 +988,6 @@ def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:
         for name, piece in zip(columns, pieces, strict=False):
             kind = table.column(name).kind
             if type(piece) is not kind.python or (bound == "prefix" and kind.members and not isinstance(given, tuple)):
-                raise Unsure
-            if bound == "prefix" and kind.name == "Binary" and piece.endswith(b"\0") and is_known("prefix of Binary"):
                 raise Unsure
             kind.take(piece)
 

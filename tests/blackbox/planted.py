@@ -1,7 +1,7 @@
 """`python -m tests.blackbox.planted NAME`: plant a defect and run what must find it.
 
 Exit code 0 and one line if it was found, 1 if not. The line is changed while the module is imported, also in the
-processes of a history or a group; no file is touched. A fault that is not mended yet is not planted: it is there.
+processes of a history or a group; no file is touched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import sys
 
 from tests.blackbox.defects import DEFECTS, Defect
-from tests.blackbox.known import KNOWN
 from tests.planting import plant
 
 VARIABLE = "TIDEMARK_BLACKBOX_DEFECT"
@@ -19,7 +18,7 @@ HERE = "tests.blackbox.planted"
 
 
 def _planted(name: str) -> Defect:
-    """Plant a defect in this process, unless its fault is not mended."""
+    """Plant a defect in this process."""
     defect = next(each for each in DEFECTS if each.name == name)
 
     def change(source: str) -> str:
@@ -27,8 +26,7 @@ def _planted(name: str) -> Defect:
             raise ValueError(f"the line of {name!r} is not there once")
         return source.replace(defect.old, defect.new)
 
-    if KNOWN.pop(defect.fault, None) is None:
-        plant(defect.module, change)
+    plant(defect.module, change)
     return defect
 
 

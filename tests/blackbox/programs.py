@@ -8,7 +8,6 @@ from typing import Any
 from tests.blackbox import expressions, forms, odd
 from tests.blackbox.doors import WRITING
 from tests.blackbox.kinds import ABSENT, Kind, Refused, Unsure, draw_kind, order
-from tests.blackbox.known import is_known
 from tests.blackbox.model import TOP, Col, Table
 from tests.blackbox.schema import State
 
@@ -78,8 +77,7 @@ class Maker:
         self.state = State()
         self.has_disk = self.rng.random() < 0.4
         self.doors = WRITING if self.rng.random() < 0.6 else ("handle", "handle", "txn", "run", "typed")
-        weights = {kind: weight for kind, weight in WEIGHTS.items() if not is_known(kind.replace("_", " "))}
-        self.kinds, self.weights = list(weights), list(weights.values())
+        self.kinds, self.weights = list(WEIGHTS), list(WEIGHTS.values())
         self.names = 0
 
     def options(self) -> dict[str, Any]:

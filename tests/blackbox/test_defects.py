@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.blackbox.defects import DEFECTS, QUICK, Defect
-from tests.blackbox.known import KNOWN
+from tests.blackbox.defects import DEFECTS, Defect
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
-MENDED = [each for each in DEFECTS if each.fault not in KNOWN]
 # A run takes one of the quick ones, another each time; `make soak` takes all.
-DRAWN = random.Random(fresh_seeds(1)[0]).sample([each for each in DEFECTS if each.fault in QUICK], 1)
+DRAWN = random.Random(fresh_seeds(1)[0]).sample([each for each in DEFECTS if each.is_quick], 1)
 
 
 def find(defect: Defect) -> None:
@@ -40,7 +38,7 @@ def test_planted_fault_that_was_not_drawn_is_found(defect: Defect) -> None:
     find(defect)
 
 
-@pytest.mark.parametrize("defect", MENDED, ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
 def test_line_of_a_planted_fault_is_still_there(defect: Defect) -> None:
     source = importlib.util.find_spec(defect.module)
     assert source is not None and source.origin is not None

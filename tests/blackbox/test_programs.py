@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.blackbox import judge, programs
-from tests.blackbox.known import KNOWN
 from tests.blackbox.minimise import fewest, minimised
 from tests.shares import few
 
@@ -51,7 +50,3 @@ def test_the_needed_steps_are_found_among_many() -> None:
 
 def test_nothing_is_needed_where_everything_fails() -> None:
     assert fewest(list(range(50)), lambda some: True) == []
-
-
-def test_known_faults_are_named() -> None:
-    assert all(len(text) > 20 for text in KNOWN.values())

@@ -13,7 +13,7 @@ from typing import Any
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema.types import stored_limits
+from tidemark.engine.schema.types import Binary, Char, stored_limits
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 
@@ -165,7 +165,8 @@ class Machine:
     def _kind(self, number: int) -> int:
         return int(self.program.words[p.PROGRAM_HEADER_WORDS + number * c.COLUMN_WORDS + c.CW_CLASS])
 
-    def _column(self, number: int, row: Row) -> Any:
+    def _column(self, number: int, row: Row, is_padded: bool = False) -> Any:
+        """Return a value; is_padded: bytes of a Binary column have its width."""
         position = self.program.columns[number]
         value = row.values[position]
         if value is None:
@@ -175,7 +176,8 @@ class Machine:
             return int.from_bytes(value, "little", signed=True)
         if kind == c.CLASS_BYTES:
             declared = self.program.definition.columns[position].type
-            return value.rstrip(b"\0") if declared.width else value
+            value = value.rstrip(b"\0") if declared.width else value
+            return value.ljust(declared.width, b"\0") if is_padded and isinstance(declared, Binary) else value
         return float(value) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else int(value)
 
     def _constant(self, at: int, kind: int) -> Any:
@@ -217,12 +219,17 @@ class Machine:
             if one is None or other is None:
                 raise Failed(p.PE_NULL)
             return order(one, other) in ORDERS[opcode - p.OP_BRANCH_EQ]
-        value = self._column(each.place, row)
+        is_pair = opcode == p.OP_BRANCH_ATTR_OP_ATTR
+        is_padded = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+        if is_pair:  # bytes padded for characters are compared as those are
+            columns = [self.program.definition.columns[self.program.columns[n]].type for n in (each.place, each.value)]
+            is_padded = not any(isinstance(kind, Char) for kind in columns)
+        value = self._column(each.place, row, is_padded)
         if opcode in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL):
             return (value is None) == (opcode == p.OP_BRANCH_ATTR_EQ_NULL)
         kind = self._kind(each.place)
-        if opcode == p.OP_BRANCH_ATTR_OP_ATTR:
-            other = self._column(each.value, row)
+        if is_pair:
+            other = self._column(each.value, row, is_padded)
         elif opcode == p.OP_BRANCH_ATTR_OP_PARAM:
             other = row.parameters[each.value]
             other = bits_float(other) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else other

@@ -93,7 +93,7 @@ def test_no_read_shows_what_a_member_still_lacks(tmp_path: Path, durability: str
                 assert each.found == [NEW]
 
 
-def test_reads_of_rows_of_complete_epochs_ask_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_rows_of_complete_epochs_ask_no_other_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True) as site, site.nodes[2].connect(PATIENCE_MS) as db:
         table = db.create_table("t", COLUMNS, "id")
         table.insert(OLD)
@@ -107,7 +107,7 @@ def test_reads_of_rows_of_complete_epochs_ask_nobody(tmp_path: Path, monkeypatch
 
 
 def test_wait_of_a_read_ends_with_its_view() -> None:
-    """The client then asks another node: the members of the next view have the row, or nobody has."""
+    """The client then asks another node: the members of the next view have the row, or no node has."""
     stream = GroupStream(lambda event: None, lambda first, groups: None)
     over = threading.Event()
     reader = Reader(lambda: stream.wait_held(5, True, over.is_set))

@@ -302,6 +302,17 @@ def test_every_change_of_the_schema_is_made_from_outside(db: tm.Database, remote
     assert repr(remote.create_replication_table()) == "<tidemark table mysql.ndb_replication of another process>"
 
 
+def test_partitions_up_to_maxvalue_are_made_and_listed_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    """A client could neither add a partition up to MAXVALUE nor list one: "a value cannot be sent"."""
+    ranges = tm.RangePartition("id", [("low", 10)])
+    remote.create_table("test.p", [tm.Column("id", tm.Int64)], "id", ranges)
+    remote.add_partition("test.p", "rest", tm.MAXVALUE)
+    remote["test.p"].insert((10**18,))
+    assert remote["test.p"].partitions() == db["test.p"].partitions()
+    assert remote["test.p"].partitions()[-1]["upper"] is tm.MAXVALUE
+    assert remote["test.p"].definition.partition == db["test.p"].definition.partition
+
+
 def test_calls_on_the_whole_store_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     with remote.transaction() as txn:
         txn.insert("test.account", (1, "ann", 10.0, None))
