@@ -16,7 +16,7 @@ from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
 from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
-from tidemark.engine.access.index_choice import Choice, choose, rows_of
+from tidemark.engine.access.index_choice import Choice, Lookup, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
@@ -122,7 +122,10 @@ class Scan:
         self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
-        self._index_columns = () if self._index is None else self._index.definition.columns
+        self._index_columns: Sequence[str] = ()
+        if self._index is not None:
+            read = table.columns_of(self._index)
+            self._index_columns = [each.name for each in read] if read else self._index.definition.columns
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._where = where
         self._condition = None if where is None else Condition(table.definition, where)
@@ -198,7 +201,7 @@ class Scan:
     def _answers_alone(self, names: Sequence[str]) -> bool:
         """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
         is_known = self._condition is None or self._condition.expression is not None
-        return is_known and self._index is not None and answers_alone(self._index, names)
+        return is_known and self._index is not None and answers_alone(self._table, self._index, names)
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the fragments that may have a row of the scan."""
@@ -206,9 +209,9 @@ class Scan:
             return self._condition.numbers(self._table, self._partitions)
         return self._table.numbers_of(self._partitions)
 
-    def _choice(self, columns: Sequence[str], numbers: Sequence[int]) -> Choice | None:
-        """Return the index that the condition chooses, if any."""
-        return None if self._condition is None else choose(self._table, self._condition, columns, numbers)
+    def _choice(self, columns: Sequence[str]) -> Lookup | Choice | None:
+        """Return the keys or the ranges of an index that the condition chooses, if any."""
+        return None if self._condition is None else way_of(self._table, self._condition, columns, self._partitions)[0]
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
@@ -359,13 +362,17 @@ class Scan:
         """Return how the scan would find its rows now.
 
         Returns:
-            `access` is "full scan", "index" or "index only" (no row is read). `index` is the name of the index or None,
-            `bounds` its ranges, `partitions` those that are read. `rows` estimates how many rows or entries are read
-            before a condition is applied. A range of a chosen index has the value of each column, or {"from": least,
+            `access` is "primary key" or "unique index" (rows are looked up by whole keys), "index", "index only" (no
+            row is read) or "full scan". `index` is the name of the index or None, `bounds` has the keys or ranges,
+            `partitions` those that are read. `rows` estimates how many rows or entries are read before a condition is
+            applied. A key has the value of each column, and so has a range of a chosen index, or {"from": least,
             "above": …, "to": …, "below": …, "prefix": …} for the last one; that of a named index has the bounds as
             given.
 
         Examples:
+            >>> plan = db["item"].scan(where=tm.col("id").isin([1, 3])).explain()
+            >>> plan["access"], plan["bounds"], plan["rows"]
+            ('primary key', [{'id': 1}, {'id': 3}], 2)
             >>> db.create_index("item", "by_name", "name")
             >>> plan = db["item"].scan(index="by_name", prefix="p").explain()
             >>> plan["access"], plan["bounds"]
@@ -383,11 +390,13 @@ class Scan:
             given = {"lower": self._by.lower, "upper": self._by.upper, "prefix": self._by.prefix}
             bounds = [{name: value for name, value in given.items() if value is not None}]
             is_only = not self._is_copied and self._answers_alone([*self._read, *judged])
-            return found | {**_by(self._index.name, is_only), "bounds": bounds, "rows": rows}
-        choice = self._choice(self._read, numbers)
+            access = "index only" if is_only else "index"
+            return found | {"access": access, "index": self._index.name, "bounds": bounds, "rows": rows}
+        choice = self._choice(self._read)
         if choice is None:
             return {**found, "rows": rows_of(table, numbers)}
-        return found | {**_by(choice.index.name, choice.is_only), "bounds": choice.bounds, "rows": choice.rows}
+        name = None if choice.index is None else choice.index.name
+        return found | {"access": choice.access, "index": name, "bounds": choice.bounds, "rows": choice.rows}
 
     def count(self, column: str | Expression | None = None) -> int:
         """Return the number of rows; with a column, of rows that have no NULL in it.
@@ -546,10 +555,6 @@ class Scan:
             return None, False
         places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
-
-
-def _by(name: str, is_only: bool) -> dict[str, Any]:
-    return {"access": "index only" if is_only else "index", "index": name}
 
 
 def _mean(total: Any, count: int) -> Any:

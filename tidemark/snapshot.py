@@ -9,8 +9,9 @@ from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import decode_entries
-from tidemark.engine.access.index_choice import Choice, choose
-from tidemark.engine.access.program_scans import accepted_batches, unless_dropped
+from tidemark.engine.access.index_choice import Choice, Lookup, way_of
+from tidemark.engine.access.lookups import look_up_in
+from tidemark.engine.access.program_scans import accepted_batches, is_decided, limited, unless_dropped
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.closable import Closable
@@ -130,21 +131,46 @@ class SnapshotScan(Scan):
         if condition is None:
             return self._rows_of(columns, limit)
         names = list(dict.fromkeys([*columns, *condition.names]))
-        choice = None if self._index is not None else self._choice(names, self._numbers())
+        choice = None if self._index is not None else self._choice(names)
 
         def without() -> Iterator[ScanBatch]:
             return accepted_batches(table, self._rows_of(names, None), condition, limit)
 
         if choice is None:
             return without()
-        return unless_dropped(accepted_batches(table, self._chosen(choice, names), condition, limit), without)
 
-    def _choice(self, columns: Sequence[str], numbers: Sequence[int]) -> Choice | None:
+        def with_choice() -> Iterator[ScanBatch]:
+            found = self._chosen(choice, names)
+            if found is None:
+                yield from without()
+            elif is_decided(table, choice, columns):
+                yield from limited(found, limit)
+            else:
+                yield from accepted_batches(table, found, condition, limit)
+
+        return unless_dropped(with_choice(), without)
+
+    def _choice(self, columns: Sequence[str]) -> Lookup | Choice | None:
         if self._condition is None:
             return None
-        return choose(self._table, self._condition, columns, numbers, self._snapshot.version_words)
+        return way_of(self._table, self._condition, columns, self._partitions, self._snapshot.version_words)[0]
 
-    def _chosen(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
+    def _chosen(self, choice: Lookup | Choice, columns: Sequence[str]) -> Iterator[ScanBatch] | None:
+        """Yield the rows of the keys or ranges of a choice, before the condition is tested; None: use a full scan."""
+        if isinstance(choice, Choice):
+            return self._ranges(choice, columns)
+        numbers = self._table.numbers_of(self._partitions)
+        found = look_up_in(self._snapshot, self._table, choice, columns, numbers)
+        return found if found is None or self._progress is None else self._noted(found, self._progress)
+
+    def _noted(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
+        meter = snapshot_reads.Meter(progress, -1, "rows")
+        for batch in found:
+            yield batch
+            meter.done += batch.count
+            meter.advance(0)
+
+    def _ranges(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
         for bounds in choice.ranges:
             place = (self._snapshot, self._table, choice.index, bounds, False)
             yield from SnapshotIndexScan(*place, None, columns, self._progress, self._numbers()).batches()

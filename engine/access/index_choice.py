@@ -1,8 +1,8 @@
-"""The choice of an index for a condition, if any: equal values of leading columns, then one range.
+"""How the rows of a condition are found: by whole keys of the primary key or a unique index, by ranges of an ordered
+index, or by a full scan; the cheapest by estimate.
 
 The facts about a column hold for every row the condition accepts, and the whole condition is tested on each row found.
-So bounds may be wider than the condition, never narrower. A full scan is used unless the estimated number of entries
-between the bounds makes an index cheaper.
+So keys and bounds may be more and wider than the condition, never fewer and narrower.
 """
 
 from __future__ import annotations
@@ -10,27 +10,36 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from decimal import Decimal as PythonDecimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.index_only import answers_alone
 from tidemark.engine.access.key_ranges import Bounds
+from tidemark.engine.base.decimals import comparable, scaled
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.index.stored import StoredIndex
+from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.memory.arena_layout import F_ROWS
-from tidemark.engine.programs.condition_ranges import starts_of
+from tidemark.engine.programs.condition_ranges import starts_of, valued_columns
 from tidemark.engine.schema.partition_pruning import Between
-from tidemark.engine.schema.types import Floating
+from tidemark.engine.schema.types import Decimal, Floating, Integer, stored_limits
+from tidemark.engine.schema.types_base import plain
+from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tidemark.engine.access.conditions import Condition
     from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.partition_pruning import Known
     from tidemark.engine.table.table import Table
 
 RANGES_MAX = 64
+FEW_KEYS = 20
+# Longer lists of keys are no lookups: all their rows are in memory at once.
+KEYS_MAX = 10_000
 # Nanoseconds, measured on rows of about 100 bytes that are not in the cache; only the ratios matter.
 PLACED_ROW_COST = 8  # a row judged in place; each unit of `cost_of` is added
 COPIED_ROW_COST = 60  # a row copied before it is judged
@@ -39,6 +48,35 @@ ONLY_ROW_COST = 45  # a row built from its entry alone
 DISK_ROW_COST = 1_500  # added if the disk part of a row is read
 RANGE_COST = 25_000  # bounds built, the tree descended, a batch begun
 VERSION_WORD_COST = 1  # a word of the version store passed over
+KEY_COST = 1_000  # a key encoded, looked up and its row copied
+SCAN_COST = 30_000  # what a full scan costs before its first row, and a lookup does not
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Whole keys: every row that the condition accepts has one of them."""
+
+    index: StoredUnique | None  # None: the primary key
+    columns: Sequence[Column]
+    keys: list[tuple[Any, ...]]
+    judged: Sequence[str]  # columns of the condition
+    is_whole: bool  # the keys are all that the condition says: rows need not be judged
+
+    @property
+    def access(self) -> str:
+        """What is looked up, for `explain`."""
+        return "primary key" if self.index is None else "unique index"
+
+    @property
+    def bounds(self) -> list[dict[str, Any]]:
+        """The keys as plain values."""
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, key, strict=True)) for key in self.keys]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows at most."""
+        return len(self.keys)
 
 
 @dataclass(frozen=True)
@@ -51,6 +89,11 @@ class Choice:
     rows: int  # estimated entries in the ranges
     is_only: bool
     judged: Sequence[str]  # columns of the condition
+
+    @property
+    def access(self) -> str:
+        """How the index is read, for `explain`."""
+        return "index only" if self.is_only else "index"
 
 
 @dataclass(frozen=True)
@@ -73,40 +116,126 @@ def rows_of(table: Table, numbers: Sequence[int]) -> int:
     return table.arena.sum_words([by_number[number] for number in numbers if number in by_number], F_ROWS)
 
 
+def way_of(
+    table: Table,
+    condition: Condition,
+    names: Sequence[str],
+    partitions: Sequence[str] | None,
+    version_words: int | None = None,
+) -> tuple[Lookup | Choice | None, list[int]]:
+    """Return what `choose` does, and the numbers of the fragments to read: some of `partitions`, or of all. Few keys
+    are looked up without a comparison: nothing is cheaper.
+
+    Raises: NoSuchPartition.
+    """
+    best, most = None, FEW_KEYS
+    if condition.known:
+        for index, columns in _whole_keys(table):
+            if _are_known(columns, condition) and (index is None or not version_words):
+                lookup = _looked_up(index, columns, condition, most)
+                if lookup is not None:
+                    best, most = lookup, lookup.rows
+    if best is not None:
+        return best, table.numbers_of(partitions)
+    numbers = condition.numbers(table, partitions)
+    return choose(table, condition, names, numbers, version_words), numbers
+
+
 def choose(
     table: Table,
     condition: Condition,
     names: Sequence[str],
     numbers: Sequence[int],
     version_words: int | None = None,
-) -> Choice | None:
-    """Return the cheapest index for reading columns `names` of the rows a condition accepts; None: scan fragments
-    `numbers`. Disk parts of the columns of `names` are read either way.
+) -> Lookup | Choice | None:
+    """Return the cheapest way to read columns `names` of the rows a condition accepts; None: scan fragments `numbers`.
+    Disk parts of the columns of `names` are read either way.
 
     version_words: size of the version store, which a scan of a snapshot reads for each range; None: no snapshot.
     """
-    if condition.expression is None or not table.indexes:
+    if condition.expression is None:
+        return None
+    keys = [(index, columns) for index, columns in _whole_keys(table) if _are_known(columns, condition)]
+    if not keys and not table.indexes:
         return None
     looked_at = [*names, *condition.names]
     on_disk = DISK_ROW_COST if table.format.needs_disk(looked_at) else 0
     is_placed = condition.cost is not None and version_words is None and not table.format.needs_disk(names)
     range_cost = RANGE_COST + VERSION_WORD_COST * (version_words or 0)
     row_cost = PLACED_ROW_COST + (condition.cost or 0) if is_placed else COPIED_ROW_COST + on_disk
-    best, cost = None, rows_of(table, numbers) * row_cost
+    best: Lookup | Choice | None = None
+    cost = SCAN_COST + rows_of(table, numbers) * row_cost
+    for key_of, columns in keys:
+        passed = 0 if key_of is None else VERSION_WORD_COST * (version_words or 0)
+        lookup = _looked_up(key_of, columns, condition, (cost - passed) // (KEY_COST + on_disk))
+        if lookup is not None:
+            best, cost = lookup, passed + lookup.rows * (KEY_COST + on_disk)
+    if not table.indexes:
+        return best
     starts = starts_of(condition.expression)
     for index in list(table.indexes.values()):
-        plan = _plan(index, condition.known, starts)
-        if plan is None or plan.count * range_cost >= cost:
+        known = table.columns_of(index)
+        plan = None if known is None else _plan(known, condition.known, starts)
+        if plan is None or SCAN_COST + plan.count * range_cost >= cost:
             continue
-        is_only = version_words is None and answers_alone(index, looked_at)
+        is_only = version_words is None and answers_alone(table, index, looked_at)
         found = _found(index, plan, is_only, condition.names)
         if found is None:
             continue
         each = ONLY_ROW_COST if is_only else INDEXED_ROW_COST + on_disk
-        this = len(found.ranges) * range_cost + found.rows * each
+        this = SCAN_COST + len(found.ranges) * range_cost + found.rows * each
         if this < cost:
             best, cost = found, this
     return best
+
+
+def _whole_keys(table: Table) -> Iterator[tuple[StoredUnique | None, Sequence[Column]]]:
+    """Yield the keys that lead to one row: the primary key, and those of unique indexes."""
+    yield None, table.format.key_columns
+    for index in table.uniques.values():  # the dictionary is replaced, never changed
+        columns = table.columns_of(index)
+        if columns is not None:
+            yield index, columns
+
+
+def _are_known(columns: Sequence[Column], condition: Condition) -> bool:
+    """Whether the condition gives single values for all of these columns."""
+    for column in columns:
+        what = condition.known.get(column.name)
+        if what is None or isinstance(what, Between):
+            return False
+    return True
+
+
+def _looked_up(index: StoredUnique | None, columns: Sequence[Column], condition: Condition, most: int) -> Lookup | None:
+    """Return the keys that accepted rows may have, if they are known exactly, and fewer than `most`."""
+    given: list[Collection[Any]] = []
+    count = 1
+    for column in columns:
+        what = condition.known[column.name]
+        if isinstance(what, Between):
+            return None
+        given.append(what)
+        count *= len(what)
+    if count >= min(most, KEYS_MAX + 1):
+        return None
+    values = []
+    for column, what in zip(columns, given, strict=True):
+        found = _storable(column, what, index is None)
+        if found is None or (index is not None and None in found):
+            return None  # a row with NULL has no key in a unique index
+        values.append(found)
+    return Lookup(
+        index, columns, list(itertools.product(*values)), condition.names, _are_all_of(columns, condition.expression)
+    )
+
+
+def _are_all_of(columns: Sequence[Column], expression: Expression | None) -> bool:
+    """Whether a condition says nothing but the values of these columns, and those of the columns equal its own."""
+    names = [] if expression is None else valued_columns(expression)
+    return len(names) == len(columns) and all(
+        column.name in names and not isinstance(column.type, Floating) for column in columns
+    )
 
 
 def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]) -> Choice | None:
@@ -126,8 +255,7 @@ def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]
     return Choice(index, ranges, bounds, rows, is_only, judged)
 
 
-def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:
-    columns = index.tree.shape.columns
+def _plan(columns: Sequence[Column], known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:
     values: list[list[Any]] = []
     tail: Between | bytes | None = None
     for column in columns:
@@ -144,21 +272,65 @@ def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes])
     return _Plan(columns, values, tail) if values or tail is not None else None
 
 
-def _storable(column: Column, values: Any) -> list[Any] | None:
-    """Return the values if the column can hold all of them, else None: a value it cannot hold may still compare as
-    equal to the value of a row.
+def _storable(column: Column, values: Collection[Any], is_key: bool = False) -> list[Any] | None:
+    """Return different values that the column can hold and that equal the given ones; None if there may be others.
+    A value that equals none of the column is left out.
     """
-    found = []
+    found: dict[Any, Any] = {}
     for value in values:
-        if not _is_storable(column, value):
+        if value is None:
+            if column.nullable:
+                found[None] = None
+            continue
+        equal = _held(column, value)
+        if equal is UNKNOWN:
             return None
-        found.append(value)
-    return found
+        if equal is not None:
+            try:
+                stored = column.type.stored_key(equal) if is_key else column.type.stored(equal)
+            except Rejected:
+                return None
+            found[stored] = equal
+    return list(found.values())
+
+
+UNKNOWN = object()
+
+
+def _held(column: Column, value: Any) -> Any:
+    """Return the value of a column that equals a constant in a condition; None if there is none, UNKNOWN if there may
+    be several, or it is not known which.
+    """
+    kind = column.type
+    if type(value) is int and isinstance(kind, Integer):
+        return value if kind.minimum <= value <= kind.maximum else None
+    value = plain(value)
+    if isinstance(kind, (Integer, Decimal)) and isinstance(value, (int, float, PythonDecimal)):
+        return UNKNOWN if isinstance(value, bool) or not math.isfinite(value) else _number(kind, value)
+    try:
+        kind.stored(value)
+    except Rejected:
+        if isinstance(kind, VarChar) and isinstance(value, str):
+            return None  # too long
+        if isinstance(kind, (Binary, VarBinary)) and isinstance(value, bytes):
+            octets = value.rstrip(b"\0") if isinstance(kind, Binary) else value
+            return octets if len(octets) <= kind.length else None
+        return UNKNOWN
+    return value
+
+
+def _number(kind: Integer | Decimal, value: float | PythonDecimal) -> Any:
+    """Return the value of a column of exact numbers that equals a number, None if there is none."""
+    scale = kind.scale if isinstance(kind, Decimal) else 0
+    number = Fraction(comparable(value)) * 10**scale
+    low, high = stored_limits(kind) or (0, -1)
+    if number.denominator != 1 or not low <= number <= high:
+        return None
+    return scaled(int(number), scale) if isinstance(kind, Decimal) else int(number)
 
 
 def _is_storable(column: Column, value: Any) -> bool:
-    if value is None:
-        return column.nullable
+    """Whether a column can hold a bound of a range."""
     try:
         column.type.stored(value)
     except Rejected:

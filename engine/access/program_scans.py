@@ -17,8 +17,9 @@ import numpy as np
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
 from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
-from tidemark.engine.access.index_choice import Choice, choose
+from tidemark.engine.access.index_choice import Choice, Lookup, way_of
 from tidemark.engine.access.index_only import scan_index
+from tidemark.engine.access.lookups import look_up
 from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program, sum_column
 from tidemark.engine.access.program_scan_layout import (
     PS_CODE,
@@ -195,14 +196,39 @@ def scan_where(
     partitions: Sequence[str] | None = None,
 ) -> Iterator[ScanBatch]:
     """Scan the rows a condition accepts. Raises: errors of a program in a row, naming table and key."""
-    numbers = condition.numbers(table, partitions)
-    choice = choose(table, condition, columns, numbers)
+    choice, numbers = way_of(table, condition, columns, partitions)
     if choice is None:
         return _scan_fragments(table, txn, condition, limit, columns, numbers)
-    return unless_dropped(
-        accepted_batches(table, _chosen(table, txn, choice, columns, numbers), condition, limit),
-        lambda: _scan_fragments(table, txn, condition, limit, columns, numbers),
+    found = _chosen(table, txn, choice, columns, numbers)
+    found = (
+        limited(found, limit)
+        if is_decided(table, choice, columns)
+        else accepted_batches(table, found, condition, limit)
     )
+    if choice.index is None:
+        return found
+    return unless_dropped(found, lambda: _scan_fragments(table, txn, condition, limit, columns, numbers))
+
+
+def is_decided(table: Table, choice: Lookup | Choice, columns: Sequence[str]) -> bool:
+    """Whether every row of a choice is accepted. Those with disk parts are read after they were found, when their
+    transaction may have changed them.
+    """
+    return isinstance(choice, Lookup) and choice.is_whole and not table.format.needs_disk(columns)
+
+
+def limited(batches: Iterator[ScanBatch], limit: int | None) -> Iterator[ScanBatch]:
+    """Return the first rows of batches, at most `limit`."""
+    return batches if limit is None else _first_rows(batches, limit)
+
+
+def _first_rows(batches: Iterator[ScanBatch], left: int) -> Iterator[ScanBatch]:
+    for batch in batches if left > 0 else ():
+        count = min(left, batch.count)
+        yield ScanBatch(batch.entries, batch.offsets[:count], count)
+        left -= count
+        if left <= 0:
+            return
 
 
 def unless_dropped(by_index: Iterator[ScanBatch], without: Callable[[], Iterator[ScanBatch]]) -> Iterator[ScanBatch]:
@@ -262,10 +288,12 @@ def _scan_fragments(
 
 
 def _chosen(
-    table: Table, txn: Transaction | None, choice: Choice, columns: Sequence[str], numbers: Sequence[int]
+    table: Table, txn: Transaction | None, choice: Lookup | Choice, columns: Sequence[str], numbers: Sequence[int]
 ) -> Iterator[ScanBatch]:
-    """Yield the rows of the ranges of a choice, with the condition's columns, before the condition is tested."""
+    """Yield the rows of the keys or ranges of a choice, with the condition's columns, before it is tested."""
     names = [*columns, *choice.judged]
+    if isinstance(choice, Lookup):
+        return look_up(table, txn, choice, names, numbers)
     return scan_index(table, txn, choice.index, choice.ranges, names, choice.is_only, numbers=numbers)
 
 
@@ -313,12 +341,13 @@ def aggregate(
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
         cost = cost_of(found.program)
-        numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
         if condition is not None and limit is None:
-            choice = choose(table, condition, names_of(table.definition, found.program), numbers)
+            choice, numbers = way_of(table, condition, names_of(table.definition, found.program), partitions)
             if choice is not None:
                 with suppress(NoSuchIndex):  # dropped after it was chosen
                     return _aggregate_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
+        else:
+            numbers = table.numbers_of(partitions)
         if limit is None and cost is not None:
             running = Running(found.program)
             column = _summed_column(found.program, functions) if condition is None and txn is None else None

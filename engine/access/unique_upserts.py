@@ -22,7 +22,8 @@ from tidemark.engine.access.batch_operations import (
     read_locked,
     retry_if_altered,
 )
-from tidemark.engine.access.unique_calls import find, locked_key
+from tidemark.engine.access.unique_calls import locked_key
+from tidemark.engine.access.unique_reads import find
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK

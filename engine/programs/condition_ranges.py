@@ -44,6 +44,20 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
     return {}
 
 
+def valued_columns(node: Expression) -> list[str]:
+    """Return the columns of a condition that is true exactly where each of them has one of its values (`known_of`);
+    empty for other conditions.
+    """
+    names: list[str] = []
+    for each in node.operands if isinstance(node, Junction) and node.is_and else (node,):
+        is_value = isinstance(each, Member) or (isinstance(each, Compare) and each.condition == "eq")
+        known = known_of(each) if is_value else {}
+        if len(known) != 1:
+            return []
+        names += known
+    return names if len(set(names)) == len(names) else []
+
+
 def _of_all(found: list[dict[str, Known]]) -> dict[str, Known]:
     """Return the facts about a row that all of the conditions accept."""
     together: dict[str, Known] = {}

@@ -60,6 +60,11 @@ def _key_path(layout: RowLayout, ordinal: int) -> bytes:
     return np.array(words, dtype=np.int64).tobytes()
 
 
+def column_place(layout: RowLayout, position: int) -> tuple[int, ...]:
+    """Return what says where the values of a column are in rows, and how they are read; the same in all versions."""
+    return tuple(column_words(layout, [position])[0][: c.CW_MISSING].tolist())
+
+
 def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:
     """Return the words of the columns at `positions`, consecutively, and the constants to which they refer.
 

@@ -19,7 +19,7 @@ import tidemark as tm
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 from tests.waiting import wait_until
-from tidemark.engine.access import batch_operations, program_scans, snapshot_index, snapshot_reads, unique_calls
+from tidemark.engine.access import batch_operations, program_scans, snapshot_index, snapshot_reads, unique_reads
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.txn.transaction import Transaction
@@ -252,7 +252,7 @@ def test_many_rows_by_a_unique_key_are_those_of_one_instant(monkeypatch: pytest.
                 txn.delete("t", 1_198)
                 txn.insert("t", (2_000, 1, "t1198", 2_000))
 
-        with after_call(monkeypatch, unique_calls, "find_by_unique", exchange) as calls:
+        with after_call(monkeypatch, unique_reads, "find_by_unique", exchange) as calls:
             found = db["t"].get_many([f"t{key}" for key in range(1_200)], index="by_t")
         assert calls[0] > 1
         assert found["id"].to_pylist() == found["d"].to_pylist() == list(range(1_200))

@@ -104,6 +104,7 @@ _WATCHED = (
     "tidemark.engine.access.index_scans",
     "tidemark.engine.access.own_changes",
     "tidemark.engine.access.unique_calls",
+    "tidemark.engine.access.unique_reads",
     "tidemark.engine.access.unique_upserts",
     "tidemark.engine.log.spool_files",
     "tidemark.engine.memory.arena",

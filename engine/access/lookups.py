@@ -1,0 +1,151 @@
+"""Rows by the keys that a condition names (`engine/access/index_choice.py`), in the order of a full scan.
+
+All rows of a lookup are found at one instant, before the first one is handed on, so a loop that updates what it reads
+ends. Their disk parts are read in windows by the same view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import read_keys
+from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.unique_reads import Unfinished, read, read_by_view
+from tidemark.engine.base.errors import NoSuchTable
+from tidemark.engine.index.unique_keys import SLACK_WORDS, Lookups
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_DROPPED, ROWID_MASK
+from tidemark.engine.memory.handles_kernels import descriptor_word
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
+
+if TYPE_CHECKING:
+    from tidemark.engine.access.index_choice import Lookup
+    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.access.snapshot_reads import Shown
+    from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+
+ONE_BY_ONE_KEYS = 24  # more keys are encoded faster by column
+
+
+def look_up(
+    table: Table, txn: Transaction | None, lookup: Lookup, names: Sequence[str], numbers: Sequence[int]
+) -> Iterator[ScanBatch]:
+    """Yield the rows of fragments `numbers` that have the keys, with disk parts if one of the columns is on disk.
+
+    Raises: NoSuchTable, NoSuchIndex, SnapshotTooOld, and errors of reading disk pages.
+    """
+    check_table(table)
+    if txn is not None:
+        txn.check()
+    if not table.format.needs_disk(names):
+        if lookup.index is None:
+            found = read_keys(table, _primary_keys(table, lookup.keys), txn, False)
+        else:
+            found = read(txn, table, lookup.index, _unique_keys(lookup.index.tree.shape, lookup.keys), False)
+        yield from _in_order(table, ScanBatch(*found), numbers)
+        return
+    with table.views.open(table.handle) as view:
+        for batch in _in_order(table, _shown(table, txn, lookup, view, True), numbers):
+            yield from _with_disk_parts(table, txn, batch, view)
+
+
+def look_up_in(
+    snapshot: Snapshot, table: Table, lookup: Lookup, names: Sequence[str], numbers: Sequence[int]
+) -> Iterator[ScanBatch] | None:
+    """Do `look_up` for a table of a snapshot. None: a unique index cannot tell, as the table or one of its partitions
+    was dropped since, or a large commit is being applied, for which a snapshot does not wait.
+
+    Raises: NoSuchIndex, SnapshotTooOld, SnapshotClosed, and errors of reading disk pages.
+    """
+    snapshot.check()
+    try:
+        found = _shown(table, None, lookup, snapshot, False)
+    except (Unfinished, NoSuchTable):
+        return None
+    if lookup.index is not None and any(
+        descriptor_word(table.mem, fragment, F_DROPPED) for fragment in table.by_number.values()
+    ):
+        return None
+    batches = _in_order(table, found, numbers)
+    if not table.format.needs_disk(names):
+        return batches
+    return (each for batch in batches for each in _with_disk_parts(table, None, batch, snapshot))
+
+
+def _shown(table: Table, txn: Transaction | None, lookup: Lookup, view: Shown, waits: bool) -> ScanBatch:
+    """Return the rows that a view shows, without disk parts. waits: for a large commit, see `find`."""
+    if lookup.index is None:
+        return ScanBatch(*snapshot_reads.read_keys(view, table, _primary_keys(table, lookup.keys), False, txn))
+    keys = _unique_keys(lookup.index.tree.shape, lookup.keys)
+    return ScanBatch(*read_by_view(txn, table, lookup.index, keys, view, False, waits))
+
+
+def _with_disk_parts(table: Table, txn: Transaction | None, found: ScanBatch, view: Shown) -> Iterator[ScanBatch]:
+    start, rows = 0, SCAN_ROWS_FIRST
+    while start < found.count:
+        batch = snapshot_reads.read_found(view, table, found.entries, found.offsets[start : start + rows], txn)
+        if batch.count:
+            yield batch
+        start += rows
+        rows = min(4 * rows, SCAN_ROWS_MAX)
+
+
+# --- keys -----------------------------------------------------------------------------------------
+def _primary_keys(table: Table, keys: Sequence[tuple[Any, ...]]) -> EncodedKeys:
+    row_format = table.format
+    if len(keys) > ONE_BY_ONE_KEYS:
+        return encode_keys(row_format, [key[0] for key in keys] if len(row_format.key_columns) == 1 else list(keys))
+    words = [row_format.encode_key(key) for key in keys]
+    every = np.concatenate([NO_WORDS, *words])
+    if row_format.key_in_var:
+        ends = np.cumsum([0, *(each.size for each in words)])
+        return EncodedKeys(every, 0, 0, ends, len(keys))
+    return EncodedKeys(every, row_format.key_words, row_format.key_words, NO_WORDS, len(keys))
+
+
+def _unique_keys(shape: KeyShape, keys: Sequence[tuple[Any, ...]]) -> Lookups:
+    words = [shape.encode(key) for key in keys]
+    stride = max(map(len, words), default=0) + SLACK_WORDS
+    every = np.zeros(len(words) * stride, dtype=np.int64)
+    for row, each in enumerate(words):
+        every[row * stride : row * stride + len(each)] = each
+    return Lookups(every, np.array([len(each) for each in words], dtype=np.int64), stride)
+
+
+# --- order ----------------------------------------------------------------------------------------
+def _in_order(table: Table, found: ScanBatch, numbers: Sequence[int]) -> Iterator[ScanBatch]:
+    """Yield the rows of fragments `numbers`, each once, in the order of a full scan: by fragment, then by ROWID."""
+    count, offsets = found.count, found.offsets
+    if count and len(numbers) < len(table.by_number):
+        wanted = frozenset(numbers)
+        offsets = offsets[[number in wanted for number in found.fragments().tolist()]]
+        count = offsets.size
+    if not count:
+        return
+    if count > 1:
+        chosen = ScanBatch(found.entries, offsets, count)
+        offsets = offsets[
+            np.unique(chosen.fragments() << ROWID_MASK.bit_length() | chosen.rowids(), return_index=True)[1]
+        ]
+        count = offsets.size
+    yield ScanBatch(*_consecutive(table, found.entries, offsets), count)
+
+
+def _consecutive(table: Table, entries: Words, offsets: Words) -> tuple[Words, Words]:
+    """Return entries of equal size one after the other, in the order of their offsets: readers count on it."""
+    if table.format.has_var or table.format.has_disk:
+        return entries, offsets
+    size = ENTRY_WORDS + table.format.fixed_words
+    if offsets.size == 1:
+        return entries[int(offsets[0]) - ENTRY_WORDS :], np.array([ENTRY_WORDS], dtype=np.int64)
+    found = entries[(offsets - ENTRY_WORDS)[:, None] + np.arange(size)]
+    return found.ravel(), np.arange(offsets.size, dtype=np.int64) * size + ENTRY_WORDS

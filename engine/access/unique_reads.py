@@ -1,0 +1,167 @@
+"""Rows found by the keys of a unique index, and read or locked; see `engine/access/unique_calls.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.disk_reading import grown
+from tidemark.engine.access.row_operations import check_table, is_locked, settle
+from tidemark.engine.access.snapshot_index import versions_of
+from tidemark.engine.access.snapshot_reads import place_of
+from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
+from tidemark.engine.index.unique_keys import Lookups, keys_of_images
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import (
+    ENTRY_WORDS,
+    OK,
+    S_VERSION_HEAD,
+    ST_BUSY,
+    ST_DROPPED,
+    ST_SPACE,
+    ST_UNFINISHED,
+)
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.columnar import EncodedKeys
+
+if TYPE_CHECKING:
+    from tidemark.engine.access.snapshot_reads import Shown
+    from tidemark.engine.index.stored import StoredUnique
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+
+FIND_SLICE_ROWS = 500
+
+
+class Unfinished(Exception):
+    """Control flow: a large commit that is being applied may have one of the keys."""
+
+
+def find(
+    txn: Transaction | None,
+    table: Table,
+    index: StoredUnique,
+    lookups: Lookups,
+    locks: bool,
+    skip_locked: bool = False,
+    waits: bool = True,
+) -> tuple[EncodedKeys, Words]:
+    """Return (primary keys of the rows found, in the order of `lookups`; positions of their keys in `lookups`).
+
+    locks: lock them exclusively, to the end of the transaction. skip_locked: for one key; find no row if another
+    transaction has locked it. waits: for the end of a large commit that may have a key. Raises: NoSuchTable,
+    NoSuchIndex if one was dropped; Unfinished unless it waits; with `locks`, as `settle`.
+    """
+    count = lookups.count
+    out = np.empty(max(64, count * max(table.format.key_words, 8)), dtype=np.int64)
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+    deadline: float | None = None
+    tree = index.tree
+    while int(state[2]) < count:
+        check_table(table)
+        stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
+        place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
+        status = int(find_by_unique(*place, int(locks), out, offsets, state))
+        if status == OK:
+            deadline = None
+        elif status <= ST_SPACE:
+            out = grown(out, int(state[1]), ST_SPACE - status)
+        elif status == ST_UNFINISHED:
+            if not waits:
+                raise Unfinished
+            table.views.wait()
+        elif status == ST_DROPPED or txn is None:
+            raise index.gone()
+        elif status == ST_BUSY and skip_locked:
+            if is_locked(txn):
+                break
+        else:
+            deadline = settle(txn, table, status, 0, deadline)
+    found = np.flatnonzero(np.diff(offsets))
+    if table.format.key_in_var:
+        ends = np.append(offsets[:-1][found], offsets[-1])
+        return EncodedKeys(out[: int(offsets[-1])], 0, 0, ends, found.size), found
+    words = table.format.key_words
+    return EncodedKeys(out[: int(offsets[-1])], words, words, NO_WORDS, found.size), found
+
+
+def read(
+    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool
+) -> tuple[Words, Words, int]:
+    """Return entries of the rows found, in the order of the keys, all at one instant: (words, image offsets, rows).
+    Raises: NoSuchTable, NoSuchIndex; with_disk: also PageDamaged, IoFailed, MemoryExhausted.
+    """
+    check_table(table)
+    if not with_disk and lookups.count <= FIND_SLICE_ROWS:
+        return _read_in_place(txn, table, index, lookups)
+    with table.views.open(table.handle) as view:
+        return read_by_view(txn, table, index, lookups, view, with_disk)
+
+
+def _read_in_place(
+    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups
+) -> tuple[Words, Words, int]:
+    """Do `read` by one kernel call that reads all rows."""
+    count = lookups.count
+    out = np.empty(max(count * (ENTRY_WORDS + table.format.fixed_words + 8), 256), dtype=np.int64)
+    offsets = np.empty(count + 1, dtype=np.int64)
+    tree = index.tree
+    while True:
+        check_table(table)
+        state = np.zeros(3, dtype=np.int64)
+        place = (tree.mem, tree.handle, *place_of(txn), lookups.words, lookups.lengths, lookups.stride, count)
+        status = int(read_by_unique(*place, out, offsets, state))
+        if status == ST_DROPPED:
+            raise index.gone()
+        if status == ST_UNFINISHED:
+            table.views.wait()
+        elif status <= ST_SPACE:
+            out = grown(out, 0, ST_SPACE - status)
+        else:
+            found = int(state[0])
+            return out, offsets[:found], found
+
+
+def read_by_view(
+    txn: Transaction | None,
+    table: Table,
+    index: StoredUnique,
+    lookups: Lookups,
+    view: Shown,
+    with_disk: bool,
+    waits: bool = True,
+) -> tuple[Words, Words, int]:
+    """Do `read` in several steps: find the rows that have the keys now, and those that had them when the view was
+    opened; read all of them by the view, and keep those that have the keys there. waits: as for `find`.
+    """
+    keys, _ = find(txn, table, index, lookups, locks=False, waits=waits)
+    pieces = [keys.keys]
+    lengths = [np.diff(keys.key_offsets) if keys.key_offsets.size else np.full(keys.count, keys.key_words)]
+    shape, fixed_words = index.tree.shape, table.format.fixed_words
+    if view.view:
+        entries, offsets, _ = versions_of(view, table, view.head, int(table.mem[S_VERSION_HEAD]))
+        held = keys_of_images(shape, entries, offsets, fixed_words)
+        # Most old rows have none of the keys, and differ from them in the first word.
+        firsts = lookups.words[:: lookups.stride][lookups.lengths > 0]
+        may_match = np.isin(held.words[:: held.stride], firsts) & (held.lengths > 0)
+        older = [table.format.image_key(entries[at:]) for at in offsets[may_match].tolist()]
+        pieces += older
+        lengths.append(np.array([each.size for each in older], dtype=np.int64))
+    ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    every = EncodedKeys(np.concatenate(pieces), 0, 0, ends, ends.size - 1)
+    entries, offsets, count = snapshot_reads.read_keys(view, table, every, with_disk, txn)
+    held = keys_of_images(shape, entries, offsets, fixed_words)
+    places = {_key_bytes(held, row): int(offsets[row]) for row in range(count)}
+    wanted = (places.get(_key_bytes(lookups, row)) for row in range(lookups.count) if lookups.lengths[row])
+    found = np.array([each for each in wanted if each is not None], dtype=np.int64)
+    return entries, found, found.size
+
+
+def _key_bytes(keys: Lookups, row: int) -> bytes:
+    start = row * keys.stride
+    return bytes(keys.words[start : start + int(keys.lengths[row])].tobytes())
