@@ -106,8 +106,9 @@ class TableReads(ABC):
             limit: Read at most this many rows.
             partitions: Read only these partitions, or this one.
             where: An expression over `tidemark.col` or a `Program`: read only rows that it accepts; `limit` counts
-                these. The scan may use an index to find the rows (`explain` says which). Rows have an order only with
-                `index`.
+                these. If it gives values for all columns of the primary key or of a unique index, the rows are looked
+                up; otherwise the scan may use an index to find them (`explain` says which). Rows have an order only
+                with `index`.
             index: Read the rows in the order of this index, with `reverse` in descending order.
             lower: The first key of the index to read: values of its leading columns as a tuple, or one value. Fewer
                 values than columns stand for every key that begins with them.

@@ -49,6 +49,22 @@ DEFECTS = (
         _programs(200),
     ),
     Defect(
+        "a lookup forgets the rest of its condition",
+        "tidemark.engine.access.index_choice",
+        "    return len(names) == len(columns) and all(",
+        "    return bool(names) or all(",
+        _programs(60),
+        is_quick=True,
+    ),
+    Defect(
+        "a lookup does not see the changes of its transaction",
+        "tidemark.engine.access.lookups",
+        "            found = read_keys(table, _primary_keys(table, lookup.keys), txn, False)",
+        "            found = read_keys(table, _primary_keys(table, lookup.keys), None, False)",
+        _programs(60),
+        is_quick=True,
+    ),
+    Defect(
         "NumPy's times become integers",
         "tidemark.engine.schema.types_base",
         "    if not isinstance(value, (np.datetime64, np.timedelta64)):\n        return value.item()\n",

@@ -827,7 +827,9 @@ class Judge:
     def _explain(self, door: str, table: str, where: Any) -> None:
         wanted = self._predicted(lambda: len(self.state.table(table).selected(where)))
         found = self._outcome(lambda: self.doors.source(door, table).explain(where=build(where)))
-        self._agree(f"explain by {door}", wanted, found)
+        if self._agree(f"explain by {door}", wanted, found) and found[1]["access"] in ("primary key", "unique index"):
+            if found[1]["rows"] < wanted[1]:
+                raise Fault(f"explain by {door}", f"{found[1]['rows']} rows at most, {wanted[1]} are there")
 
     # --- snapshots and lives ---------------------------------------------------------------------
     def _snapshot(self, name: str) -> None:
@@ -848,6 +850,20 @@ class Judge:
                 raise Fault("count of a snapshot", f"{snapshot[table].count()}, right is {len(rows)}")
             for key, row in list(rows.items())[:2]:
                 self._same_row("get of a snapshot", snapshot[table].get(key), row)
+                for columns in (state.tables[table].key, *state.tables[table].unique()):
+                    self._look_up(snapshot[table], state.tables[table], columns, row)
+
+    def _look_up(self, shown: Any, table: Table, columns: tuple[str, ...], row: Any) -> None:
+        """Find a row of a snapshot by a condition on all columns of a key."""
+        values = [table.as_dict(row)[name] for name in columns]
+        if None in values:
+            return
+        where = build(("==", columns[0], values[0]))
+        for name, value in zip(columns[1:], values[1:], strict=True):
+            where = where & build(("==", name, value))
+        found = self._outcome(lambda: [tuple(each) for each in shown.scan(where=where)])
+        if self._agree("lookup in a snapshot", ("value", "rows"), found):
+            self._same_rows("lookup in a snapshot", found[1], [row], table)
 
     def _snapshot_close(self, name: str) -> None:
         if name not in self.snapshots:

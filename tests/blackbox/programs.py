@@ -199,7 +199,34 @@ class Maker:
     def _where(self, table: Table, is_optional: bool = True) -> Any:
         if is_optional and self.rng.random() < 0.4:
             return None
+        if self.rng.random() < 0.35:
+            return self._of_keys(table)
         return expressions.draw(self.rng, table.kinds())
+
+    def _of_keys(self, table: Table) -> Any:
+        """Return a condition with values for all columns of a key, often for more: a lookup."""
+        rng = self.rng
+        keys = [table.key, table.key, *table.unique()]
+        columns = rng.choice(keys)
+        rows = [table.as_dict(row) for row in rng.sample(list(table.rows.values()), min(len(table.rows), 3))]
+        parts = []
+        for name in columns:
+            kind = table.column(name).kind
+            held = [row[name] for row in rows if row[name] is not None and rng.random() < 0.9] or [kind.draw(rng)]
+            if rng.random() < 0.6:
+                parts.append(("==", name, held[0]))
+            else:
+                parts.append(("in", name, (*held, *(kind.draw(rng) for _ in range(rng.randrange(3))))))
+        if rows and rng.random() < 0.3:
+            name = rng.choice(table.names)
+            parts += [] if rows[-1][name] is None else [("==", name, rows[-1][name])]
+        elif rng.random() < 0.3:
+            parts.append(expressions.draw(rng, table.kinds(), 1))
+        rng.shuffle(parts)
+        found = parts[0]
+        for part in parts[1:]:
+            found = ("and", found, part)
+        return found
 
     def _changes(self, table: Table) -> dict[str, Any] | None:
         columns = {each.name: (each.kind, each.nullable) for each in table.columns if each.name not in table.key}
