@@ -13,9 +13,11 @@ import pytest
 import tidemark as tm
 from tests.seeds import fresh_seeds
 from tests.shares import few
+from tests.store.read_only import attach
 from tests.store.support import open_memory
 from tidemark.engine.access import batch_operations, program_scans, snapshot_reads, unique_reads
 from tidemark.engine.access import index_choice as choice
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.t"
 SEEDS = fresh_seeds(few(3, 40))
@@ -515,6 +517,43 @@ def test_lookups_of_a_spooled_transaction_see_its_changes() -> None:
             (row,) = txn.scan(NAME, where=tm.col("u") == "u7")
             assert row.n == 1_007
             assert txn.scan(NAME, where=tm.col("u") == "u19999").count() == 0
+
+
+def test_lookups_in_a_view_of_a_checkpoint() -> None:
+    files = MemoryFiles()
+    with open_memory(files) as db:
+        filled(db, 300)
+        db.checkpoint()
+        db[NAME].delete(7)
+        with attach(MemoryFiles(files.disk)) as view, view.transaction() as txn:
+            for source in (view[NAME], _Of(txn)):
+                assert [row.u for row in source.scan(where=tm.col("id").isin([7, 9, 500]))] == [
+                    row.u for row in source.scan() if row.id in (7, 9)
+                ]
+                assert source.scan(where=(tm.col("u") == "u7") & (tm.col("n") == 7)).count() == 1
+                assert source.scan(where=tm.col("id") == 7).explain()["access"] == "primary key"
+                assert source.scan(where=tm.col("u") == "u7").explain()["access"] == "unique index"
+
+
+def test_rows_are_of_one_instant_while_others_exchange_keys(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows exchange their unique keys between the choice and the read, and again between two steps of the read."""
+    filled(db, 3_000)
+    keys = [f"u{key}" for key in range(3_000) if key % 3]
+    real = unique_reads.find_by_unique
+
+    def exchanging(*given: Any) -> Any:
+        status = real(*given)
+        monkeypatch.setattr(unique_reads, "find_by_unique", real)
+        with db.transaction() as txn:
+            txn.update(NAME, 1, {"u": "x"})
+            txn.update(NAME, 2_999, {"u": "u1"})
+            txn.update(NAME, 1, {"u": "u2999"})
+        return status
+
+    monkeypatch.setattr(unique_reads, "find_by_unique", exchanging)
+    found = {row.id: row.u for row in db[NAME].scan(where=tm.col("u").isin(keys))}
+    assert db[NAME].explain(where=tm.col("u").isin(keys[:500]))["access"] == "unique index"
+    assert len(found) == len(keys) and (found[1], found[2_999]) in (("u1", "u2999"), ("u2999", "u1"))
 
 
 def test_pushed_filters_become_lookups(db: tm.Database, calls: list[str]) -> None:

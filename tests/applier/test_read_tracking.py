@@ -34,6 +34,8 @@ READS: dict[str, Callable[[Any], Any]] = {
     "keys of a unique index": lambda txn: txn.get_many(NAME, [1], ["d"], lock="exclusive", index="by_c"),
     "ordered index": lambda txn: list(txn.scan(NAME, lock="exclusive", index="by_d", prefix=1)),
     "scan": lambda txn: list(txn.scan(NAME, ["b"], lock="exclusive", where=tm.col("b") == "Initial data 1")),
+    "lookup": lambda txn: list(txn.scan(NAME, ["b"], lock="exclusive", where=tm.col("a") == 1)),
+    "lookup by a unique index": lambda txn: list(txn.scan(NAME, lock="exclusive", where=tm.col("c").isin([1, 99]))),
 }
 
 

@@ -122,6 +122,9 @@ def test_scans_by_index_condition_and_sums(db: tm.Database, remote: tm.RemoteDat
     assert table.scan(where=tm.col("balance") >= 998).sum("balance") == 1_997
     assert table.scan().aggregate(n=("count",), top=("max", "id")).top == 999
     assert table.explain(where=tm.col("owner") == "owner 5")["index"] == "by_owner"
+    assert table.explain(where=tm.col("id") == 5)["access"] == "primary key"
+    assert table.scan(where=tm.col("id").isin([5, 7])).explain()["bounds"] == [{"id": 5}, {"id": 7}]
+    assert sorted(row.id for row in table.scan(where=tm.col("id").isin([5, 7, 5_000]))) == [5, 7]
     assert [each["name"] for each in table.indexes()] == ["by_owner"]
     assert list(table.scan(columns=["id", tm.ROWID], limit=2).to_arrow().schema.names) == ["id", "$ROWID"]
     assert len(table.to_pandas()) == 1_000 and len(table.to_numpy()) == 1_000

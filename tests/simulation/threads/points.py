@@ -103,6 +103,7 @@ _WATCHED = (
     "tidemark.engine.access.index_only",
     "tidemark.engine.access.index_scans",
     "tidemark.engine.access.own_changes",
+    "tidemark.engine.access.lookups",
     "tidemark.engine.access.unique_calls",
     "tidemark.engine.access.unique_reads",
     "tidemark.engine.access.unique_upserts",
