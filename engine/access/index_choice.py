@@ -290,7 +290,7 @@ def _storable(column: Column, values: Collection[Any], is_key: bool = False) -> 
                 stored = column.type.stored_key(equal) if is_key else column.type.stored(equal)
             except Rejected:
                 return None
-            found[stored] = equal
+            found[stored] = column.type.loaded(stored)
     return list(found.values())
 
 

@@ -330,9 +330,13 @@ class Table:
         if index not in self._columns_of:
             columns = self.definition.columns
             here = {column_place(self.format.layout, place): each for place, each in enumerate(columns)}
-            found = [here.get(place) for place in index.tree.shape.places]
-            known = tuple(each for each in found if each is not None)
-            self._columns_of[index] = known if len(known) == len(found) else None
+            known: dict[AnyIndex, tuple[Column, ...] | None] = {}
+            for each in (*self.indexes.values(), *self.uniques.values(), index):
+                found = [here.get(place) for place in each.tree.shape.places]
+                there = tuple(column for column in found if column is not None)
+                known[each] = there if len(there) == len(found) else None
+            self._columns_of = known
+            return known[index]
         return self._columns_of[index]
 
     def make_index(self, definition: IndexDefinition, state: int) -> AnyIndex:

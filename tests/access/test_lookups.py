@@ -536,9 +536,9 @@ def test_lookups_in_a_view_of_a_checkpoint() -> None:
 
 
 def test_rows_are_of_one_instant_while_others_exchange_keys(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows exchange their unique keys between the choice and the read, and again between two steps of the read."""
-    filled(db, 3_000)
-    keys = [f"u{key}" for key in range(3_000) if key % 3]
+    """Two rows exchange their unique keys between two steps of the read."""
+    filled(db, 20_000)
+    keys = [f"u{key}" for key in [*range(1_000), 19_999] if key % 3]
     real = unique_reads.find_by_unique
 
     def exchanging(*given: Any) -> Any:
@@ -546,14 +546,16 @@ def test_rows_are_of_one_instant_while_others_exchange_keys(db: tm.Database, mon
         monkeypatch.setattr(unique_reads, "find_by_unique", real)
         with db.transaction() as txn:
             txn.update(NAME, 1, {"u": "x"})
-            txn.update(NAME, 2_999, {"u": "u1"})
-            txn.update(NAME, 1, {"u": "u2999"})
+            txn.update(NAME, 19_999, {"u": "u1"})
+            txn.update(NAME, 1, {"u": "u19999"})
         return status
 
     monkeypatch.setattr(unique_reads, "find_by_unique", exchanging)
-    found = {row.id: row.u for row in db[NAME].scan(where=tm.col("u").isin(keys))}
-    assert db[NAME].explain(where=tm.col("u").isin(keys[:500]))["access"] == "unique index"
-    assert len(found) == len(keys) and (found[1], found[2_999]) in (("u1", "u2999"), ("u2999", "u1"))
+    where = tm.col("u").isin(keys)
+    assert db[NAME].explain(where=where)["access"] == "unique index" and len(keys) > unique_reads.FIND_SLICE_ROWS
+    found = {row.id: row.u for row in db[NAME].scan(where=where)}
+    assert unique_reads.find_by_unique is real
+    assert len(found) == len(keys) and (found[1], found[19_999]) == ("u1", "u19999")
 
 
 def test_pushed_filters_become_lookups(db: tm.Database, calls: list[str]) -> None:
