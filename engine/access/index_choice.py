@@ -128,6 +128,15 @@ def way_of(
 
     Raises: NoSuchPartition.
     """
+    lookup = few_keys(table, condition, version_words)
+    if lookup is not None:
+        return lookup, table.numbers_of(partitions)
+    numbers = condition.numbers(table, partitions)
+    return choose(table, condition, names, numbers, version_words), numbers
+
+
+def few_keys(table: Table, condition: Condition, version_words: int | None = None) -> Lookup | None:
+    """Return the fewest keys that a condition gives, if they are so few that no other way is cheaper."""
     best, most = None, FEW_KEYS
     if condition.known:
         for index, columns in _whole_keys(table):
@@ -135,10 +144,7 @@ def way_of(
                 lookup = _looked_up(index, columns, condition, most)
                 if lookup is not None:
                     best, most = lookup, lookup.rows
-    if best is not None:
-        return best, table.numbers_of(partitions)
-    numbers = condition.numbers(table, partitions)
-    return choose(table, condition, names, numbers, version_words), numbers
+    return best
 
 
 def choose(

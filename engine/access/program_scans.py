@@ -17,7 +17,7 @@ import numpy as np
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
 from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
-from tidemark.engine.access.index_choice import Choice, Lookup, way_of
+from tidemark.engine.access.index_choice import Choice, Lookup, few_keys, way_of
 from tidemark.engine.access.index_only import scan_index
 from tidemark.engine.access.lookups import look_up
 from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program, sum_column
@@ -337,6 +337,11 @@ def aggregate(
     if condition is None and limit is None and txn is None and is_count:
         check_table(table)
         return [count_rows(table, partitions)] * len(functions)
+    keys = few_keys(table, condition) if is_count and condition is not None and limit is None else None
+    if keys is not None and is_decided(table, keys, ()):
+        with suppress(NoSuchIndex):  # dropped after it was chosen
+            found_by_key = _chosen(table, txn, keys, (), table.numbers_of(partitions))
+            return [sum(batch.count for batch in found_by_key)] * len(functions)
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
