@@ -15,7 +15,7 @@ from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import read_keys
 from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX
 from tidemark.engine.access.row_operations import check_table
-from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.unique_reads import Unfinished, read, read_by_view
 from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.index.unique_keys import SLACK_WORDS, Lookups
@@ -126,8 +126,7 @@ def _in_order(table: Table, found: ScanBatch, numbers: Sequence[int]) -> Iterato
     """Yield the rows of fragments `numbers`, each once, in the order of a full scan: by fragment, then by ROWID."""
     count, offsets = found.count, found.offsets
     if count and len(numbers) < len(table.by_number):
-        wanted = frozenset(numbers)
-        offsets = offsets[[number in wanted for number in found.fragments().tolist()]]
+        offsets = offsets[among(found.fragments(), frozenset(numbers))]
         count = offsets.size
     if not count:
         return

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tidemark.engine.memory.arena import Words
 
+FEW_NUMBERS = 100
 SCAN_BATCH_ROWS = 65_536
 SCAN_WORDS = 1 << 20
+
+
+def among(numbers: Words, wanted: Collection[int]) -> Any:
+    """Return for each number whether it is one of those wanted. Shapes: (rows,) both."""
+    if numbers.size < FEW_NUMBERS:  # `isin` takes as long as this many numbers one by one
+        return np.array([number in wanted for number in numbers.tolist()], dtype=bool)
+    return np.isin(numbers, np.array(list(wanted), dtype=np.int64))
 
 
 class ScanBatch:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidemark.engine.access.own_changes import compared, key_matrix, widened
 from tidemark.engine.access.row_operations import check_table
-from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.snapshot_reads import Meter, Progress, read_found
 from tidemark.engine.access.versions_index_kernels import gather_versions, index_entries
 from tidemark.engine.index import index_layout as ix
@@ -133,7 +133,7 @@ class SnapshotIndexScan:
         self._reverse = reverse
         self._left = limit
         wanted = table.by_number if numbers is None else [each for each in numbers if each in table.by_number]
-        self._numbers = np.array(sorted(wanted), dtype=np.int64)
+        self._numbers = frozenset(wanted)
         self._with_disk = table.format.needs_disk(columns)
         self.cursor = (keys.high if reverse else keys.low).copy()  # key and place of the last entry examined
         self.bound = keys.low if reverse else keys.high
@@ -251,7 +251,7 @@ class SnapshotIndexScan:
         """Remove rows of partitions that are not requested, and of those dropped before the snapshot, whose entries may
         still exist for other readers.
         """
-        shown = np.isin(batch.fragments(), self._numbers)
+        shown = among(batch.fragments(), self._numbers)
         if shown.all():
             return batch, places
         offsets = batch.offsets[shown]
