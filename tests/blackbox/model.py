@@ -353,7 +353,9 @@ class Table:
         sums = more and more[0] and any(isinstance(value, Sum) for value in more[0].values())
         computed = ("ValueOutOfRange", "NotNullViolation") if sums else ()
         if wrong:
-            raise Refused(*wrong, "DuplicateKey", *computed)
+            index = more[1] if call == self.upsert else None
+            missing = ["NoSuchIndex"] if index is not None and index not in self.indexes else []
+            raise Refused(*wrong, "DuplicateKey", *computed, *missing)
         try:
             return list(self._all(lambda: [call(row, *more) for row in rows]))
         except Refused as error:
