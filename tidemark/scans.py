@@ -198,7 +198,7 @@ class Scan:
     def _answers_alone(self, names: Sequence[str]) -> bool:
         """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
         is_known = self._condition is None or self._condition.expression is not None
-        return is_known and self._index is not None and answers_alone(self._index, names)
+        return is_known and self._index is not None and answers_alone(self._table, self._index, names)
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the fragments that may have a row of the scan."""

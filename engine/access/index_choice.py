@@ -95,10 +95,11 @@ def choose(
     best, cost = None, rows_of(table, numbers) * row_cost
     starts = starts_of(condition.expression)
     for index in list(table.indexes.values()):
-        plan = _plan(index, condition.known, starts)
+        columns = table.columns_of(index)
+        plan = None if columns is None else _plan(columns, condition.known, starts)
         if plan is None or plan.count * range_cost >= cost:
             continue
-        is_only = version_words is None and answers_alone(index, looked_at)
+        is_only = version_words is None and answers_alone(table, index, looked_at)
         found = _found(index, plan, is_only, condition.names)
         if found is None:
             continue
@@ -126,8 +127,7 @@ def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]
     return Choice(index, ranges, bounds, rows, is_only, judged)
 
 
-def _plan(index: StoredIndex, known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:
-    columns = index.tree.shape.columns
+def _plan(columns: Sequence[Column], known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:
     values: list[list[Any]] = []
     tail: Between | bytes | None = None
     for column in columns:

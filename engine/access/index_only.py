@@ -29,10 +29,13 @@ CALL_KEYS = 4_096  # per kernel call: about 100 µs
 CALL_LEAVES = 512  # about 100 µs
 
 
-def answers_alone(index: StoredIndex, names: Sequence[str]) -> bool:
+def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:
     """Whether the entries of an index have all of these columns (of the hidden ones: only ROWID and fragment)."""
-    shape = index.tree.shape
-    return shape.answers(names) and shape.lies_in_fixed
+    shape, columns = index.tree.shape, table.columns_of(index)
+    if columns is None or not shape.lies_in_fixed:
+        return False
+    held = {column.name: first.name for column, first in zip(columns, shape.columns, strict=True)}
+    return all(name in held for name in names) and shape.answers([held[name] for name in names])
 
 
 class IndexOnlyScan(IndexScan):

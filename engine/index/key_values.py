@@ -18,10 +18,11 @@ from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.rows.column_words import column_class, column_words
+from tidemark.engine.rows.column_words import column_class, column_place, column_words
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
-from tidemark.engine.schema.types import Binary, Floating
+from tidemark.engine.schema.types import Floating
 from tidemark.engine.schema.types_base import counted
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,6 +95,7 @@ class KeyShape:
         self.columns = tuple(definition.columns[position] for position in positions)
         bits = sum(map(_bits_max, self.columns))
         column_array, constants = column_words(layout, positions)
+        self.places = [column_place(layout, position) for position in positions]
         self.constants: Words = np.frombuffer(bytearray(constants), dtype=np.int64)
         self.is_exact = bits <= _EXACT_BITS
         self.words = -(-bits // _WORD_BITS) if self.is_exact else ix.LONG_KEY_WORDS

@@ -10,8 +10,9 @@ from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, Place, RowLayout
-from tidemark.engine.schema.types import Binary, Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +59,11 @@ def _key_path(layout: RowLayout, ordinal: int) -> bytes:
     pieces = [place.column.type for place in layout.key_places[: ordinal + 1]]
     words = [-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES for kind in pieces]
     return np.array(words, dtype=np.int64).tobytes()
+
+
+def column_place(layout: RowLayout, position: int) -> tuple[int, ...]:
+    """Return what says where the values of a column are in rows, and how they are read; the same in all versions."""
+    return tuple(column_words(layout, [position])[0][: c.CW_MISSING].tolist())
 
 
 def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:

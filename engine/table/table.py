@@ -25,6 +25,7 @@ from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
+from tidemark.engine.rows.column_words import column_place
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.side_pages_kernels import change_format
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.index_definition import IndexDefinition
 
 AnyIndex = StoredIndex | StoredUnique
@@ -108,6 +110,7 @@ class Table:
         "uniques",
         "views",
         "superseded_by",
+        "_columns_of",
         "_views",
         "__weakref__",
     )
@@ -153,6 +156,7 @@ class Table:
         self.is_dropped = False
         self.superseded_by: Table | None = None  # None, not itself: a view must not be part of a cycle
         self._views = [weakref.ref(self)]
+        self._columns_of: dict[AnyIndex, tuple[Column, ...] | None] = {}
         self._set_format()
         # By name: indexes that scans may use, and indexes being built. Replaced, never changed in place.
         self.indexes: dict[str, StoredIndex] = {}
@@ -198,6 +202,7 @@ class Table:
                 setattr(view, name, getattr(self, name))
         view.definition = definition
         view.format = RowFormat(definition)
+        view._columns_of = {}
         return view
 
     def publish(self) -> None:
@@ -316,6 +321,23 @@ class Table:
             table=self.name,
             index=name,
         )
+
+    def columns_of(self, index: AnyIndex) -> tuple[Column, ...] | None:
+        """Return the columns that an index reads, in its order, as this version names them; None if it lacks one.
+
+        They are found by where their bytes are: names may have moved to other columns since the index was created.
+        """
+        if index not in self._columns_of:
+            columns = self.definition.columns
+            here = {column_place(self.format.layout, place): each for place, each in enumerate(columns)}
+            known: dict[AnyIndex, tuple[Column, ...] | None] = {}
+            for each in (*self.indexes.values(), *self.uniques.values(), index):
+                found = [here.get(place) for place in each.tree.shape.places]
+                there = tuple(column for column in found if column is not None)
+                known[each] = there if len(there) == len(found) else None
+            self._columns_of = known
+            return known[index]
+        return self._columns_of[index]
 
     def make_index(self, definition: IndexDefinition, state: int) -> AnyIndex:
         """Create an empty index that is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is built while
