@@ -201,24 +201,27 @@ def page_at(mem, view, txn, fragment, rowid):
 # --- scans ----------------------------------------------------------------------------------------
 @helper
 def page_slots(mem, fragment, logical, view):
-    """Return (address of a page's header, 0 if it was freed; its "emptied through" epoch; slots to examine)."""
+    """Return (address of a page's header; slots that have had rows, 0 if it was freed; its "emptied through" epoch;
+    slots to examine).
+    """
     page = map_get(mem, fragment, logical)
     if page > 0:
         base = page << A.PAGE_SHIFT
         emptied = mem[base + A.PG_EMPTIED]
         is_asked = view != NO_VIEW and emptied >= mem[view + A.VW_EPOCH]
-        return base, emptied, mem[fragment + A.F_SLOTS] if is_asked else mem[base + A.PG_FRESH]
+        fresh = mem[base + A.PG_FRESH]
+        return base, fresh, emptied, mem[fragment + A.F_SLOTS] if is_asked else fresh
     emptied = -1 - page if page < 0 else 0
     is_asked = view != NO_VIEW and emptied >= mem[view + A.VW_EPOCH]
-    return 0, emptied, mem[fragment + A.F_SLOTS] if is_asked else 0
+    return 0, 0, emptied, mem[fragment + A.F_SLOTS] if is_asked else 0
 
 
 @helper
-def look_at(mem, view, txn, fragment, base, emptied, slot):
+def look_at(mem, view, txn, base, fresh, row_words, emptied, slot):
     """Return (GONE, SAME, ASK or OWN; address of the row) of one slot."""
-    if base == 0 or slot >= mem[base + A.PG_FRESH]:
+    if slot >= fresh:
         return ASK, 0
-    row = base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
+    row = base + A.PAGE_HEADER_WORDS + slot * row_words
     return slot_since(mem, txn, row, emptied, view), row
 
 
@@ -236,16 +239,17 @@ def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, sta
     if not is_open:
         return A.ST_TOO_OLD
     looked = 0
+    row_words = mem[fragment + A.F_ROW_WORDS]
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
-        base, emptied, slots = page_slots(mem, fragment, logical, view)
+        base, fresh, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
                 return A.ST_MORE
             looked += 1
             rowid = logical << 16 | slot
-            since, row = look_at(mem, view, txn, fragment, base, emptied, slot)
+            since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
             at = 0
             if since == ASK:
                 looked += ASKED_SLOTS - 1
@@ -285,9 +289,10 @@ def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
     if not is_open:
         return A.ST_TOO_OLD
     looked = 0
+    row_words = mem[fragment + A.F_ROW_WORDS]
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
-        base, emptied, slots = page_slots(mem, fragment, logical, view)
+        base, fresh, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
@@ -296,7 +301,7 @@ def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
                 return A.ST_SPACE
             looked += 1
             rowid = logical << 16 | slot
-            since, row = look_at(mem, view, txn, fragment, base, emptied, slot)
+            since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
             page = -1
             if since == SAME or since == OWN:
                 page = disk_page_of(mem, fragment, row, since == OWN)

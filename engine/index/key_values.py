@@ -20,8 +20,9 @@ from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_place, column_words
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
-from tidemark.engine.schema.types import Binary, Floating
+from tidemark.engine.schema.types import Floating
 from tidemark.engine.schema.types_base import counted
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

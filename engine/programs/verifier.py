@@ -30,8 +30,9 @@ from tidemark.engine.programs.instruction_set import (
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.schema.types import Binary, Char, stored_limits
+from tidemark.engine.schema.types import stored_limits
 from tidemark.engine.schema.types_base import is_int
+from tidemark.engine.schema.types_text import Binary, Char
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

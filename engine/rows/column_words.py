@@ -10,8 +10,9 @@ from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, Place, RowLayout
-from tidemark.engine.schema.types import Binary, Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
 from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

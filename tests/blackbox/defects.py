@@ -125,11 +125,11 @@ DEFECTS = (
         THREADS,
     ),
     Defect(
-        "the prefix of a key does not end in padding",
-        "tidemark.engine.index.key_values",
-        "        if isinstance(column.type, Binary) and ",
-        "        if False and ",
-        _programs(200),
+        "the zero bytes that pad a value match no pattern",
+        "tidemark.engine.programs.interpreter",
+        "            flags |= self._padded(number)\n",
+        "            flags |= 0\n",
+        _programs(100),
     ),
     Defect(
         "MAXVALUE is not sent",

@@ -232,15 +232,33 @@ class Table:
             raise Refused(*wrong)
         return after
 
+    def _chosen(self, key: Any, index: str | None, where: Any, changes: Mapping[str, Any]) -> Any:
+        """Return the key of the row to change. Raises: Refused, with the errors of all faults: the call raises that of
+        one of them.
+        """
+        found, wrong = None, set[str]()
+        try:
+            self._check_condition(where)
+        except Refused as error:
+            wrong |= error.names
+        try:
+            found = self._located(key, index)
+        except Refused as error:
+            wrong |= error.names
+        if wrong:
+            plain = {name: value for name, value in changes.items() if not isinstance(value, Sum)}
+            names = {name for name, value in changes.items() if isinstance(value, Sum) for name in (name, value.column)}
+            raise Refused(*wrong, *self._wrong_values([plain]), *(["NoSuchColumn"] if names - set(self.names) else []))
+        return found
+
     def update(self, key: Any, changes: Mapping[str, Any], where: Any = None, index: str | None = None) -> bool:
         if not changes:
             raise Unsure
-        self._check_condition(where)
         if set(changes) & set(self.key):
             raise Refused(
                 "Rejected", "RowNotFound", "NoSuchColumn", "TypeMismatch", "ValueOutOfRange", "NotNullViolation"
             )
-        found = self._located(key, index)
+        found = self._chosen(key, index, where, changes)
         row = self.as_dict(self.rows[found])
         # Plain values are judged whether or not the condition holds.
         if not accepts(where, row):
@@ -255,8 +273,7 @@ class Table:
         return True
 
     def delete(self, key: Any, where: Any = None, index: str | None = None) -> bool:
-        self._check_condition(where)
-        found = self._located(key, index)
+        found = self._chosen(key, index, where, {})
         if not accepts(where, self.as_dict(self.rows[found])):
             return False
         del self.rows[found]
@@ -333,13 +350,16 @@ class Table:
                     wrong |= error.names
         if wrong and call == self.upsert and "NoPartition" in wrong:
             raise Unsure
+        sums = more and more[0] and any(isinstance(value, Sum) for value in more[0].values())
+        computed = ("ValueOutOfRange", "NotNullViolation") if sums else ()
         if wrong:
-            raise Refused(*wrong, "DuplicateKey")
+            index = more[1] if call == self.upsert else None
+            missing = ["NoSuchIndex"] if index is not None and index not in self.indexes else []
+            raise Refused(*wrong, "DuplicateKey", *computed, *missing)
         try:
             return list(self._all(lambda: [call(row, *more) for row in rows]))
         except Refused as error:
-            sums = more and more[0] and any(isinstance(value, Sum) for value in more[0].values())
-            raise Refused(*error.names, *(("ValueOutOfRange", "NotNullViolation") if sums else ())) from None
+            raise Refused(*error.names, *computed) from None
 
     def insert_many(self, rows: list[Any]) -> int:
         self.each(self.insert, rows)
@@ -355,8 +375,9 @@ class Table:
         return sum(self.each(self.upsert, rows, changes, index))
 
     def update_many(self, rows: list[dict[str, Any]], index: str | None = None) -> int:
+        wrong = self._wrong_values(rows)
         if index is not None and not self.indexes.get(index, ((), False))[1]:
-            raise Refused("NoSuchIndex" if index not in self.indexes else "Unsupported")
+            raise Refused("NoSuchIndex" if index not in self.indexes else "Unsupported", *wrong)
         names = self.key if index is None else self.indexes[index][0]
         if len({tuple(row) for row in rows}) != 1 or not set(names) < set(rows[0]):
             raise Unsure
@@ -366,13 +387,6 @@ class Table:
                 key = self._piece(row, names)
                 self.update(key, {name: value for name, value in row.items() if name not in names}, None, index)
 
-        wrong: set[str] = set()
-        for row in rows:
-            for name, value in row.items():
-                try:
-                    self.column(name).take(value, name in self.key)
-                except Refused as error:
-                    wrong |= error.names
         if wrong:
             raise Refused(*wrong, "RowNotFound", "DuplicateKey", "Rejected")
         try:
@@ -382,6 +396,17 @@ class Table:
             is_missing = any((key if index is None else self.found_by(index, key)) not in self.rows for key in found)
             raise Refused(*error.names, *(["RowNotFound"] if is_missing else [])) from None
         return len(rows)
+
+    def _wrong_values(self, rows: list[dict[str, Any]]) -> set[str]:
+        """Return the errors of values that their columns do not hold."""
+        wrong: set[str] = set()
+        for row in rows:
+            for name, value in row.items():
+                try:
+                    self.column(name).take(value, name in self.key)
+                except Refused as error:
+                    wrong |= error.names
+        return wrong
 
     def delete_many(self, keys: list[Any], index: str | None = None) -> int:
         self._all(lambda: [self.delete(key, None, index) for key in keys])

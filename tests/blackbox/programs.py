@@ -193,9 +193,6 @@ class Maker:
             rows = [self._row(table, True) for _ in rows]
         return rows, form
 
-    def _columns(self, table: Table) -> dict[str, Kind]:
-        return {each.name: each.kind for each in table.columns if each.kind.name not in ("Char",) or True}
-
     def _where(self, table: Table, is_optional: bool = True) -> Any:
         if is_optional and self.rng.random() < 0.4:
             return None
@@ -310,7 +307,8 @@ class Maker:
         if not unique or not all(isinstance(row, dict) for row in rows) or self.rng.random() < 0.4:
             return rows
         (name,) = self.rng.choice(unique)
-        rows = [*rows, *(dict(row) for row in rows)]
+        few = rows[:2]  # of many rows some two always take the same unique key
+        rows = [*few, *(dict(row) for row in few)]
         values = [table.column(name).kind.draw(self.rng) for _ in range(2)]
         values += [table.as_dict(row)[name] for row in list(table.rows.values())[:2]]
         keys = [{each: row[each] for each in table.key} for row in rows[:2] if set(table.key) <= set(row)]
@@ -596,7 +594,9 @@ class Maker:
         table, rng = self._of(name), self.rng
         columns = tuple(rng.sample(table.names, min(len(table.names), rng.choice((1, 1, 2, 3)))))
         others = [each.name for each in table.columns if each.name not in table.key and not each.disk]
-        if others and rng.random() < 0.2 and len(table.rows) < 8:
+        rows = [table.as_dict(row) for row in table.rows.values()]
+        others = [each for each in others if len({repr(row[each]) for row in rows}) == len(rows)]
+        if others and rng.random() < 0.4:  # most other unique indexes are refused, because two rows are equal
             return "create_index", self._store_door(), name, rng.choice(INDEXES), (rng.choice(others),), True
         return "create_index", self._store_door(), name, rng.choice(INDEXES), columns, rng.random() < 0.35
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ CELLS: list[tuple[Any, str, Any]] = [
     ),
     *((tm.Float64, text, None) for text in ("1e999", "-1e400", "x")),
     *((tm.Float32, text, None) for text in ("1e39", "-4e38", "1e999")),
+    # A number of hundreds of digits was loaded as what was left of it modulo 2**128.
+    *((tm.Decimal(38, 2), text, None) for text in ("1" + "0" * 400, "9" * 401 + ".5", "-" + "3" * 500, "1e400")),
+    *((tm.Decimal(38, 2), text, Decimal("1.50")) for text in ("0" * 400 + "1.5", "1.5" + "0" * 400)),
     *((tm.Float64, "1e308", 1e308), (tm.Float64, "1e-999", 0.0), (tm.Float32, "1e-60", 0.0)),
     *(
         (tm.Int8, "127", 127),
@@ -64,7 +68,7 @@ def test_cell_is_its_value_or_refused(tmp_path: Path, kind: Any, text: str, righ
         found = loaded(db, tmp_path / "f.csv", f"id,v\n1,\n2,{text}\n")
     except tm.Error as error:
         assert right is None
-        assert "ow #3" in str(error) or "row 1" in str(error)
+        assert any(each in str(error) for each in ("ow #3", "row 3", "row 1"))
         return
     assert len(found) == 2
     assert same(found[1][1], None if right == "" else right)

@@ -1,4 +1,7 @@
-"""Columns whose names move to others: every version of a table finds its own columns in the indexes."""
+"""Columns whose names move to others: every version of a table finds its own columns in the indexes.
+
+A program renamed a to c, and b to a. `where=col("a") == -7` was answered by the index of the old a, and found no row.
+"""
 
 from __future__ import annotations
 

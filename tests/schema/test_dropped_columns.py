@@ -114,3 +114,25 @@ def test_replica_of_a_history_of_columns_has_the_rows_of_the_dictionary(seed: in
     for db in (source, replica, late):
         assert db.check()["problems"] == []
         db.close()
+
+
+def test_program_for_a_table_with_other_dropped_columns_is_refused() -> None:
+    """A program that was built for a table with the same columns, one of them dropped, read the wrong bytes here."""
+    with open_memory(MemoryFiles()) as db:
+        columns = [tm.Column("id", tm.Int64), tm.Column("a", tm.Int64), tm.Column("b", tm.Int64)]
+        one = db.create_table("one", columns, "id")
+        db.create_table("other", [*columns, tm.Column("c", tm.Int64)], "id")
+        db.drop_column("other", "a")
+        db.create_table("third", [columns[0], columns[2], tm.Column("c", tm.Int64)], "id")
+        asm = tm.Assembler(db["other"].definition)
+        asm.branch_column("eq", "c", 4, "yes")
+        asm.exit_refuse()
+        asm.label("yes")
+        asm.exit_ok()
+        program = asm.finish()
+        db["other"].insert((1, 3, 4))
+        assert [row.c for row in db["other"].scan(where=program)] == [4]
+        for name in ("one", "third"):
+            with pytest.raises(tm.ProgramInvalid, match="built for another definition"):
+                list(db[name].scan(where=program))
+        assert len(one) == 0
