@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RANGES_MAX = 64
 # Nanoseconds, measured on rows of about 100 bytes that are not in the cache; only the ratios matter.
-PLACED_ROW_COST = 8  # a row judged in place; each unit of `cost_of` is added
+PLACED_ROW_COST = 8  # a row judged in place; each unit of `Facts.cost` is added
 COPIED_ROW_COST = 60  # a row copied before it is judged
 INDEXED_ROW_COST = 120  # a row found through an entry
 ONLY_ROW_COST = 45  # a row built from its entry alone

@@ -16,7 +16,7 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
-from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
+from tidemark.engine.access.conditions import Condition, Running, failed, names_of, slots_per_call
 from tidemark.engine.access.index_choice import Choice, choose
 from tidemark.engine.access.index_only import scan_index
 from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program, sum_column
@@ -312,7 +312,7 @@ def aggregate(
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
-        cost = cost_of(found.program)
+        cost = found.program.facts.cost
         numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
         if condition is not None and limit is None:
             choice = choose(table, condition, names_of(table.definition, found.program), numbers)
