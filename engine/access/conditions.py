@@ -45,6 +45,7 @@ STEPS_PER_CALL = 1 << 22
 MATCHED_WORDS_PER_CALL = 1 << 21
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
+OUT_WORDS = 64
 _ERRORS: dict[int, tuple[type[Rejected], str]] = {
     p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
     p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
@@ -66,6 +67,7 @@ class _Memory(threading.local):
     def __init__(self) -> None:
         self.rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work: Words = np.zeros(p.work_words(1), dtype=np.int64)
+        self.out: Words = np.zeros(OUT_WORDS, dtype=np.int64)  # verdict, code and outputs of one row
 
     def work_for(self, outputs: int) -> Words:
         """Return memory for a program with that many outputs and without accumulators."""
@@ -75,6 +77,31 @@ class _Memory(threading.local):
 
 
 _memory = _Memory()
+
+
+def run_one(program: Program, table: Judged, entry: Words) -> list[int]:
+    """Run a program without accumulators over one entry in private memory; return its verdict, a code, and
+    OUTPUT_PLANES words for each output. Raises: the error of `failed`.
+    """
+    outputs = len(program.outputs)
+    size = 2 + outputs * p.OUTPUT_PLANES
+    out = _memory.out if size <= OUT_WORDS else np.empty(size, dtype=np.int64)
+    status = run_batch(entry, FIRST_IMAGE, 1, NOTHING, program.words, _memory.rows, _memory.work_for(outputs), out)
+    found: list[int] = out[:size].tolist()
+    if status == p.RUN_BROKEN:
+        raise _broken(table)
+    if status == p.RUN_ERROR:
+        raise failed(table, entry[ENTRY_WORDS:], found[1])
+    return found
+
+
+def is_accepted(program: Program, table: Judged, entry: Words) -> bool:
+    """Whether a condition accepts one entry in private memory. Raises: the error of `failed`."""
+    return run_one(program, table, entry)[0] in (p.VERDICT_OK, p.VERDICT_LAST)
+
+
+def _broken(table: Judged) -> ProgramInvalid:
+    return ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
 
 
 class Running:
@@ -115,7 +142,7 @@ class Running:
         words = self.program.words
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
-            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
+            raise _broken(table)
         return status, planes
 
     def _run_in_parts(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
@@ -206,7 +233,7 @@ class Condition:
             self.expression = where
             self.known = known_of(where)
         else:
-            raise TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
+            raise no_condition(definition, where)
         self.names = names_of(definition, self.program)
         self.cost = self.program.facts.cost
 
@@ -217,6 +244,11 @@ class Condition:
             return numbers
         found = set(partitions_for(table.definition, self.known))
         return [number for number in numbers if number in found]
+
+
+def no_condition(definition: TableDefinition, where: object) -> TypeMismatch:
+    """Return the refusal of a `where` that is no condition."""
+    return TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
 
 
 def names_of(definition: TableDefinition, program: Program) -> list[str]:
