@@ -173,7 +173,7 @@ class Running:
         """
         status, planes = self.run(table, entries, offsets)
         verdicts = planes[0]
-        places = np.flatnonzero((verdicts == p.VERDICT_OK) | (verdicts == p.VERDICT_LAST))[:most]
+        places = (verdicts & p.VERDICT_OK).nonzero()[0][:most]  # VERDICT_OK and VERDICT_LAST
         if most is not None and places.size == most:
             return places, True
         if status == p.RUN_ERROR:

@@ -189,7 +189,7 @@ def _bounds(shape: KeyShape, plan: _Plan, values: tuple[Any, ...]) -> Bounds:
     if isinstance(tail, bytes):
         return Bounds(*shape.starting(values, tail))
     if tail is None:
-        return Bounds(shape.below(values), shape.above(values))
+        return Bounds(*shape.around(values))
     if tail.lower is None:
         nullable = plan.columns[len(values)].nullable
         low = shape.above((*values, None)) if nullable else shape.below(values)

@@ -35,6 +35,7 @@ CALL_ENTRIES = 512  # per kernel call: about 200 µs
 CALL_VERSIONS = 1_000
 GATHER_ROWS_FIRST = 256
 GATHER_WORDS_FIRST = 4_096
+FEW_ROWS = 64  # whose partitions are looked up one by one
 DUE_FIRST = 1_024  # versions of a run that are compared with the cursor in one step
 
 
@@ -133,6 +134,7 @@ class SnapshotIndexScan:
         self._reverse = reverse
         self._left = limit
         wanted = table.by_number if numbers is None else [each for each in numbers if each in table.by_number]
+        self._known = frozenset(wanted)
         self._numbers = np.array(sorted(wanted), dtype=np.int64)
         self._with_disk = table.format.needs_disk(columns)
         self.cursor = (keys.high if reverse else keys.low).copy()  # key and place of the last entry examined
@@ -251,7 +253,10 @@ class SnapshotIndexScan:
         """Remove rows of partitions that are not requested, and of those dropped before the snapshot, whose entries may
         still exist for other readers.
         """
-        shown = np.isin(batch.fragments(), self._numbers)
+        numbers = batch.fragments()
+        if numbers.size <= FEW_ROWS and self._known.issuperset(numbers.tolist()):
+            return batch, places
+        shown = np.isin(numbers, self._numbers)
         if shown.all():
             return batch, places
         offsets = batch.offsets[shown]

@@ -45,6 +45,9 @@ class Kind(NamedTuple):
     calendar: Calendar | None = None
 
 
+_WORD_KIND = Kind(INTEGER)
+
+
 def refused(table: str, what: str) -> ProgramInvalid:
     """Return the error that refuses an expression over a table."""
     return ProgramInvalid(f"{table}: {what}", table=table)
@@ -56,14 +59,15 @@ def compared(table: str, column: Column, condition: str, given: Any) -> Lowered:
     form, or the result for all values but NULL. Raises: ProgramInvalid, TypeMismatch, ValueOutOfRange.
     """
     kind = column.type
+    made = type(kind)  # types have no subclasses, and isinstance takes long for abstract classes
     value = plain(given)
-    if isinstance(kind, (Integer, Floating, Decimal)):
+    if made in _NUMBERS:
         return _exact(table, kind, condition, value)
-    if isinstance(kind, Enum):
+    if made is Enum:
         if condition not in ("eq", "ne"):
             raise refused(table, f"Enum column {column.name!r} has no order; use == and !=")
         return condition, (kind.stored(value),)
-    if isinstance(kind, (Boolean, Calendar)):
+    if made is Boolean or made is Calendar:
         return condition, (int(kind.stored(value)),)
     return condition, (_octets(kind, value),)
 
@@ -94,7 +98,7 @@ def _octets(kind: ColumnType, value: Any) -> bytes:
     """Return the bytes of a constant for comparison with a column of characters or bytes; they may be longer than any
     value of the column.
     """
-    if isinstance(kind, (Char, VarChar, LongText)):
+    if type(kind) in _CHARACTERS:
         return _TEXT.stored(value)
     if not isinstance(value, (bytes, bytearray, memoryview)):
         kind.stored(value)  # raises the error for the value
@@ -102,6 +106,8 @@ def _octets(kind: ColumnType, value: Any) -> bytes:
 
 
 _TEXT = LongText()
+_NUMBERS = frozenset([Integer, Floating, Decimal])
+_CHARACTERS = frozenset([Char, VarChar, LongText])
 
 
 def _exact(table: str, kind: Any, condition: str, value: Any) -> Lowered:
@@ -164,6 +170,8 @@ def number(table: str, beside: Kind | None, given: Any) -> Lowered:
     value = plain(given)
     if value is None:
         return None, ()
+    if type(value) is int and beside == _WORD_KIND and -_WORD_END <= value < _WORD_END:
+        return _WORD_KIND, (value,)
     if isinstance(value, float):
         return Kind(FLOAT), (float_bits(value),)
     whole, scale = _whole(table, beside, value)
