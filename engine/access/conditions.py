@@ -45,7 +45,6 @@ STEPS_PER_CALL = 1 << 22
 MATCHED_WORDS_PER_CALL = 1 << 21
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
-OUT_WORDS = 64
 _ERRORS: dict[int, tuple[type[Rejected], str]] = {
     p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
     p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
@@ -62,12 +61,13 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
 
 
 class _Memory(threading.local):
-    """What a thread has to run programs in. A call of a kernel needs nothing of the calls before it."""
+    """What a thread has to run programs in. A call of a kernel needs nothing of the calls before it, and leaves nothing
+    in it for Python: so a signal handler or a finalizer may run a program between any two calls.
+    """
 
     def __init__(self) -> None:
         self.rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work: Words = np.zeros(p.work_words(1), dtype=np.int64)
-        self.out: Words = np.zeros(OUT_WORDS, dtype=np.int64)  # verdict, code and outputs of one row
 
     def work_for(self, outputs: int) -> Words:
         """Return memory for a program with that many outputs and without accumulators."""
@@ -84,10 +84,10 @@ def run_one(program: Program, table: Judged, entry: Words) -> list[int]:
     OUTPUT_PLANES words for each output. Raises: the error of `failed`.
     """
     outputs = len(program.outputs)
-    size = 2 + outputs * p.OUTPUT_PLANES
-    out = _memory.out if size <= OUT_WORDS else np.empty(size, dtype=np.int64)
+    # Not of the thread's memory: a signal handler may run a program before this one's results are read.
+    out = np.empty(2 + outputs * p.OUTPUT_PLANES, dtype=np.int64)
     status = run_batch(entry, FIRST_IMAGE, 1, NOTHING, program.words, _memory.rows, _memory.work_for(outputs), out)
-    found: list[int] = out[:size].tolist()
+    found: list[int] = out.tolist()
     if status == p.RUN_BROKEN:
         raise _broken(table)
     if status == p.RUN_ERROR:
