@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
-from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running
+from tidemark.engine.access.conditions import Condition, run_one
 from tidemark.engine.access.index_choice import Choice, Lookup, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import KeyRange
@@ -25,6 +25,7 @@ from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
 from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
@@ -553,8 +554,10 @@ class Scan:
         entry = row_operations.get_entry(txn, self._table, key, self._lock, self._skip_locked)
         if entry is None:
             return None, False
-        places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)
-        return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
+        verdict = run_one(self._condition.program, self._table, entry)[0]
+        is_last = verdict == VERDICT_LAST
+        is_accepted = is_last or verdict == VERDICT_OK
+        return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if is_accepted else None, is_last
 
 
 def _mean(total: Any, count: int) -> Any:

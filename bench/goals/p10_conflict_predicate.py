@@ -14,7 +14,7 @@ from bench.rounds import Work, interleave, timed
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.expression_programs import compile_aggregates, compile_filter
+from tidemark.engine.programs.compiled import compile_aggregates, compile_filter
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch

@@ -20,7 +20,7 @@ from tidemark.engine.access.batch_operations import (
     scan,
     touch_many,
 )
-from tidemark.engine.access.conditions import FIRST_IMAGE, Condition, Running, failed
+from tidemark.engine.access.conditions import Condition, Running, failed, is_accepted, run_one
 from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
@@ -60,22 +60,53 @@ class Change:
 
     def __init__(self, table: Table, changes: Mapping[str, Any], where: Expression | Program | None) -> None:
         """Compile the change. Raises: ProgramInvalid, TypeMismatch, NoSuchColumn, and errors of plain values."""
-        check_changes(table, changes)
+        if type(changes) is not dict:  # a check of the abstract class takes longer
+            check_changes(table, changes)
         definition = table.definition
         for name in changes:
             if name in definition.primary_key:
                 raise table.format.key_change_refused(name, None)
-        # What a row must meet to be changed; None: all rows are changed.
-        self.condition = None if where is None else Condition(definition, where)
-        expression = where if isinstance(where, Expression) else None
-        program, self.plain = compile_update(definition, changes, expression)
-        table.format.encode_changes(self.plain)
+        self._definition = definition
+        self._where = where
         # An expression in `where` is compiled into the program of the update; a Program runs before that program.
-        self._before = Running(where) if isinstance(where, Program) else None
-        self._running = Running(program)
-        self.columns = [definition.columns[position] for position in program.outputs]
-        programs = [program, where] if isinstance(where, Program) else [program]
-        self.names = [definition.columns[position].name for each in programs for position in each.columns]
+        expression = where if isinstance(where, Expression) else None
+        self._before = None if where is None or expression is not None else Condition(definition, where)
+        self.program, self.plain = compile_update(definition, changes, expression)
+        if self.plain:
+            table.format.encode_changes(self.plain)
+
+    @property
+    def condition(self) -> Condition | None:
+        """What a row must meet to be changed, for the search of rows; None: all rows are changed."""
+        if self._where is None or self._before is not None:
+            return self._before
+        return Condition(self._definition, self._where)
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns whose new values are computed."""
+        return [self._definition.columns[position] for position in self.program.outputs]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        programs = [self.program] if self._before is None else [self.program, self._before.program]
+        return [self._definition.columns[position].name for each in programs for position in each.columns]
+
+    def judge_one(self, table: Table, entry: Words) -> dict[str, Any] | None:
+        """Return the new values of one row, None if it is not to be changed. Raises: errors of a program in the row."""
+        if self._before is not None and not is_accepted(self._before.program, table, entry):
+            return None
+        found = run_one(self.program, table, entry)
+        if found[0] != p.VERDICT_OK:
+            return None
+        values = dict(self.plain)
+        at = 2
+        for position in self.program.outputs:
+            column = self._definition.columns[position]
+            values[column.name] = _value(column, *found[at : at + p.OUTPUT_PLANES])
+            at += p.OUTPUT_PLANES
+        return values
 
     def judge(self, table: Table, entries: Words, offsets: Words) -> tuple[Words, Words, bool]:
         """Return (places of the rows to change; planes of the outputs for each of them; whether the program has ended
@@ -86,21 +117,13 @@ class Change:
         places = np.arange(offsets.size, dtype=np.int64)
         is_last = False
         if self._before is not None:
-            places, is_last = self._before.accepted(table, entries, offsets)
-        status, planes = self._running.run(table, entries, offsets[places])
+            places, is_last = Running(self._before.program).accepted(table, entries, offsets)
+        status, planes = Running(self.program).run(table, entries, offsets[places])
         if status == p.RUN_ERROR:
             row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
             raise failed(table, entries[int(offsets[places[row]]) :], int(planes[1, row]))
         accepted = np.flatnonzero(planes[0] == p.VERDICT_OK)
         return places[accepted], planes[2:, accepted], is_last
-
-    def values(self, planes: Words) -> dict[str, Any]:
-        """Return the new values of one row, given its planes."""
-        worked_out = {
-            column.name: _value(column, *(int(word) for word in planes[number * p.OUTPUT_PLANES :][: p.OUTPUT_PLANES]))
-            for number, column in enumerate(self.columns)
-        }
-        return {**self.plain, **worked_out}
 
     def batch(self, definition: TableDefinition, planes: Words) -> pa.RecordBatch:
         """Return the new values of many rows."""
@@ -174,12 +197,12 @@ def update(
 def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any], change: Change) -> bool:
     row_format = table.format
     with txn.savepoint():
-        with_disk = row_format.touches_disk([*changes, *change.names])
+        with_disk = row_format.has_disk and row_format.touches_disk([*changes, *change.names])
         entry = _locked(txn, table, key, with_disk)
-        places, planes, _ = change.judge(table, entry, FIRST_IMAGE)
-        if not places.size:
+        values = change.judge_one(table, entry)
+        if values is None:
             return False
-        encoded = row_format.encode_changes(change.values(planes[:, 0]))
+        encoded = row_format.encode_changes(values)
         image = entry[ENTRY_WORDS:]
         mode = MODE_UPDATE
         if row_format.has_disk and encoded.disk is None:
@@ -199,7 +222,7 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
         condition = Condition(table.definition, where)
         with txn.savepoint():
             entry = _locked(txn, table, key, table.format.touches_disk(condition.names))
-            if not Running(condition.program).accepted(table, entry, FIRST_IMAGE)[0].size:
+            if not is_accepted(condition.program, table, entry):
                 return False
     row_operations.delete(txn, table, key)
     return True

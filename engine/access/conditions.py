@@ -6,7 +6,7 @@ run it over rows in place. All other programs run over copies of rows, without t
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -27,40 +27,24 @@ from tidemark.engine.programs.compiled import compile_filter
 from tidemark.engine.programs.condition_ranges import is_never, known_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
-from tidemark.engine.programs.patterns import may_be_slow, tokens_at
 from tidemark.engine.programs.vm_batch_kernels import run_batch
-from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.schema.partition_pruning import Known, partitions_for
 from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidemark.engine.programs.instruction_set import Fields
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
 
 FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # offset of the image of a single entry
-# Bound on the cost of a vector of rows in a call that holds the GIL; an instruction on numbers is 1, about half a µs.
-COST_MAX = 128
 # Instructions of one call over rows in private memory: some tens of milliseconds, in which Ctrl-C has no effect.
 STEPS_PER_CALL = 1 << 22
 # Words of rows of one such call, times the comparisons of bytes and patterns of the program.
 MATCHED_WORDS_PER_CALL = 1 << 21
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
-PROGRAMS_KNOWN = 256
-_BYTES_PER_COST = 4
-_WITHOUT_ERRORS = frozenset(
-    [
-        *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
-        *(p.OP_LOAD_WIDE, p.OP_MOVE, p.OP_INTEGER_TO_FLOAT, p.OP_INTEGER_TO_WIDE, p.OP_WIDE_TO_FLOAT),
-        *(p.OP_BRANCH, p.OP_BRANCH_REG_EQ_NULL, p.OP_BRANCH_REG_NE_NULL, p.OP_EXIT_OK, p.OP_EXIT_REFUSE),
-        *(p.OP_BRANCH_ATTR_OP_ARG, p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL, p.OP_BRANCH_ATTR_OP_ATTR),
-        *(p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX),
-    ]
-)
 _ERRORS: dict[int, tuple[type[Rejected], str]] = {
     p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
     p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
@@ -76,18 +60,71 @@ _ERRORS: dict[int, tuple[type[Rejected], str]] = {
 }
 
 
-class Running:
-    """A program and the memory in which one thread runs it; accumulators continue from batch to batch."""
+class _Memory(threading.local):
+    """What a thread has to run programs in. A call of a kernel needs nothing of the calls before it, and leaves nothing
+    in it for Python: so a signal handler or a finalizer may run a program between any two calls.
+    """
 
-    __slots__ = ("_matches", "program", "rows", "rows_per_call", "work")
+    def __init__(self) -> None:
+        self.rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
+        self.work: Words = np.zeros(p.work_words(1), dtype=np.int64)
+
+    def work_for(self, outputs: int) -> Words:
+        """Return memory for a program with that many outputs and without accumulators."""
+        if self.work.size < p.work_words(outputs):
+            self.work = np.zeros(p.work_words(outputs), dtype=np.int64)
+        return self.work
+
+
+_memory = _Memory()
+
+
+def run_one(program: Program, table: Judged, entry: Words) -> list[int]:
+    """Run a program without accumulators over one entry in private memory; return its verdict, a code, and
+    OUTPUT_PLANES words for each output. Raises: the error of `failed`.
+    """
+    outputs = len(program.outputs)
+    # Not of the thread's memory: a signal handler may run a program before this one's results are read.
+    out = np.empty(2 + outputs * p.OUTPUT_PLANES, dtype=np.int64)
+    status = run_batch(entry, FIRST_IMAGE, 1, NOTHING, program.words, _memory.rows, _memory.work_for(outputs), out)
+    found: list[int] = out.tolist()
+    if status == p.RUN_BROKEN:
+        raise _broken(table)
+    if status == p.RUN_ERROR:
+        raise failed(table, entry[ENTRY_WORDS:], found[1])
+    return found
+
+
+def is_accepted(program: Program, table: Judged, entry: Words) -> bool:
+    """Whether a condition accepts one entry in private memory. Raises: the error of `failed`."""
+    return run_one(program, table, entry)[0] in (p.VERDICT_OK, p.VERDICT_LAST)
+
+
+def _broken(table: Judged) -> ProgramInvalid:
+    return ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
+
+
+class Running:
+    """A program that one thread runs, batch after batch; accumulators continue from batch to batch."""
+
+    __slots__ = ("_matches", "_own", "program", "rows_per_call")
 
     def __init__(self, program: Program) -> None:
+        facts = program.facts
         self.program = program
-        steps = int(program.words[p.H_INSTRUCTIONS]) if program.is_forward else p.PROGRAM_STEPS_MAX
-        self.rows_per_call = max(1, STEPS_PER_CALL // (steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
-        self._matches = _matches_of(program)
-        self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
-        self.work = program.new_work()
+        self.rows_per_call = max(1, STEPS_PER_CALL // (facts.steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
+        self._matches = facts.matches
+        self._own: Words | None = program.new_work() if facts.accumulators else None
+
+    @property
+    def work(self) -> Words:
+        """Memory for the next call of a kernel in this thread; it has the accumulators."""
+        return _memory.work_for(len(self.program.outputs)) if self._own is None else self._own
+
+    @property
+    def rows(self) -> Words:
+        """Memory for the planes of rows in the next call of a kernel in this thread."""
+        return _memory.rows
 
     def run(self, table: Judged, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
         """Run over entries in private memory; return (RUN_OK, RUN_LAST or RUN_ERROR; planes as of `run_batch`).
@@ -105,7 +142,7 @@ class Running:
         words = self.program.words
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
-            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; build it again", table=table.name)
+            raise _broken(table)
         return status, planes
 
     def _run_in_parts(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
@@ -136,7 +173,7 @@ class Running:
         """
         status, planes = self.run(table, entries, offsets)
         verdicts = planes[0]
-        places = np.flatnonzero((verdicts == p.VERDICT_OK) | (verdicts == p.VERDICT_LAST))[:most]
+        places = (verdicts & p.VERDICT_OK).nonzero()[0][:most]  # VERDICT_OK and VERDICT_LAST
         if most is not None and places.size == most:
             return places, True
         if status == p.RUN_ERROR:
@@ -196,9 +233,9 @@ class Condition:
             self.expression = where
             self.known = known_of(where)
         else:
-            raise TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
+            raise no_condition(definition, where)
         self.names = names_of(definition, self.program)
-        self.cost = cost_of(self.program)
+        self.cost = self.program.facts.cost
 
     def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
         """Return fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
@@ -209,21 +246,15 @@ class Condition:
         return [number for number in numbers if number in found]
 
 
+def no_condition(definition: TableDefinition, where: object) -> TypeMismatch:
+    """Return the refusal of a `where` that is no condition."""
+    return TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
+
+
 def names_of(definition: TableDefinition, program: Program) -> list[str]:
     """Return the columns a program reads, and the key if the program can fail: the error names the row by its key."""
     names = [definition.columns[position].name for position in program.columns]
-    return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
-
-
-@lru_cache(maxsize=PROGRAMS_KNOWN)
-def _may_fail(program: Program) -> bool:
-    return any(each.opcode not in _WITHOUT_ERRORS or _is_slow(program, each) for each in program.instructions)
-
-
-def _is_slow(program: Program, each: Fields) -> bool:
-    """Whether an instruction matches a pattern that may take too many steps."""
-    is_pattern = each.opcode == p.OP_BRANCH_ATTR_OP_ARG and each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
-    return is_pattern and may_be_slow(tokens_at(program.constants, each.value))
+    return list(dict.fromkeys([*names, *definition.primary_key])) if program.facts.may_fail else names
 
 
 def _check_program(definition: TableDefinition, program: Program) -> None:
@@ -244,40 +275,6 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
             f"{definition.name}: a condition must not write columns, aggregate or take parameters; leave them out",
             table=definition.name,
         )
-
-
-@lru_cache(maxsize=PROGRAMS_KNOWN)
-def _matches_of(program: Program) -> int:
-    """Return how many times a program may compare bytes of a row, or match them with a pattern."""
-    columns = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
-    classes = columns.reshape(-1, c.COLUMN_WORDS)[:, c.CW_CLASS]
-    matches = sum(
-        p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR and classes[each.place] == c.CLASS_BYTES
-        for each in program.instructions
-        if each.opcode not in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL)
-    )
-    return matches if program.is_forward or not matches else p.PROGRAM_STEPS_MAX
-
-
-@lru_cache(maxsize=PROGRAMS_KNOWN)
-def cost_of(program: Program) -> int | None:
-    """Return the highest cost of a vector of rows in place, at most COST_MAX; None if the program must not run in
-    place.
-    """
-    if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):
-        return None
-    described = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
-    columns = described.reshape(-1, c.COLUMN_WORDS)
-    cost = 0
-    for each in program.instructions:
-        cost += 1
-        if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
-            column = columns[each.place]
-            if column[c.CW_CLASS] == c.CLASS_BYTES:
-                width = int(column[c.CW_BYTES])
-                is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
-                cost += width * (width if is_pattern else 1) // _BYTES_PER_COST + 4
-    return cost if cost <= COST_MAX else None
 
 
 def slots_per_call(cost: int) -> int:

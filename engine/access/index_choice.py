@@ -41,7 +41,7 @@ FEW_KEYS = 20
 # Longer lists of keys are no lookups: all their rows are in memory at once.
 KEYS_MAX = 10_000
 # Nanoseconds, measured on rows of about 100 bytes that are not in the cache; only the ratios matter.
-PLACED_ROW_COST = 8  # a row judged in place; each unit of `cost_of` is added
+PLACED_ROW_COST = 8  # a row judged in place; each unit of `Facts.cost` is added
 COPIED_ROW_COST = 60  # a row copied before it is judged
 INDEXED_ROW_COST = 120  # a row found through an entry
 ONLY_ROW_COST = 45  # a row built from its entry alone
@@ -367,7 +367,7 @@ def _bounds(shape: KeyShape, plan: _Plan, values: tuple[Any, ...]) -> Bounds:
     if isinstance(tail, bytes):
         return Bounds(*shape.starting(values, tail))
     if tail is None:
-        return Bounds(shape.below(values), shape.above(values))
+        return Bounds(*shape.around(values))
     if tail.lower is None:
         nullable = plan.columns[len(values)].nullable
         low = shape.above((*values, None)) if nullable else shape.below(values)

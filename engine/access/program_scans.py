@@ -16,7 +16,7 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
-from tidemark.engine.access.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
+from tidemark.engine.access.conditions import Condition, Running, failed, names_of, slots_per_call
 from tidemark.engine.access.index_choice import Choice, Lookup, few_keys, way_of
 from tidemark.engine.access.index_only import scan_index
 from tidemark.engine.access.lookups import look_up
@@ -345,7 +345,7 @@ def aggregate(
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
-        cost = cost_of(found.program)
+        cost = found.program.facts.cost
         if condition is not None and limit is None:
             choice, numbers = way_of(table, condition, names_of(table.definition, found.program), partitions)
             if choice is not None:

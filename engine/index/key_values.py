@@ -65,9 +65,8 @@ def _escaped(octets: bytes) -> bytes:
     return octets.replace(b"\0", b"\0\xff")
 
 
-def _value_bits(kind: ColumnType, stored: Any) -> tuple[int, int]:
-    """Encode a stored value that is not NULL; returns (bits, number of bits)."""
-    class_ = column_class(kind)
+def _value_bits(kind: ColumnType, class_: int, stored: Any) -> tuple[int, int]:
+    """Encode a stored value that is not NULL, of a type and its class; returns (bits, number of bits)."""
     if class_ == c.CLASS_BYTES:
         octets = _escaped(stored.rstrip(b"\0") if kind.width else stored) + b"\0\0"
         return int.from_bytes(octets, "big"), 8 * len(octets)
@@ -93,6 +92,7 @@ class KeyShape:
         """
         positions = [definition.position(name) for name in names]
         self.columns = tuple(definition.columns[position] for position in positions)
+        self._classes = [column_class(column.type) for column in self.columns]
         bits = sum(map(_bits_max, self.columns))
         column_array, constants = column_words(layout, positions)
         self.places = [column_place(layout, position) for position in positions]
@@ -149,6 +149,11 @@ class KeyShape:
         """Return a bound past every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
         return self._target(*self._bits(values), ix.PLACE_ABOVE)
 
+    def around(self, values: Sequence[Any]) -> tuple[Words, Words]:
+        """Return the bounds of keys that begin with these values: `below` and `above`."""
+        bits = self._bits(values)
+        return self._target(*bits, ix.PLACE_BELOW), self._target(*bits, ix.PLACE_ABOVE)
+
     def starting(self, values: Sequence[Any], start: str | bytes) -> tuple[Words, Words]:
         """Return the bounds of keys that begin with these values, followed by text or bytes that begin with `start`.
 
@@ -182,13 +187,13 @@ class KeyShape:
         if len(values) > len(self.columns):
             raise TypeMismatch(f"the index takes {counted(len(self.columns), 'value')} at most, got {len(values)}")
         number, bits = 0, 0
-        for column, value in zip(self.columns, values, strict=False):
+        for column, class_, value in zip(self.columns, self._classes, values, strict=False):
             if value is None:
                 if column.nullable:
                     number, bits = number << 1, bits + 1
                     continue
                 raise TypeMismatch(f"{column.name} is not nullable, got None")
-            more, count = _value_bits(column.type, column.type.stored(value))
+            more, count = _value_bits(column.type, class_, column.type.stored(value))
             if column.nullable:
                 number, bits = number << 1 | 1, bits + 1
             number, bits = number << count | more, bits + count

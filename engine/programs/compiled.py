@@ -1,121 +1,150 @@
-"""A cache of compiled expressions: the same expression over the same version of a table is compiled once.
+"""A cache of compiled expressions: expressions of one shape over one version of a table are compiled once, and each
+call binds its own constants.
 
-Two expressions are the same if their trees are equal, including type and spelling of constants: 1 and 1.0, or two
-decimals of different scale, may compile to different programs. Programs do not change while they run, so any number of
-threads may share one; each thread has its own memory (`engine/access/conditions.py`, `Running`).
+The key is the tree without the values of its constants, and the definition object. Of one shape there are as many
+programs as its constants have structures (`engine/programs/lowering.py`): `col("n") == 2.5` is never true for a column
+of integers, and has other code than `col("n") == 2`. A bound program belongs to its caller alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import lru_cache
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.programs import expression_programs
+from tidemark.engine.programs.expression_programs import Aggregates, argument
 from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.lowering import lower_all
+from tidemark.engine.programs.shapes import add_shape
 
 if TYPE_CHECKING:
-    from tidemark.engine.programs.expression_programs import Aggregates
+    from tidemark.engine.programs.expression_programs import Compiled
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
 
-KEPT_MAX = 256
-BYTES_MAX = 4_096  # of one constant
+KEPT_MAX = 256  # shapes
+STRUCTURES_MAX = 8  # of one shape
+WORDS_MAX = 1 << 21  # of all kept programs: 16 MiB
 NODES_MAX = 200  # larger trees are compiled each time: lookups would be slow, and the cache would need much memory
-_PLAIN = (bool, int, str, bytes, type(None))
 
 
-class _TooLarge(Exception):
-    """Control flow: a tree is too large to keep."""
+class _Shape:
+    """The programs of one shape, by structure. The first program says how constants are lowered."""
 
+    __slots__ = ("definition", "lowerings", "programs", "words")
 
-class _Key:
-    """An expression and the version of a table it is compiled for; each version has its own definition object."""
-
-    __slots__ = ("_hash", "_shape", "definition", "what")
-
-    def __init__(self, definition: TableDefinition, what: Sequence[Any]) -> None:
+    def __init__(self, definition: TableDefinition, first: Compiled) -> None:
         self.definition = definition
-        self.what = what
-        count = [0]
-        self._shape = tuple(_shape(each, count) for each in what)
-        self._hash = hash((id(definition), self._shape))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.definition is other.definition and self._shape == other._shape
+        self.lowerings = first.lowerings
+        self.programs = {first.structures: first}
+        self.words = int(first.program.words.size)
 
 
-def _shape(node: Any, count: list[int]) -> Any:
-    """Return a tree as nested tuples that are equal if the trees are the same. Raises: _TooLarge."""
-    count[0] += 1
-    if count[0] > NODES_MAX:
-        raise _TooLarge
-    if isinstance(node, Expression):
-        made: Any = type(node)
-        return (made, *(_shape(getattr(node, name), count) for name in _names(made)))
-    if isinstance(node, tuple):
-        return (tuple, *(_shape(each, count) for each in node))
-    kind = type(node)
-    if kind in (str, bytes) and len(node) > BYTES_MAX:
-        raise _TooLarge
-    return (kind, node) if kind in _PLAIN else (kind, repr(node))
+_kept: OrderedDict[tuple[Any, ...], _Shape] = OrderedDict()
+_guard = threading.Lock()  # of changes; lookups need none
+_words = 0
 
 
-@lru_cache(maxsize=64)
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+def kept_programs() -> tuple[int, int, int]:
+    """Return (shapes, programs, words of the programs) in the cache."""
+    with _guard:
+        return len(_kept), sum(len(each.programs) for each in _kept.values()), _words
 
 
-@lru_cache(maxsize=KEPT_MAX)
-def kept_filter(key: _Key) -> Program:
-    return expression_programs.compile_filter(key.definition, key.what[0])
+def _keep(key: tuple[Any, ...], definition: TableDefinition, made: Compiled) -> None:
+    global _words
+    if made.program.words.size > WORDS_MAX // KEPT_MAX:
+        return
+    with _guard:
+        shape = _kept.get(key)
+        if shape is not None and _is_of(shape, definition, made):
+            shape.programs[made.structures] = made
+            shape.words += int(made.program.words.size)
+            _words += int(made.program.words.size)
+        else:
+            if shape is not None:
+                _words -= _kept.pop(key).words
+            _kept[key] = shape = _Shape(definition, made)
+            _words += shape.words
+        while len(_kept) > KEPT_MAX or _words > WORDS_MAX:
+            _words -= _kept.popitem(last=False)[1].words
 
 
-@lru_cache(maxsize=KEPT_MAX)
-def _aggregates(key: _Key) -> Aggregates:
-    return expression_programs.compile_aggregates(key.definition, key.what[1:], key.what[0])
+def _is_of(shape: _Shape, definition: TableDefinition, made: Compiled) -> bool:
+    """Whether a program may join the others of its shape: it lowers its constants as they do."""
+    if shape.definition is not definition or len(shape.programs) >= STRUCTURES_MAX:
+        return False
+    pairs = zip(shape.lowerings, made.lowerings, strict=False)
+    is_alike = len(shape.lowerings) == len(made.lowerings) and all(one.is_like(other) for one, other in pairs)
+    return is_alike and made.structures not in shape.programs
 
 
-@lru_cache(maxsize=KEPT_MAX)
-def _update(key: _Key) -> Program:
-    return expression_programs.compile_update(key.definition, dict(key.what[1:]), key.what[0])[0]
+def _bound(
+    key: tuple[Any, ...], definition: TableDefinition, constants: Sequence[Any], make: Callable[[], Compiled]
+) -> tuple[Compiled, Program]:
+    """Return the compiled expression, from the cache if it is there, and its program with these constants."""
+    shape = _kept.get(key)
+    if shape is not None and shape.definition is definition:
+        structures, stored = lower_all(shape.lowerings, constants)
+        found = shape.programs.get(structures)
+        if found is not None:
+            try:
+                _kept.move_to_end(key)
+            except KeyError:
+                pass  # another thread has removed it
+            return found, found.template.bind(stored)
+    made = make()
+    _keep(key, definition, made)
+    return made, made.program
+
+
+def _found(
+    definition: TableDefinition, head: Sequence[Any], nodes: Sequence[Any], make: Callable[[], Compiled]
+) -> tuple[Compiled, Program]:
+    """Do `_bound` for trees; what is no tree is not part of the program. A tree that is too large is not kept."""
+    parts = 0
+    for each in nodes:
+        if isinstance(each, Expression):
+            parts += each.parts
+    if parts > NODES_MAX:
+        made = make()
+        return made, made.program
+    shape: list[Any] = [id(definition), *head]
+    constants: list[Any] = []
+    for each in nodes:
+        if isinstance(each, Expression):
+            add_shape(each, shape, constants)
+        else:
+            shape.append(None)
+    return _bound(tuple(shape), definition, constants, make)
 
 
 def compile_filter(definition: TableDefinition, where: Expression) -> Program:
-    """Compile as `expression_programs.compile_filter` does, with the cache. Raises: the same."""
-    try:
-        key = _Key(definition, (where,))
-    except _TooLarge:
-        return expression_programs.compile_filter(definition, where)
-    return kept_filter(key)
+    """Return the program of `expression_programs.compile_filter`, with the cache. Raises: the same."""
+    return _found(definition, ("filter",), (where,), lambda: expression_programs.compile_filter(definition, where))[1]
 
 
 def compile_aggregates(
     definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
 ) -> Aggregates:
-    """Compile as `expression_programs.compile_aggregates` does, with the cache. Raises: the same."""
-    try:
-        key = _Key(definition, (where, *functions))
-    except _TooLarge:
-        return expression_programs.compile_aggregates(definition, functions, where)
-    return _aggregates(key)
+    """Return what `expression_programs.compile_aggregates` compiles, with the cache. Raises: the same."""
+    head = ("aggregates", *(function for function, _ in functions))
+    nodes = [where, *(argument(what) for _, what in functions)]
+    found, program = _found(
+        definition, head, nodes, lambda: expression_programs.compile_aggregates(definition, functions, where)
+    )
+    return Aggregates(program, found.functions)
 
 
 def compile_update(
     definition: TableDefinition, changes: Mapping[str, Any], where: Expression | None = None
 ) -> tuple[Program, dict[str, Any]]:
-    """Compile as `expression_programs.compile_update` does, with the cache; plain values are not part of the program.
-    Raises: the same.
+    """Return the program of `expression_programs.compile_update`, with the cache, and the plain changes, which are not
+    part of it. Raises: the same.
     """
-    plain = {name: value for name, value in changes.items() if not isinstance(value, Expression)}
-    # For a plain change, the program depends only on the column.
-    known = [(name, None if name in plain else value) for name, value in changes.items()]
-    try:
-        key = _Key(definition, (where, *known))
-    except _TooLarge:
-        return expression_programs.compile_update(definition, changes, where)
-    return _update(key), plain
+    head = ("update", *changes)
+    nodes = [where, *changes.values()]
+    _, program = _found(definition, head, nodes, lambda: expression_programs.compile_update(definition, changes, where))
+    return program, {name: value for name, value in changes.items() if not isinstance(value, Expression)}

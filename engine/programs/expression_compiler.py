@@ -7,16 +7,13 @@ down to the leaves, so that three-valued logic needs no third value. Arithmetic 
 
 from __future__ import annotations
 
-import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from decimal import Decimal as PythonDecimal
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.decimals import comparable, digits_of
 from tidemark.engine.base.errors import ProgramInvalid
+from tidemark.engine.programs import lowering
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.expressions import (
     NEGATED,
@@ -33,30 +30,20 @@ from tidemark.engine.programs.expressions import (
     NullTest,
 )
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
-from tidemark.engine.programs.interpreter import Assembler, float_bits
+from tidemark.engine.programs.lowering import Kind, Lowered, Lowering
+from tidemark.engine.programs.templates import TemplateAssembler
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer, stored_limits
-from tidemark.engine.schema.types_base import is_int, plain, shown
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
+from tidemark.engine.schema.types_base import counted
 from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
+from tidemark.engine.schema.types_text import Char, LongText, VarChar
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.types_base import ColumnType
 
-_DAY_US = 86_400_000_000
-
 _Jump = tuple[Expression, str, str, bool]  # a condition, its labels for true and for false, whether it is negated
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The contents of a register: its type; digits after the point of decimals; its calendar type, if any."""
-
-    type: str
-    scale: int = 0
-    calendar: Calendar | None = None
 
 
 def kind_of(kind: ColumnType) -> Kind | None:
@@ -68,6 +55,16 @@ def kind_of(kind: ColumnType) -> Kind | None:
     if isinstance(kind, Decimal):
         return Kind(INTEGER if kind.width == 8 else WIDE, kind.scale)
     return Kind(INTEGER, 0, kind) if isinstance(kind, Calendar) else None
+
+
+def _remedy(wanted: ColumnType, found: Kind) -> str:
+    """Return what to do if a column cannot take a value of a kind exactly."""
+    if not isinstance(wanted, Decimal):
+        return "compute with whole numbers, and divide by //, or change a column of floats or decimals"
+    digits = counted(wanted.scale, "digit")
+    if found.type == FLOAT:
+        return f"compute with Decimal values of at most {digits} after the point, without floats and /"
+    return f"round the constants so that the result has at most {digits} after the point, got {found.scale}"
 
 
 def _with_members(node: Junction, negated: bool) -> list[tuple[Expression, bool]]:
@@ -106,11 +103,18 @@ def _equality(node: Expression, wanted: str) -> tuple[str, Constant] | None:
 
 
 class Compiler:
-    """Emits the code of several expressions, one after the other, into one assembler."""
+    """Emits the code of several expressions, one after the other, into one assembler.
 
-    def __init__(self, definition: TableDefinition, updates: bool = False) -> None:
+    constants: the number of each Constant and each Like, by identity. What they decide is in `structures`.
+    """
+
+    def __init__(self, definition: TableDefinition, constants: Mapping[int, int], updates: bool = False) -> None:
         self.definition = definition
-        self.asm = Assembler(definition, updates)
+        self.asm = TemplateAssembler(definition, updates)
+        self.lowerings: list[Lowering] = []
+        self.structures: list[Any] = []
+        self._constants = constants
+        self._stored = 0
         self._columns = {column.name: column for column in definition.columns}
         self._labels = 0
         self._needs: dict[int, int] = {}  # of parts of the expression being compiled, by identity
@@ -122,13 +126,28 @@ class Compiler:
 
     def refuse(self, what: str) -> ProgramInvalid:
         """Return the error that refuses an expression."""
-        return ProgramInvalid(f"{self.definition.name}: {what}", table=self.definition.name)
+        return lowering.refused(self.definition.name, what)
 
     def column(self, name: str) -> Column:
         """Return the column. Raises: NoSuchColumn."""
         if name not in self._columns:
             raise no_such_column(self.definition.name, name, self._columns)
         return self._columns[name]
+
+    def _lowered(
+        self, function: Callable[..., Lowered], arguments: tuple[Any, ...], node: Constant | Like | Sequence[Constant]
+    ) -> tuple[Any, list[tuple[Any, int]]]:
+        """Lower a constant, or those of a list; return the structure, and the stored forms with their numbers."""
+        nodes = (node,) if isinstance(node, Expression) else tuple(node)
+        values = [each.pattern if isinstance(each, Like) else each.value for each in nodes]
+        is_list = not isinstance(node, Expression)
+        structure, stored = function(*arguments, values if is_list else values[0])
+        numbers = [self._constants.get(id(each), -1) for each in nodes]
+        self.lowerings.append(Lowering(function, arguments, numbers, is_list))
+        self.structures.append(structure)
+        first = self._stored
+        self._stored += len(stored)
+        return structure, [(form, first + number) for number, form in enumerate(stored)]
 
     # --- conditions -----------------------------------------------------------------------------------
     def jump(self, node: Expression, yes: str, no: str, negated: bool = False) -> None:
@@ -180,28 +199,28 @@ class Compiler:
             known = self.label()
             self.null_test(node.inner, no, known)
             self.asm.label(known)
-        looked_for: set[Any] = set()
-        for value in node.values:
-            if isinstance(value, Constant) and value.value is None:
-                missed = no
-            elif isinstance(value, Constant) and isinstance(node.inner, Col):
-                self._equal(self.column(node.inner.name), plain(value.value), found, looked_for)
-            else:
+        run: list[Constant] = []
+        for value in (*node.values, None):
+            if isinstance(value, Constant):
+                missed = no if value.value is None else missed
+                if isinstance(node.inner, Col):
+                    run.append(value)
+                    continue
+            # Values that may fail in a row keep their place among the constants.
+            if run and isinstance(node.inner, Col):
+                self._equal(self.column(node.inner.name), run, found)
+                run = []
+            if value is not None and not (isinstance(value, Constant) and value.value is None):
                 after = self.label()
                 self._compare(Compare("eq", node.inner, value), "eq", found, after)
                 self.asm.label(after)
         self.asm.branch(missed)
 
-    def _equal(self, column: Column, value: Any, yes: str, looked_for: set[Any]) -> None:
-        """Go to `yes` where the column has the value, unless that value was looked for before; else continue."""
-        comparison = self._stored(column, "eq", value)
-        if isinstance(comparison, bool):
-            return  # no value of the column equals it
-        _, stored = comparison
-        looked = float_bits(stored) if isinstance(stored, float) else stored
-        if looked not in looked_for:
-            looked_for.add(looked)
-            self.asm.branch_stored("eq", column.name, stored, yes)
+    def _equal(self, column: Column, values: Sequence[Constant], yes: str) -> None:
+        """Go to `yes` where the column has one of the values, each looked for once; else continue."""
+        _, stored = self._lowered(lowering.member, (self.definition.name, column), values)
+        for form, number in stored:
+            self.asm.compare("eq", column.name, form, number, yes)
 
     def null_test(self, inner: Expression, yes: str, no: str) -> None:
         """Go to `yes` where the operand is NULL, else to `no`."""
@@ -220,7 +239,8 @@ class Compiler:
             raise self.refuse("like() and starts_with() are for columns of characters or bytes")
         octets = not isinstance(declared, (Char, VarChar, LongText))
         condition = "not_like" if negated else "like"
-        self.asm.branch_stored(condition, node.inner.name, node.pattern, yes, octets=octets)
+        _, ((tokens, number),) = self._lowered(lowering.pattern, (), node)
+        self.asm.compare(condition, node.inner.name, tokens, number, yes, octets)
         self.asm.branch(no)
 
     def _compare(self, node: Compare, condition: str, yes: str, no: str) -> None:
@@ -230,7 +250,7 @@ class Compiler:
         if isinstance(right, Constant) and right.value is None:
             self.asm.branch(no)
         elif isinstance(left, Col) and isinstance(right, Constant):
-            self._compare_constant(self.column(left.name), condition, plain(right.value), yes, no)
+            self._compare_constant(self.column(left.name), condition, right, yes, no)
         elif isinstance(left, Col) and isinstance(right, Col) and self._alike(left.name, right.name):
             self.asm.branch_columns(condition, left.name, right.name, yes)
             self.asm.branch(no)
@@ -252,80 +272,15 @@ class Compiler:
             return True
         return kinds[0] == kinds[1]
 
-    def _compare_constant(self, column: Column, condition: str, value: Any, yes: str, no: str) -> None:
-        comparison = self._stored(column, condition, value)
-        if isinstance(comparison, bool):
+    def _compare_constant(self, column: Column, condition: str, constant: Constant, yes: str, no: str) -> None:
+        found, stored = self._lowered(lowering.compared, (self.definition.name, column, condition), constant)
+        if isinstance(found, bool):
             self.asm.branch_column_null(column.name, no)
-            self.asm.branch(yes if comparison else no)
+            self.asm.branch(yes if found else no)
             return
-        condition, stored = comparison
-        self.asm.branch_stored(condition, column.name, stored, yes)
+        ((form, number),) = stored
+        self.asm.compare(found, column.name, form, number, yes)
         self.asm.branch(no)
-
-    def _stored(self, column: Column, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """Return a comparison of a column with a constant as (condition, stored value), or its result for all values
-        but NULL.
-        """
-        kind = column.type
-        if isinstance(kind, (Integer, Floating, Decimal)):
-            return self._exact(kind, condition, value)
-        if isinstance(kind, Enum):
-            if condition not in ("eq", "ne"):
-                raise self.refuse(f"Enum column {column.name!r} has no order; use == and !=")
-            return condition, kind.stored(value)
-        if isinstance(kind, (Boolean, Calendar)):
-            return condition, int(kind.stored(value))
-        return condition, self._octets(column, value)
-
-    def _octets(self, column: Column, value: Any) -> bytes:
-        """Return the bytes of a constant for comparison with a column of characters or bytes; they may be longer than
-        any value of the column.
-        """
-        kind = column.type
-        if isinstance(kind, (Char, VarChar, LongText)):
-            return LongText().stored(value)
-        if not isinstance(value, (bytes, bytearray, memoryview)):
-            kind.stored(value)  # raises the error for the value
-        return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
-
-    def _exact(self, kind: ColumnType, condition: str, value: Any) -> bool | tuple[str, Any]:
-        """Return a comparison with a number, exactly, as (condition, stored value), or its result for all but NULL."""
-        if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
-            raise self.refuse(f"a {kind!r} column is compared with numbers, got {shown(value)}")
-        if isinstance(value, PythonDecimal) and not value.is_finite():
-            raise self.refuse(f"a column is compared with finite decimals, got {shown(value)}")
-        if isinstance(kind, Floating) and isinstance(value, float):
-            return condition, value
-        if isinstance(value, float) and not math.isfinite(value):
-            # NaN is above everything, like infinity.
-            is_below = value < 0
-            return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le"))
-        number = Fraction(comparable(value))
-        if isinstance(kind, Floating):
-            try:
-                near = float(number)
-            except OverflowError:
-                near = math.inf if number > 0 else -math.inf
-            if math.isfinite(near) and Fraction(near) == number:
-                return condition, near
-            return self._compare_between(condition, near, math.isinf(near) and near > 0 or near > number)
-        limits: Any = stored_limits(kind)
-        low, high = limits
-        number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
-        if number < low or number > high:
-            return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le"))
-        if number.denominator == 1:
-            return condition, int(number)
-        return self._compare_between(condition, math.floor(number), False)
-
-    @staticmethod
-    def _compare_between(condition: str, near: Any, is_above: bool) -> bool | tuple[str, Any]:
-        """Return the comparison with a number between two adjacent storable numbers; `near` is one of the two."""
-        if condition in ("eq", "ne"):
-            return condition == "ne"
-        if condition in ("lt", "le"):
-            return ("lt" if is_above else "le"), near
-        return ("ge" if is_above else "gt"), near
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
@@ -337,8 +292,11 @@ class Compiler:
             self._needs[id(node)] = one + 1 if one == other else max(one, other, 2)
         return self._needs[id(node)]
 
-    def value(self, node: Expression, free: list[int], null: str) -> tuple[int, Kind]:
-        """Load the value into the first free register; go to `null` where it is NULL. Return register and kind."""
+    def value(self, node: Expression, free: list[int], null: str, beside: Kind | None = None) -> tuple[int, Kind]:
+        """Load the value into the first free register; go to `null` where it is NULL. Return register and kind.
+
+        beside: the kind of the other operand, to which a constant is fitted.
+        """
         if not free:
             raise self.refuse(f"the expression is too deep: it needs more than {p.REGISTERS} registers")
         register = free[0]
@@ -352,7 +310,7 @@ class Compiler:
                 self.asm.branch_null(register, null)
             return register, kind
         if isinstance(node, Constant):
-            return register, self._load(node.value, register, null)
+            return register, self._load(node, register, null, beside)
         if not isinstance(node, Arithmetic):
             raise self.refuse("a condition is used where a number is needed")
         shift = self._calendar_shift(node, free, null)
@@ -362,28 +320,15 @@ class Compiler:
         one, other, kind = self._operands(node.left, node.right, free, null, node.operator == "*", as_float)
         return self._operate(node.operator, one, other, kind, register, null)
 
-    def _load(self, value: Any, register: int, null: str) -> Kind:
-        value = plain(value)
-        if value is None:
+    def _load(self, node: Constant, register: int, null: str, beside: Kind | None) -> Kind:
+        kind, stored = self._lowered(lowering.number, (self.definition.name, beside), node)
+        if kind is None:
             self.asm.load_null(register)
             self.asm.branch_null(register, null)
             return Kind(INTEGER)
-        if is_int(value):
-            if -(1 << 63) <= value < 1 << 63:
-                self.asm.load_const(register, value)
-                return Kind(INTEGER)
-            self.asm.load_wide(register, value)
-            return Kind(WIDE)
-        if isinstance(value, float):
-            self.asm.load_float(register, value)
-            return Kind(FLOAT)
-        if isinstance(value, PythonDecimal) and value.is_finite():
-            found = digits_of(value)
-            if found is None:
-                raise self.refuse(f"{shown(value)} has more digits than 128 bits hold")
-            kind = self._load(found[0], register, null)
-            return Kind(kind.type, found[1])
-        raise self.refuse(f"{shown(value)} is not a number")
+        ((form, number),) = stored
+        self.asm.load(register, kind.type, form, number)
+        return kind  # type: ignore[no-any-return]
 
     def _calendar_shift(self, node: Arithmetic, free: list[int], null: str) -> tuple[int, Kind] | None:
         """Emit a calendar column plus or minus a timedelta, exactly; None if there is no timedelta."""
@@ -395,16 +340,9 @@ class Compiler:
         register, kind = self.value(left, free, null)
         if kind.calendar is None or node.operator not in "+-":
             raise self.refuse("a timedelta is added to a Date, Time, DateTime or Timestamp, or subtracted from it")
-        gap = right.value
-        if getattr(gap, "nanoseconds", 0):
-            raise self.refuse(f"a timedelta has whole microseconds, got {shown(gap)}")
-        amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
-        if repr(kind.calendar) == "Date":
-            if amount % _DAY_US:
-                raise self.refuse(f"a Date moves by whole days, got {gap}")
-            amount //= _DAY_US
+        _, ((amount, number),) = self._lowered(lowering.span, (self.definition.name, kind.calendar), right)
         self._spare(free)
-        self.asm.load_const(free[1], amount)
+        self.asm.load(free[1], INTEGER, amount, number)
         self.asm.operate("add_exact" if node.operator == "+" else "sub_exact", register, register, free[1])
         return register, kind
 
@@ -426,16 +364,19 @@ class Compiler:
         """
         self._spare(free)
         first, second = (left, right), False
-        if self.need(right) > self.need(left):
+        # A constant comes second, so that it is fitted to the other operand; NULL comes first, as nothing else matters.
+        is_fitted = isinstance(left, Constant) and left.value is not None and not isinstance(right, Constant)
+        if self.need(right) > self.need(left) or is_fitted:
             first, second = (right, left), True
         one, kind = self.value(first[0], free, null)
         rest = [each for each in free if each != one]
         calendar = kind.calendar
         if calendar is not None and isinstance(first[1], Constant):
             other, other_kind = rest[0], kind
-            self.asm.load_const(other, int(calendar.stored(first[1].value)))
+            _, ((form, number),) = self._lowered(lowering.moment, (calendar,), first[1])
+            self.asm.load(other, INTEGER, form, number)
         else:
-            other, other_kind = self.value(first[1], rest, null)
+            other, other_kind = self.value(first[1], rest, null, None if product or as_float else kind)
         rest = [each for each in rest if each != other]
         if second:
             one, other, kind, other_kind = other, one, other_kind, kind
@@ -509,7 +450,9 @@ class Compiler:
         if wanted.type == FLOAT:
             self._to_float(register, kind, rest)
         elif kind.type == FLOAT or kind.scale > wanted.scale:
-            raise self.refuse(f"column {name!r} of type {column.type!r} cannot take fractions exactly")
+            raise self.refuse(
+                f"column {name!r} of type {column.type!r} cannot take fractions exactly; {_remedy(column.type, kind)}"
+            )
         else:
             self._scale_up(register, kind, wanted.scale, rest)
             if kind.type != wanted.type:

@@ -9,7 +9,7 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -46,32 +46,13 @@ class Expression:
         1
     """
 
+    __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
-    parts = 1
+    parts = 1  # nodes of the tree; a node that occurs in several places counts in each
     depth = 1
 
-    def __post_init__(self) -> None:
-        """Count the parts; a part that occurs in several places counts in each.
-
-        Raises: ProgramInvalid for more than PARTS_MAX parts, or if it nests deeper than DEPTH_MAX.
-        """
-        inner = [
-            part
-            for each in vars(self).values()
-            for part in (each if isinstance(each, tuple) else (each,))
-            if isinstance(part, Expression)
-        ]
-        if inner:
-            self._count(1 + sum(each.parts for each in inner), 1 + max(each.depth for each in inner))
-
-    def _count(self, parts: int, depth: int) -> None:
-        if parts > PARTS_MAX:
-            raise ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {parts}; ask in several calls")
-        if depth > DEPTH_MAX:
-            raise ProgramInvalid(
-                f"an expression nests at most {DEPTH_MAX} deep, got {depth}; join more terms in each level"
-            )
-        vars(self).update(parts=parts, depth=depth)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         """Return the same text as a dataclass's own repr, built without recursion."""
@@ -92,58 +73,58 @@ class Expression:
         )
 
     def __eq__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("eq", self, operand(other))
+        return Compare("eq", self, other if isinstance(other, Expression) else operand(other))
 
     def __ne__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("ne", self, operand(other))
+        return Compare("ne", self, other if isinstance(other, Expression) else operand(other))
 
     def __lt__(self, other: object) -> Compare:
-        return Compare("lt", self, operand(other))
+        return Compare("lt", self, other if isinstance(other, Expression) else operand(other))
 
     def __le__(self, other: object) -> Compare:
-        return Compare("le", self, operand(other))
+        return Compare("le", self, other if isinstance(other, Expression) else operand(other))
 
     def __gt__(self, other: object) -> Compare:
-        return Compare("gt", self, operand(other))
+        return Compare("gt", self, other if isinstance(other, Expression) else operand(other))
 
     def __ge__(self, other: object) -> Compare:
-        return Compare("ge", self, operand(other))
+        return Compare("ge", self, other if isinstance(other, Expression) else operand(other))
 
     def __add__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", self, as_expression(other))
+        return Arithmetic("+", self, other if isinstance(other, Expression) else Constant(other))
 
     def __radd__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", as_expression(other), self)
+        return Arithmetic("+", Constant(other), self)
 
     def __sub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", self, as_expression(other))
+        return Arithmetic("-", self, other if isinstance(other, Expression) else Constant(other))
 
     def __rsub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", as_expression(other), self)
+        return Arithmetic("-", Constant(other), self)
 
     def __mul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", self, as_expression(other))
+        return Arithmetic("*", self, other if isinstance(other, Expression) else Constant(other))
 
     def __rmul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", as_expression(other), self)
+        return Arithmetic("*", Constant(other), self)
 
     def __truediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", self, as_expression(other))
+        return Arithmetic("/", self, other if isinstance(other, Expression) else Constant(other))
 
     def __rtruediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", as_expression(other), self)
+        return Arithmetic("/", Constant(other), self)
 
     def __floordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", self, as_expression(other))
+        return Arithmetic("//", self, other if isinstance(other, Expression) else Constant(other))
 
     def __rfloordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", as_expression(other), self)
+        return Arithmetic("//", Constant(other), self)
 
     def __mod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", self, as_expression(other))
+        return Arithmetic("%", self, other if isinstance(other, Expression) else Constant(other))
 
     def __rmod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", as_expression(other), self)
+        return Arithmetic("%", Constant(other), self)
 
     def __neg__(self) -> Arithmetic:
         return Arithmetic("-", Constant(0), self)
@@ -248,84 +229,175 @@ def _pattern(given: object, what: str) -> bytes:
     return bytes(value)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+# Nodes are made by every call of a program, so their slots are set directly; a frozen dataclass would set each by name.
+_node = dataclass(frozen=True, init=False, eq=False, repr=False)
+
+
+def _setters(kind: type[Expression]) -> list[Callable[[Any, Any], None]]:
+    return [kind.__dict__[name].__set__ for name in kind.__dict__["__slots__"]]
+
+
+@_node
 class Col(Expression):
     """A column, by name."""
 
+    __slots__ = ("name",)
     name: str
 
+    def __init__(self, name: str) -> None:
+        _set_name(self, name)
 
-@dataclass(frozen=True, eq=False, repr=False)
+
+@_node
 class Constant(Expression):
     """A Python value; its stored form depends on the operand it is combined with."""
 
+    __slots__ = ("value",)
     value: Any
 
+    def __init__(self, value: Any) -> None:
+        _set_value(self, value)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Arithmetic(Expression):
+
+class _Inner(Expression):
+    """A node with others below it: it counts its parts."""
+
+    __slots__ = ("depth", "parts")
+
+    def _count(self, parts: int, depth: int) -> None:
+        if parts > PARTS_MAX:
+            raise ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {parts}; ask in several calls")
+        if depth > DEPTH_MAX:
+            raise ProgramInvalid(
+                f"an expression nests at most {DEPTH_MAX} deep, got {depth}; join more terms in each level"
+            )
+        _set_depth(self, depth)
+        _set_parts(self, parts)
+
+
+@_node
+class Arithmetic(_Inner):
     """One of + - * / // %."""
 
+    __slots__ = ("left", "operator", "right")
     operator: str
     left: Expression
     right: Expression
 
+    def __init__(self, operator: str, left: Expression, right: Expression) -> None:
+        """Raises: ProgramInvalid for more than PARTS_MAX parts, or if it nests deeper than DEPTH_MAX."""
+        one, other = left.depth, right.depth
+        self._count(1 + left.parts + right.parts, 1 + (one if one > other else other))
+        _set_operator(self, operator)
+        _set_arithmetic_left(self, left)
+        _set_arithmetic_right(self, right)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Compare(Expression):
+
+@_node
+class Compare(_Inner):
     """One of eq, ne, lt, le, gt, ge."""
 
+    __slots__ = ("condition", "left", "right")
     condition: str
     left: Expression
     right: Expression
 
-    def __post_init__(self) -> None:
-        if self.condition not in CONDITIONS:
-            raise ProgramInvalid(f"a comparison is one of {', '.join(CONDITIONS)}, got {shown(self.condition)}")
-        super().__post_init__()
+    def __init__(self, condition: str, left: Expression, right: Expression) -> None:
+        """Raises: ProgramInvalid for an unknown condition, and as Arithmetic."""
+        if condition not in CONDITIONS:
+            raise ProgramInvalid(f"a comparison is one of {', '.join(CONDITIONS)}, got {shown(condition)}")
+        one, other = left.depth, right.depth
+        self._count(1 + left.parts + right.parts, 1 + (one if one > other else other))
+        _set_condition(self, condition)
+        _set_compare_left(self, left)
+        _set_compare_right(self, right)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Junction(Expression):
+@_node
+class Junction(_Inner):
     """All of the operands, or at least one of them; there is at least one operand."""
 
+    __slots__ = ("is_and", "operands")
     is_and: bool
     operands: tuple[Expression, ...]
 
-    def __post_init__(self) -> None:
-        if not self.operands:
+    def __init__(self, is_and: bool, operands: tuple[Expression, ...]) -> None:
+        """Raises: ProgramInvalid for no operand, and as Arithmetic."""
+        if not operands:
             raise ProgramInvalid("& and | join conditions, got none")
-        super().__post_init__()
+        self._count(1 + sum(each.parts for each in operands), 1 + max(each.depth for each in operands))
+        _set_is_and(self, is_and)
+        _set_operands(self, operands)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Not(Expression):
+@_node
+class Not(_Inner):
     """The negation; NULL stays NULL."""
 
+    __slots__ = ("inner",)
     inner: Expression
 
+    def __init__(self, inner: Expression) -> None:
+        """Raises: as Arithmetic."""
+        self._count(1 + inner.parts, 1 + inner.depth)
+        _set_not_inner(self, inner)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class NullTest(Expression):
+
+@_node
+class NullTest(_Inner):
     """Whether the operand is NULL."""
 
+    __slots__ = ("inner",)
     inner: Expression
 
+    def __init__(self, inner: Expression) -> None:
+        """Raises: as Arithmetic."""
+        self._count(1 + inner.parts, 1 + inner.depth)
+        _set_null_test_inner(self, inner)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Member(Expression):
+
+@_node
+class Member(_Inner):
     """Whether the operand equals one of the values."""
 
+    __slots__ = ("inner", "values")
     inner: Expression
     values: tuple[Expression, ...]
 
+    def __init__(self, inner: Expression, values: tuple[Expression, ...]) -> None:
+        """Raises: as Arithmetic."""
+        parts, depth = inner.parts, inner.depth
+        for each in values:
+            parts += each.parts
+            depth = max(depth, each.depth)
+        self._count(1 + parts, 1 + depth)
+        _set_member_inner(self, inner)
+        _set_values(self, values)
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Like(Expression):
+
+@_node
+class Like(_Inner):
     """Whether the operand matches a pattern."""
 
+    __slots__ = ("inner", "pattern")
     inner: Expression
     pattern: bytes
+
+    def __init__(self, inner: Expression, pattern: bytes) -> None:
+        """Raises: as Arithmetic."""
+        self._count(1 + inner.parts, 1 + inner.depth)
+        _set_like_inner(self, inner)
+        _set_pattern(self, pattern)
+
+
+(_set_name,), (_set_value,) = _setters(Col), _setters(Constant)
+_set_depth, _set_parts = _setters(_Inner)
+_set_arithmetic_left, _set_operator, _set_arithmetic_right = _setters(Arithmetic)
+_set_condition, _set_compare_left, _set_compare_right = _setters(Compare)
+_set_is_and, _set_operands = _setters(Junction)
+(_set_not_inner,), (_set_null_test_inner,) = _setters(Not), _setters(NullTest)
+_set_member_inner, _set_values = _setters(Member)
+_set_like_inner, _set_pattern = _setters(Like)
 
 
 def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
@@ -343,7 +415,8 @@ def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
             parts += each.parts
             depth = max(depth, each.depth + 1)
     made._count(parts, depth)  # known without visiting each operand: a loop of |= would visit all of them each time
-    vars(made).update(is_and=is_and, operands=tuple(operands))
+    _set_is_and(made, is_and)
+    _set_operands(made, tuple(operands))
     return made
 
 

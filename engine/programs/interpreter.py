@@ -10,12 +10,13 @@ were: its writes go to outputs, and no later read sees them.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.facts import Facts
 from tidemark.engine.programs.instruction_set import (
     CONDITIONS,
     FLOAT,
@@ -66,6 +67,16 @@ def bits_float(bits: int) -> float:
     return float(value)
 
 
+class Parameter(NamedTuple):
+    """A constant of a program that is bound later: its number among them; bytes of an element if it is a string or a
+    pattern of any length, else 0; whether it takes two words.
+    """
+
+    number: int
+    element_bytes: int = 0
+    is_wide: bool = False
+
+
 class Program:
     """A verified program for rows of one table definition.
 
@@ -73,7 +84,7 @@ class Program:
     column words, `outputs` the positions of the columns it writes, in the order of the outputs.
     """
 
-    __slots__ = ("columns", "definition", "outputs", "words")
+    __slots__ = ("_facts", "_template", "columns", "definition", "outputs", "words")
 
     def __init__(self, definition: TableDefinition, columns: Sequence[int], words: Words) -> None:
         """Verify the program. Shapes: `words` int64, copied. Raises: ProgramInvalid."""
@@ -83,6 +94,16 @@ class Program:
         verifier = Verifier(definition, self.columns, self.words)
         verifier.verify()
         self.outputs = tuple(verifier.outputs[number] for number in sorted(verifier.outputs))
+        self._template = self
+        self._facts: Facts | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What follows from the instructions; programs that differ in constants only share it."""
+        template = self._template
+        if template._facts is None:
+            template._facts = Facts(self.words, self.instructions, len(self.columns))
+        return template._facts
 
     @property
     def instructions(self) -> list[Fields]:
@@ -123,6 +144,21 @@ class Program:
         return int.from_bytes(work[at + p.ACC_LOW : at + p.ACCUMULATOR_WORDS].tobytes(), "little", signed=True)
 
 
+def with_constants(template: Program, words: Words) -> Program:
+    """Return a program that differs from a verified one in constants only, without verifying it again.
+
+    The caller (`engine/programs/templates.py`) answers for the words: each new constant is of the type and in the place
+    of the verified one, or of any length at the end, with its length before it.
+    """
+    made = object.__new__(Program)
+    made.definition = template.definition
+    made.columns = template.columns
+    made.outputs = template.outputs
+    made.words = words
+    made._template = template._template
+    return made
+
+
 class Assembler:
     """Builds a program for rows of `definition`: one call per instruction, then `finish()`.
 
@@ -153,7 +189,7 @@ class Assembler:
         self._layout = compute_layout(definition)
         self._positions = {column.name: position for position, column in enumerate(definition.columns)}
         self._columns: list[int] = []
-        self._code: list[tuple[Fields, str | None, bytes | None]] = []
+        self._code: list[tuple[Fields, str | None, bytes | None, Parameter | None]] = []
         self._labels: dict[str, int] = {}
         self._outputs: list[int] = []
         self._subroutines_at: int | None = None
@@ -177,13 +213,14 @@ class Assembler:
         value: int = 0,
         label: str | None = None,
         constant: bytes | None = None,
+        parameter: Parameter | None = None,
     ) -> None:
         if not all(is_int(each) and 0 <= each < p.REGISTERS for each in (a, b, c)):
             raise self._refuse(f"registers are 0 to {p.REGISTERS - 1}, got {a!r}, {b!r}, {c!r}")
         for each in (place, value):
             if not is_int(each) or not -(1 << _WORD_BITS - 1) <= each < 1 << _WORD_BITS - 1:
                 raise self._refuse(f"{shown(each)} is not an integer of 64 bits")
-        self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, 0), label, constant))
+        self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, 0), label, constant, parameter))
 
     def _column(self, name: str) -> int:
         position = self._positions.get(name)
@@ -586,23 +623,45 @@ class Assembler:
             >>> db["item"].scan(where=asm.finish()).count()
             3
         """
+        return self._assembled()[0]
+
+    def _assembled(self) -> tuple[Program, list[tuple[Parameter, int]]]:
+        """Return the program, verified, and for each parameter the word where its value, or its offset, is. Constants
+        of any length come last, in the order of their instructions. Raises: ProgramInvalid.
+        """
         described, defaults = column_words(self._layout, self._columns)
+        start = p.PROGRAM_HEADER_WORDS + described.size
+        pool_at = start + len(self._code) * p.INSTRUCTION_WORDS
         constants = bytearray(defaults)
         offsets: dict[bytes, int] = {}
-        instructions = []
-        for fields, label, constant in self._code:
+        places: list[tuple[Parameter, int]] = []
+        instructions: list[Fields] = []
+        late: list[tuple[int, bytes]] = []
+        for fields, label, constant, parameter in self._code:
             each = fields
             if label is not None:
                 if label not in self._labels:
                     raise self._refuse(f"label {label!r} is not set")
                 each = each._replace(target=self._labels[label])
-            if constant is not None:
-                if constant not in offsets:
-                    offsets[constant] = len(constants) // 8
+            place = start + len(instructions) * p.INSTRUCTION_WORDS + p.I_VALUE
+            if parameter is not None and parameter.element_bytes:
+                late.append((len(instructions), constant or b""))
+            elif constant is not None:
+                # Equal constants are one, but a parameter has a place of its own.
+                at = len(constants) // 8 if parameter is not None else offsets.get(constant, len(constants) // 8)
+                if at == len(constants) // 8:
                     constants += constant + bytes(-len(constant) % 8)
-                at = offsets[constant]
+                if parameter is None:
+                    offsets[constant] = at
+                else:
+                    place = pool_at + at
                 each = each._replace(target=at) if each.opcode == p.OP_WRITE_ATTR else each._replace(value=at)
+            if parameter is not None:
+                places.append((parameter, place))
             instructions.append(each)
+        for number, constant in late:
+            instructions[number] = instructions[number]._replace(value=len(constants) // 8)
+            constants += constant + bytes(-len(constant) % 8)
         code = np.array([join(each) for each in instructions], dtype=np.int64).reshape(-1)
         pool = np.frombuffer(bytes(constants), dtype=np.int64)
         header = np.zeros(p.PROGRAM_HEADER_WORDS, dtype=np.int64)
@@ -623,7 +682,7 @@ class Assembler:
         }
         for place, value in values.items():
             words[place] = value
-        return Program(self.definition, self._columns, words)
+        return Program(self.definition, self._columns, words), places
 
     def _known(self, name: str, names: Iterable[str], what: str) -> str:
         """Return `name` if it is one of `names`. Raises: ProgramInvalid."""

@@ -58,6 +58,8 @@ def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> t
         return ()
     if isinstance(partition, HashPartition):
         names = (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
+        if not known.keys() >= set(names):
+            return partition.numbers
         columns = [_Column(definition, name, known.get(name)) for name in names]
         values = [column.values for column in columns]
         found = {partition_of_values(definition, pieces) for pieces in _product(values)} if _are_few(values) else None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
@@ -200,7 +200,15 @@ def _part_layout(
 
 
 def compute_layout(definition: Columns) -> RowLayout:
-    """Return the layout of a definition's rows."""
+    """Return the layout of a definition's rows, which is computed once and stays with the definition."""
+    known: dict[str, Any] = vars(definition)
+    found: RowLayout | None = known.get("_layout")
+    if found is None:
+        found = known["_layout"] = _computed_layout(definition)
+    return found
+
+
+def _computed_layout(definition: Columns) -> RowLayout:
     columns = definition.columns
     key_in_var = _key_in_var(definition)
     key_places = []

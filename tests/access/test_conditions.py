@@ -14,7 +14,7 @@ from tests.access.queries import COLUMNS, KIND, Maker, row_of
 from tests.elsewhere import OWN_LOCK
 from tests.shares import few
 from tests.store.support import open_memory
-from tidemark.engine.access.conditions import Condition, cost_of
+from tidemark.engine.access.conditions import Condition
 from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.condition_ranges import known_of
@@ -147,7 +147,7 @@ def test_program_with_loop_or_of_another_table_or_that_writes(db: tm.Database) -
     asm.label("ok")
     asm.exit_ok()
     program = asm.finish()
-    assert cost_of(program) is None
+    assert program.facts.cost is None
     assert ids(table.scan(["id"], where=program)) == list(range(7))
     other = db.create_table("test.o", PLAIN[:2], "id")
     with pytest.raises(tm.ProgramInvalid, match=r"test\.o: the program was built for another definition"):

@@ -13,7 +13,6 @@ import pytest
 import tidemark as tm
 from tests.interpreter.generate import value_of
 from tests.store.support import open_memory
-from tidemark.engine.access import conditions
 from tidemark.engine.access import index_choice as choice
 from tidemark.engine.access.conditions import Condition
 from tidemark.engine.access.index_choice import choose
@@ -268,19 +267,30 @@ def test_expressions_that_differ_in_anything_are_compiled_apart(db: tm.Database,
             programs.append(compiled.compile_filter(table.definition, build(tm.col)))
         except tm.Rejected:
             programs.append(None)
-    assert programs[0] is programs[2]
-    assert programs[0] is None or programs[0] is not programs[1]
+    if programs[0] is not None:
+        assert programs[0].facts is programs[2].facts  # of one template
+        assert programs[0].words.tolist() == programs[2].words.tolist()
+        is_apart = programs[1] is None or programs[0].facts is not programs[1].facts
+        assert is_apart or programs[0].words.tolist() != programs[1].words.tolist()
 
 
 def test_kept_programs_are_bounded_and_large_expressions_are_not_kept(db: tm.Database) -> None:
     table = filled(db, 10)
-    for number in range(2 * compiled.KEPT_MAX):
-        compiled.compile_filter(table.definition, tm.col("n") == number)
-    assert compiled.kept_filter.cache_info().currsize == compiled.KEPT_MAX
-    assert conditions.cost_of.cache_info().maxsize == conditions.PROGRAMS_KNOWN
-    for where in (tm.col("n").isin(range(1_000)), tm.col("owner") == "x" * 5_000):
-        one, other = (compiled.compile_filter(table.definition, where) for _ in range(2))
-        assert one is not other
+    n = tm.col("n")
+    for number in range(compiled.KEPT_MAX + 50):  # of as many shapes
+        compiled.compile_filter(table.definition, (n == 1) & n.isin(range(number % 20)) & n.isin(range(number // 20)))
+    for number in range(200):  # of as many structures
+        of_ten = [number >> bit & 1 for bit in range(8)]
+        compiled.compile_filter(
+            table.definition, n.isin([bit + (0 if is_new else 0.5) for bit, is_new in enumerate(of_ten)])
+        )
+    shapes, programs, words = compiled.kept_programs()
+    assert shapes == compiled.KEPT_MAX <= programs < compiled.KEPT_MAX + 2 * compiled.STRUCTURES_MAX
+    assert words < compiled.WORDS_MAX
+    big = n.isin(range(1_000))
+    one, other = (compiled.compile_filter(table.definition, big) for _ in range(2))
+    assert one.facts is not other.facts
+    assert compiled.kept_programs() == (shapes, programs, words)
     assert table.scan(where=tm.col("n").isin(range(1_000))).count() == 10
 
 

@@ -18,8 +18,8 @@ from tests.interpreter.test_expressions import NAMES, TABLE, accepted, rows_of
 from tests.seeds import fresh_seeds
 from tidemark.engine.base.errors import ProgramInvalid, Rejected
 from tidemark.engine.programs import expressions as x
+from tidemark.engine.programs.compiled import compile_filter
 from tidemark.engine.programs.condition_ranges import known_of
-from tidemark.engine.programs.expression_programs import compile_filter
 from tidemark.engine.programs.expressions import DEPTH_MAX, PARTS_MAX, Expression, col
 from tidemark.engine.schema.partition_pruning import Between
 from tidemark.replication.calls.values import pack, unpack

@@ -14,7 +14,7 @@ import pytest
 
 from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.expression_programs import compile_aggregates, compile_filter, compile_update
+from tidemark.engine.programs.compiled import compile_aggregates, compile_filter, compile_update
 from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch

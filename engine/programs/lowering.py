@@ -1,0 +1,267 @@
+"""Constants of expressions, lowered: what decides the code, and what only stands in it.
+
+A *lowering* takes the value of one constant and returns its *structure* and its stored forms. Everything that the
+compiler decides because of a value is in the structure: whether a comparison is always true, which comparison is exact,
+the scale of a decimal, which values of a list are new. The stored forms are words, integers of 128 bits, or bytes. An
+expression of the same shape with constants of the same structure needs no compiler (`engine/programs/compiled.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from decimal import Decimal as PythonDecimal
+from decimal import DecimalException
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidemark.engine.base.decimals import comparable, digits_of, rescaled, unscaled
+from tidemark.engine.base.errors import ProgramInvalid, ValueOutOfRange
+from tidemark.engine.base.limits import DECIMAL_PRECISION_MAX
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
+from tidemark.engine.programs.interpreter import float_bits
+from tidemark.engine.programs.patterns import may_be_slow, tokens_of
+from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer, stored_limits
+from tidemark.engine.schema.types_base import is_int, plain, shown
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
+
+if TYPE_CHECKING:
+    from tidemark.engine.schema.column import Column
+    from tidemark.engine.schema.types_base import ColumnType
+
+_DAY_US = 86_400_000_000
+_WORD_END = 1 << 63
+_WIDE_END = 1 << 127
+Lowered = tuple[Any, Sequence[Any]]
+
+
+class Kind(NamedTuple):
+    """The contents of a register: its type; digits after the point of decimals; its calendar type, if any."""
+
+    type: str
+    scale: int = 0
+    calendar: Calendar | None = None
+
+
+_WORD_KIND = Kind(INTEGER)
+
+
+def refused(table: str, what: str) -> ProgramInvalid:
+    """Return the error that refuses an expression over a table."""
+    return ProgramInvalid(f"{table}: {what}", table=table)
+
+
+# --- compared with a column -------------------------------------------------------------------------
+def compared(table: str, column: Column, condition: str, given: Any) -> Lowered:
+    """Lower the constant of `column condition constant`. The structure is the comparison that is exact for the stored
+    form, or the result for all values but NULL. Raises: ProgramInvalid, TypeMismatch, ValueOutOfRange.
+    """
+    kind = column.type
+    made = type(kind)  # types have no subclasses, and isinstance takes long for abstract classes
+    value = plain(given)
+    if made in _NUMBERS:
+        return _exact(table, kind, condition, value)
+    if made is Enum:
+        if condition not in ("eq", "ne"):
+            raise refused(table, f"Enum column {column.name!r} has no order; use == and !=")
+        return condition, (kind.stored(value),)
+    if made is Boolean or made is Calendar:
+        return condition, (int(kind.stored(value)),)
+    return condition, (_octets(kind, value),)
+
+
+def member(table: str, column: Column, given: Sequence[Any]) -> Lowered:
+    """Lower the constants that a column is looked for in. The structure says of each whether it is tested: values that
+    no row can have and values that came before are not. None is not a value.
+    """
+    tested, stored = [], []
+    seen: set[Any] = set()
+    for each in given:
+        found, form = (False, ()) if each is None else compared(table, column, "eq", each)
+        is_new = found == "eq" and form[0] not in seen
+        tested.append(is_new)
+        if is_new:
+            seen.add(form[0])
+            stored.append(form[0])
+    return tuple(tested), stored
+
+
+def pattern(given: bytes) -> Lowered:
+    """Lower a pattern to its tokens. The structure: whether it may take too many steps in a row."""
+    tokens = tokens_of(given)
+    return may_be_slow(tokens), (tokens,)
+
+
+def _octets(kind: ColumnType, value: Any) -> bytes:
+    """Return the bytes of a constant for comparison with a column of characters or bytes; they may be longer than any
+    value of the column.
+    """
+    if type(kind) in _CHARACTERS:
+        return _TEXT.stored(value)
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        kind.stored(value)  # raises the error for the value
+    return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
+
+
+_TEXT = LongText()
+_NUMBERS = frozenset([Integer, Floating, Decimal])
+_CHARACTERS = frozenset([Char, VarChar, LongText])
+
+
+def _exact(table: str, kind: Any, condition: str, value: Any) -> Lowered:
+    """Lower a number, exactly."""
+    if type(value) is int and type(kind) is Integer and kind.minimum <= value <= kind.maximum:
+        return condition, (value,)
+    if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
+        raise refused(table, f"a {kind!r} column is compared with numbers, got {shown(value)}")
+    if isinstance(value, PythonDecimal):
+        if not value.is_finite():
+            raise refused(table, f"a column is compared with finite decimals, got {shown(value)}")
+        if isinstance(kind, Decimal):
+            try:
+                stored = kind.stored(value)
+            except (ValueOutOfRange, DecimalException):
+                pass  # not a value of the column: it is between two of them, or outside
+            else:
+                return condition, (int.from_bytes(stored, "little", signed=True) if type(stored) is bytes else stored,)
+    if isinstance(kind, Floating) and isinstance(value, float):
+        return condition, (float_bits(value),)
+    if isinstance(value, float) and not math.isfinite(value):
+        # NaN is above everything, like infinity.
+        is_below = value < 0
+        return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le")), ()
+    number = Fraction(comparable(value))
+    if isinstance(kind, Floating):
+        try:
+            near = float(number)
+        except OverflowError:
+            near = math.inf if number > 0 else -math.inf
+        if math.isfinite(near) and Fraction(near) == number:
+            return condition, (float_bits(near),)
+        return _between(condition, float_bits(near), math.isinf(near) and near > 0 or near > number)
+    limits: Any = stored_limits(kind)
+    low, high = limits
+    number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
+    if number < low or number > high:
+        return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le")), ()
+    if number.denominator == 1:
+        return condition, (int(number),)
+    return _between(condition, math.floor(number), False)
+
+
+def _between(condition: str, near: int, is_above: bool) -> Lowered:
+    """Lower a number between two adjacent storable numbers; `near` is one of the two."""
+    if condition in ("eq", "ne"):
+        return condition == "ne", ()
+    if condition in ("lt", "le"):
+        return ("lt" if is_above else "le"), (near,)
+    return ("ge" if is_above else "gt"), (near,)
+
+
+# --- loaded into a register -------------------------------------------------------------------------
+def number(table: str, beside: Kind | None, given: Any) -> Lowered:
+    """Lower a constant of arithmetic. The structure is its kind, None for NULL.
+
+    beside: the kind of the other operand, if both must have one scale. The constant then has that scale at least, and
+    128 bits if the other operand has, so that its digits do not decide the code where its value allows that.
+    """
+    value = plain(given)
+    if value is None:
+        return None, ()
+    if type(value) is int and beside == _WORD_KIND and -_WORD_END <= value < _WORD_END:
+        return _WORD_KIND, (value,)
+    if isinstance(value, float):
+        return Kind(FLOAT), (float_bits(value),)
+    whole, scale = _whole(table, beside, value)
+    if beside is not None and beside.type != FLOAT:
+        is_wide = beside.type == WIDE
+        wanted = max(scale, beside.scale)
+        scaled = whole * 10 ** (wanted - scale)
+        end = _WIDE_END if is_wide else _WORD_END
+        if -end <= scaled < end:
+            return Kind(WIDE if is_wide else INTEGER, wanted), (scaled,)
+    while scale and whole % 10 == 0:
+        whole, scale = whole // 10, scale - 1
+    if -_WORD_END <= whole < _WORD_END:
+        return Kind(INTEGER, scale), (whole,)
+    if not -_WIDE_END <= whole < _WIDE_END:
+        raise refused(table, f"{shown(whole)} is not an integer of 128 bits")
+    return Kind(WIDE, scale), (whole,)
+
+
+def _whole(table: str, beside: Kind | None, value: Any) -> tuple[int, int]:
+    """Return a number as (integer, digits after the point), without zeros at its end that `beside` has not."""
+    if is_int(value):
+        return int(value), 0
+    if not isinstance(value, PythonDecimal) or not value.is_finite():
+        raise refused(table, f"{shown(value)} is not a number")
+    if beside is not None and beside.type != FLOAT:
+        try:
+            return unscaled(rescaled(value, DECIMAL_PRECISION_MAX, beside.scale), beside.scale), beside.scale
+        except DecimalException:
+            pass  # more digits
+    found = digits_of(value)
+    if found is None:
+        raise refused(table, f"{shown(value)} has more digits than 128 bits hold")
+    whole, scale = found
+    while scale and whole % 10 == 0:
+        whole, scale = whole // 10, scale - 1
+    return whole, scale
+
+
+def moment(calendar: Calendar, given: Any) -> Lowered:
+    """Lower a constant that is compared with a calendar value in a register."""
+    return None, (int(calendar.stored(given)),)
+
+
+def span(table: str, calendar: Calendar, gap: timedelta) -> Lowered:
+    """Lower a timedelta that is added to a calendar value."""
+    if getattr(gap, "nanoseconds", 0):
+        raise refused(table, f"a timedelta has whole microseconds, got {shown(gap)}")
+    amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
+    if repr(calendar) == "Date":
+        if amount % _DAY_US:
+            raise refused(table, f"a Date moves by whole days, got {gap}")
+        amount //= _DAY_US
+    return None, (amount,)
+
+
+# --- all constants of an expression -----------------------------------------------------------------
+class Lowering:
+    """How one constant, or the constants of one list, are lowered: a function of this module, its first arguments, and
+    the numbers of the constants in the expression.
+    """
+
+    __slots__ = ("arguments", "constants", "function", "is_list")
+
+    def __init__(
+        self, function: Callable[..., Lowered], arguments: tuple[Any, ...], constants: Sequence[int], is_list: bool
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.constants = tuple(constants)
+        self.is_list = is_list
+
+    def of(self, values: Sequence[Any]) -> Lowered:
+        """Lower the values of an expression's constants. Raises: as the function."""
+        if self.is_list:
+            return self.function(*self.arguments, [values[each] for each in self.constants])
+        return self.function(*self.arguments, values[self.constants[0]])
+
+    def is_like(self, other: Lowering) -> bool:
+        """Whether both lower the same constants in the same way."""
+        mine = (self.function, self.arguments, self.constants, self.is_list)
+        return mine == (other.function, other.arguments, other.constants, other.is_list)
+
+
+def lower_all(lowerings: Sequence[Lowering], values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return (structures, stored forms) of an expression's constants, in the order of the code."""
+    structures: list[Any] = []
+    stored: list[Any] = []
+    for each in lowerings:
+        structure, forms = each.of(values)
+        structures.append(structure)
+        stored += forms
+    return tuple(structures), stored

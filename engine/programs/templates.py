@@ -1,0 +1,121 @@
+"""Programs whose constants are bound later: compiled and verified once, then copied with other constants.
+
+Which instructions an expression compiles to depends on its shape and on the *structure* of its constants
+(`engine/programs/lowering.py`). Of all expressions of one shape and one structure only the values in the words differ.
+Where a value goes is known from the assembler, and its length is counted here: so a bound program is as safe as the
+verified one, whatever the value.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import CONDITIONS, FLOAT, INTEGER, WIDE
+from tidemark.engine.programs.interpreter import Assembler, Parameter, Program, with_constants
+from tidemark.engine.rows import columns_layout as c
+from tidemark.engine.rows.column_words import column_class
+from tidemark.engine.schema.row_layout import WORD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LONG = struct.Struct("<q")
+_LOW = (1 << 64) - 1
+
+
+def _counted(value: bytes, element_bytes: int) -> bytes:
+    """Return a constant of any length: the number of elements, then the elements; whole words."""
+    return _LONG.pack(len(value) // element_bytes) + value + bytes(-len(value) % WORD_BYTES)
+
+
+class Template:
+    """A verified program and the places of its constants."""
+
+    __slots__ = ("_late", "_wide", "_words", "_words_at", "program")
+
+    def __init__(self, program: Program, places: Sequence[tuple[Parameter, int]]) -> None:
+        self.program = program
+        self._words_at = [(each.number, at) for each, at in places if not each.is_wide and not each.element_bytes]
+        self._wide = [(each.number, at) for each, at in places if each.is_wide]
+        # Constants of any length: number, bytes of an element, and the word of the instruction with their offset.
+        self._late = [(each.number, each.element_bytes, at) for each, at in places if each.element_bytes]
+        self._words = program.words
+        if self._late:
+            # The words before them are the same in every program.
+            pool_at = program.words.size - int(program.words[p.H_CONSTANTS])
+            self._words = program.words[: pool_at + int(program.words[self._late[0][2]])].copy()
+
+    def bind(self, values: Sequence[Any]) -> Program:
+        """Return the program with other constants, given by their numbers: a word, an integer of 128 bits, or bytes."""
+        words = self._with_late(values) if self._late else self._words.copy()
+        for number, at in self._words_at:
+            words[at] = values[number]
+        for number, at in self._wide:
+            words[at : at + 2] = _halves(values[number])
+        return with_constants(self.program, words)
+
+    def _with_late(self, values: Sequence[Any]) -> Any:
+        head = self._words
+        pieces = [head.tobytes()]
+        at = head.size
+        pool_at = self.program.words.size - int(self.program.words[p.H_CONSTANTS])
+        offsets = []
+        for number, element_bytes, _ in self._late:
+            piece = _counted(values[number], element_bytes)
+            pieces.append(piece)
+            offsets.append(at - pool_at)
+            at += len(piece) // WORD_BYTES
+        words = np.frombuffer(bytearray(b"".join(pieces)), dtype=np.int64)
+        words[p.H_WORDS] = at
+        words[p.H_CONSTANTS] = at - pool_at
+        for (_, _, place), offset in zip(self._late, offsets, strict=True):
+            words[place] = offset
+        return words
+
+
+def _halves(number: int) -> tuple[int, int]:
+    low = number & _LOW
+    return low - (low >> 63 << 64), number >> 64
+
+
+class TemplateAssembler(Assembler):
+    """An assembler whose instructions may take parameters, each with the value that the first program has."""
+
+    def compare(self, condition: str, name: str, value: Any, parameter: int, label: str, octets: bool = False) -> None:
+        """Emit `branch_stored` with a parameter: a word, an integer of 128 bits, bytes, or the tokens of a pattern."""
+        number = self._column(name)
+        is_pattern = condition in ("like", "not_like")
+        flags = p.FL_SQL | (p.FL_OCTETS if octets else 0) | (self._padded(number) if is_pattern else 0)
+        element_bytes = 0
+        if isinstance(value, bytes):
+            element_bytes = p.TOKEN_BYTES if is_pattern else 1
+        kind = self.definition.columns[self._columns[number]].type
+        is_wide = not element_bytes and column_class(kind) in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED)
+        constant = _counted(value, element_bytes) if element_bytes else self._wide(value) if is_wide else None
+        self._emit(
+            p.OP_BRANCH_ATTR_OP_ARG,
+            condition=CONDITIONS.index(condition),
+            flags=flags,
+            place=number,
+            value=0 if constant is not None else value,
+            label=label,
+            constant=constant,
+            parameter=Parameter(parameter, element_bytes, is_wide),
+        )
+
+    def load(self, register: int, kind: str, value: int, parameter: int) -> None:
+        """Load a parameter of that type: an integer, the bits of a float, or an integer of 128 bits."""
+        if kind == WIDE:
+            wide = Parameter(parameter, is_wide=True)
+            self._emit(p.OP_LOAD_WIDE, register, constant=self._wide(value), parameter=wide)
+            return
+        opcode = {INTEGER: p.OP_LOAD_CONST64, FLOAT: p.OP_LOAD_FLOAT}[kind]
+        self._emit(opcode, register, value=value, parameter=Parameter(parameter))
+
+    def finish_template(self) -> Template:
+        """Return the program, verified, with the places of its parameters. Raises: ProgramInvalid."""
+        return Template(*self._assembled())
