@@ -19,7 +19,7 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted, shown
-from tidemark.scans import ByIndex, Scan
+from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -134,7 +134,8 @@ class TableReads(ABC):
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
             10
         """
-        by = ByIndex(index, lower, upper, prefix, reverse)
+        is_plain = index is lower is upper is prefix is None and reverse is False
+        by = NO_INDEX if is_plain else ByIndex(index, lower, upper, prefix, reverse)
         return self._scan(columns, limit, partitions, where, by, progress)
 
     @abstractmethod

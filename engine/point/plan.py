@@ -129,9 +129,13 @@ class RowPlan:
 
     def rows(self, images: Words, offsets: Words, start: int, stop: int) -> Any:
         """Return a list of the rows whose images begin at images[offsets[start:stop]]; ... for the general path."""
-        rows = rows_of_images(self.words, images, offsets, start, stop)
+        # The entry point of a kernel takes any array for one without gaps.
+        given = np.ascontiguousarray(images), np.ascontiguousarray(offsets)
+        rows = rows_of_images.entry(self.words, *given, start, stop)
         if self._converters and rows is not ...:
             rows = [self.convert(row) for row in rows]
+            if any(row is ... for row in rows):
+                return ...
         return rows
 
     @property
@@ -142,16 +146,16 @@ class RowPlan:
 
 def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
     """Return the plan of some columns of a row format; None if the general path makes their rows."""
-    if _CALENDAR is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns):
-        return None
     key = tuple(columns)
-    found: RowPlan | None = row_format.plans.get(key)
-    if found is None:
-        found = RowPlan(row_format, key)
-        if len(row_format.plans) >= PLANS_KEPT:
-            row_format.plans.clear()
-        row_format.plans[key] = found
-    return found
+    try:
+        return row_format.plans[key]  # type: ignore[no-any-return]
+    except KeyError:
+        pass
+    is_left = _CALENDAR is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
+    if len(row_format.plans) >= PLANS_KEPT:
+        row_format.plans.clear()
+    made = row_format.plans[key] = None if is_left else RowPlan(row_format, key)
+    return made
 
 
 class Plan:
