@@ -74,7 +74,7 @@ NO_INDEX = ByIndex()
 Progress = Callable[[int, int, str], None]
 
 
-@types_memory_errors("_lists", "_locked", "__next__", "__arrow_c_stream__")
+@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 

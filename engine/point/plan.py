@@ -213,21 +213,19 @@ class Plan:
 
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""
-        plan = self._index_plan(index)
-        return ... if plan is None else self.get_by_unique(self.mem, self.words, plan, key)
+        try:
+            plan = self.uniques[index]
+        except (KeyError, TypeError):  # TypeError: an unhashable object, which the general path refuses
+            return ...
+        return self.get_by_unique(self.mem, self.words, plan, key)
 
     def unique_seen(self, txn: Transaction, key: Any, index: Any) -> Any:
         """Return the row with a key of the unique index of this name, as a transaction sees it."""
-        plan = self._index_plan(index)
-        if plan is None:
+        try:
+            plan = self.uniques[index]
+        except (KeyError, TypeError):
             return ...
         return self.get_by_unique_seen(self.mem, self.words, plan, txn.desc, txn.buf, txn.shown, key)
-
-    def _index_plan(self, index: Any) -> Words | None:
-        try:
-            return self.uniques.get(index)
-        except TypeError:  # an unhashable object, which the general path refuses
-            return None
 
     def _made(self, declared: Any) -> Callable[..., Any]:
         """Return the entry of a kernel, with the conversion of its rows."""

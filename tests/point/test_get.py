@@ -14,6 +14,7 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
 from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
+from tidemark.engine.memory.arena_layout import S_TICK, S_UNFINISHED, S_UNFINISHED_KINDS, X_DELETES, X_UPDATES
 from tidemark.engine.point.plan import plan_of
 
 
@@ -114,6 +115,56 @@ def test_a_row_that_is_not_there_makes_a_transaction_wait_for_all_before(db: Any
             assert txn.get("t", 2) is None
             assert txn.seen == LAST_EPOCH
         assert table.table.plan is not None
+
+
+def test_rows_of_an_unfinished_large_commit_are_left_to_the_general_path(db: Any) -> None:
+    """A read that meets one waits for the end of the commit, unless the commit only adds rows (ADR 0030)."""
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    db.create_index("t", "u", "n", unique=True)
+    table.insert((1, 1))
+    rows = iter(table)
+    assert next(rows) == (1, 1)  # a view is open, so the next commit is of another instant
+    table.insert((2, 2))
+    plan, mem = plan_of(table.table), table.table.mem
+    tick = int(mem[S_TICK])
+    assert tick > 0
+
+    def answers() -> list[Any]:
+        found = [plan.get(plan.mem, plan.words, key) for key in (1, 2, 3)]
+        with db.transaction() as txn:
+            arguments = (plan.mem, plan.words, txn.desc, txn.buf, txn.shown)
+            assert [plan.get_seen(*arguments, key) for key in (1, 2, 3)] == found
+        return [None if each is None or each is ... else int(each[0]) for each in found], [
+            each is ... for each in found
+        ]
+
+    assert answers() == ([1, 2, None], [False, False, False])
+    try:
+        mem[S_UNFINISHED] = tick
+        for kinds, left in ((X_UPDATES, [False, True, False]), (X_DELETES, [False, True, True])):
+            mem[S_UNFINISHED_KINDS] = kinds
+            assert answers()[1] == left
+            assert plan.unique(2, "u") is ... and plan.unique(3, "u") is ... and plan.unique(1, "u") == (1, 1)
+        mem[S_UNFINISHED_KINDS] = 0
+        assert answers() == ([1, None, None], [False, False, False])
+        assert plan.unique(2, "u") is None
+    finally:
+        mem[S_UNFINISHED] = mem[S_UNFINISHED_KINDS] = 0
+
+
+def test_a_changed_row_in_the_spool_file_is_left_to_the_general_path(db: Any) -> None:
+    columns = [tm.Column("id", tm.Int64), tm.Column("blob", tm.Binary(250)), tm.Column("n", tm.Int64)]
+    table = db.create_table("t", columns, "id")
+    table.insert_many([(number, bytes(250), number) for number in range(6_000)])
+    plan = plan_of(table.table)
+    with db.transaction() as txn:
+        for number in range(6_000):
+            txn.update("t", number, {"n": -number})
+        assert txn.spool is not None
+        arguments = (plan.mem, plan.words, txn.desc, txn.buf, txn.shown)
+        assert any(plan.get_seen(*arguments, number) is ... for number in range(0, 6_000, 100))
+        assert all(txn.get("t", number).n == -number for number in range(0, 6_000, 100))
+        txn.rollback()
 
 
 def test_a_dropped_table_and_a_closed_store_answer_no_call(db: Any) -> None:
