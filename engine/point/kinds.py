@@ -13,6 +13,7 @@ from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText
 if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
+MEMBERS_MAX = 1_000  # of an Enum whose members are in a plan
 _INTEGERS = {
     "b": u.INT_8,
     "h": u.INT_16,
@@ -41,9 +42,16 @@ _KEY_OF_CLASSES: dict[type, int] = {
 }
 
 
+def is_converted(kind: ColumnType) -> bool:
+    """Whether kernels make values of a type as stored, and Python code converts them. A plan has no list of thousands
+    of members.
+    """
+    return isinstance(kind, t.Decimal) or (isinstance(kind, t.Enum) and len(kind.members) > MEMBERS_MAX)
+
+
 def value_kind(kind: ColumnType, is_key: bool) -> tuple[int, int]:
     """Return how a kernel makes values of a type: (kind, size in bytes, 0 for any). is_key: as a piece of a canonical
-    key, where integers take a word. A Decimal is made as the stored number; `Plan` converts it.
+    key, where integers take a word. Values of a type that `is_converted` are made as stored.
     """
     code = kind.key_code if is_key else kind.code
     if isinstance(kind, t.Integer):
@@ -52,6 +60,8 @@ def value_kind(kind: ColumnType, is_key: bool) -> tuple[int, int]:
         return (u.FLOAT_32 if kind.bits == 32 else u.FLOAT_64), kind.width
     if isinstance(kind, t.Decimal):
         return (u.INT_64 if kind.width == WORD_BYTES else u.WIDE), kind.width
+    if isinstance(kind, t.Enum) and is_converted(kind):
+        return (u.INT_64, 8) if is_key else (u.UINT_16, 2)
     if isinstance(kind, t.Enum):
         return (u.ENUM_64, 8) if is_key else (u.ENUM_16, 2)
     if isinstance(kind, Calendar):

@@ -18,14 +18,14 @@ from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.jit.objects_kernels import IS_USABLE
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
-from tidemark.engine.point.kinds import key_words, value_kind
+from tidemark.engine.point.kinds import is_converted, key_words, value_kind
 from tidemark.engine.point.values_kernels import row_of_values, rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.added_columns import from_var
 from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import KEY, VAR
-from tidemark.engine.schema.types import Decimal, Enum
+from tidemark.engine.schema.types import Enum
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -97,10 +97,11 @@ class RowPlan:
         missing, members = 0, 0
         if part == u.PART_VAR:
             missing = self._keep(self._missing(place, kind))
-        if isinstance(kind, Enum):
+        if made in (u.ENUM_16, u.ENUM_64):
+            assert isinstance(kind, Enum)
             members = size + len(tail)
             tail += [len(kind.members), *map(self._keep, kind.members)]
-        if isinstance(kind, Decimal):
+        if is_converted(kind):
             self._converters.append((number, kind.loaded))
         return [made << u.KIND_SHIFT | part << u.PART_SHIFT | width << u.SIZE_SHIFT | where, null, missing, members]
 
@@ -110,20 +111,20 @@ class RowPlan:
         if data is None:
             return None
         stored = from_var(kind, data)
-        return stored if isinstance(kind, Decimal) else kind.loaded(stored)
+        return stored if is_converted(kind) else kind.loaded(stored)
 
     def _keep(self, value: Any) -> int:
         self._kept.append(value)
         return id(value)
 
     def convert(self, row: Any) -> Any:
-        """Return a row with its stored decimals converted; ... if one is damaged."""
+        """Return a row with its stored values converted; ... if one is damaged."""
         values = list(row)
         try:
             for number, loaded in self._converters:
                 if values[number] is not None:
                     values[number] = loaded(values[number])
-        except (ValueError, ArithmeticError):
+        except (ValueError, IndexError, ArithmeticError):
             return ...
         return row_of_values(self.words, values)
 

@@ -15,7 +15,16 @@ from tidemark.engine.schema.types_base import ColumnType
 FIXED: list[ColumnType] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
     *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)),
-    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), t.Binary(20), t.Enum("a", "b", "ü")),
+    *(
+        t.Char(1),
+        t.Char(7),
+        t.Binary(1),
+        t.Binary(8),
+        t.Binary(13),
+        t.Binary(20),
+        t.Enum("a", "b", "ü"),
+        t.Enum(*map(str, range(1_500))),
+    ),
 ]
 VARIABLE: list[ColumnType] = [t.VarChar(12), t.VarBinary(20)]
 LONG: list[ColumnType] = [t.Text, t.Blob]
