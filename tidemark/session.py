@@ -149,7 +149,7 @@ class Transaction(EngineTransaction):
             self._check_lock(lock, skip_locked)
         elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
             try:
-                found = store.tables.get(table) or store.tables.get(store.qualified.get(table))
+                found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
             except TypeError:  # an unhashable object, which the general path refuses
                 found = None
             if found is not None and found.plan is not None and not found.is_dropped:

@@ -32,7 +32,7 @@ BUDGETS = {
     "get, key of two columns": Budget(1, 34, 1, ("get_row",)),
     "get by unique index": Budget(2, 48, 1, ("get_by_unique",)),
     "get of a transaction": Budget(1, 67, 3, ("get_seen",)),
-    "get of a transaction, name without database": Budget(1, 78, 5, ("get_seen",)),
+    "get of a transaction, name without database": Budget(1, 79, 5, ("get_seen",)),
     "get of a transaction by unique index": Budget(2, 82, 3, ("get_by_unique_seen",)),
     "get, typed": Budget(5, 82, 1, ("get_row",)),
     "next row of a scan": Budget(0, 0, 1, ()),
