@@ -14,11 +14,12 @@ from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS
+from tidemark.engine.point.plan import plan_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted, shown
-from tidemark.scans import ByIndex, Scan
+from tidemark.scans import NO_INDEX, ByIndex, Scan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -134,7 +135,8 @@ class TableReads(ABC):
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
             10
         """
-        by = ByIndex(index, lower, upper, prefix, reverse)
+        is_plain = index is lower is upper is prefix is None and reverse is False
+        by = NO_INDEX if is_plain else ByIndex(index, lower, upper, prefix, reverse)
         return self._scan(columns, limit, partitions, where, by, progress)
 
     @abstractmethod
@@ -439,15 +441,21 @@ class TableHandle(WritableTable):
         """
         if self._failure.first is not None:
             self._failure.check()
+        table = self.table
+        plan = table.plan
+        if plan is not None and not table.is_dropped:
+            row = plan.get(plan.mem, plan.words, key) if index is None else plan.unique(key, index)
+            if row is not ...:
+                return row
         try:
             if index is not None:
-                return unique_calls.get(None, self.table.newest, key, index)
-            table = self.table
-            if table.superseded_by is not None:  # inlined: a property would take a thirtieth of the time
-                table = table.newest
-            return row_operations.get_committed(table, key)
+                row = unique_calls.get(None, table.newest, key, index)
+            else:
+                row = row_operations.get_committed(table.newest, key)
+            plan_of(table)
         except MemoryError as error:
             raise memory_error(error) from error
+        return row
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
         """Change some columns of one row; see `Transaction.update`.

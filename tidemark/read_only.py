@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import numpy as np
+
 from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed
-from tidemark.engine.base.ids import NO_EPOCH
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
 from tidemark.handles import TableHandle, index_counters
@@ -72,7 +73,7 @@ class ReadTransaction(Transaction):
         self.thread = threading.get_ident()
         self.txid = 0  # an id belongs to a transaction in the log
         self.is_ended = False
-        self.seen = NO_EPOCH
+        self.shown = np.zeros(1, dtype=np.int64)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self.check()

@@ -6,12 +6,14 @@ Each method finds the table and calls the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
+from tidemark.engine.point.plan import plan_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
@@ -142,14 +144,32 @@ class Transaction(EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
+        store = self.store
         if lock is not None or skip_locked:
             self._check_lock(lock, skip_locked)
+        elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
+            try:
+                found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
+            except TypeError:  # an unhashable object, which the general path refuses
+                found = None
+            if found is not None and found.plan is not None and not found.is_dropped:
+                plan = found.plan
+                if index is None:
+                    row = plan.get_seen(plan.mem, plan.words, self.desc, self.buf, self.shown, key)
+                else:
+                    row = plan.unique_seen(self, key, index)
+                if row is not ...:
+                    return row
         try:
+            named = store.table(table)
             if index is not None:
-                return unique_calls.get(self, self.store.table(table), key, index, lock, skip_locked)
-            return row_operations.get(self, self.store.table(table), key, lock, skip_locked)
+                row = unique_calls.get(self, named, key, index, lock, skip_locked)
+            else:
+                row = row_operations.get(self, named, key, lock, skip_locked)
+            plan_of(named)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
+        return row
 
     def update(
         self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None

@@ -8,6 +8,7 @@ import decimal
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import (
     Annotated,
     Any,
@@ -25,6 +26,7 @@ from typing import (
 from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema import types as column_types
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
@@ -204,6 +206,7 @@ class TypedTable(Generic[R]):
         self._names = check_class(kind, handle.definition)
         self._is_mapping = is_typeddict(kind)
         self._make = _maker(kind, self._names)
+        self._pick = _picker(self._names)
 
     @property
     def name(self) -> str:
@@ -222,7 +225,7 @@ class TypedTable(Generic[R]):
     def get(self, key: Any, *, index: str | None = None) -> R | None:
         """Return the row with this key, or None."""
         row = self.handle.get(key) if index is None else self.handle.get(key, index=index)
-        return None if row is None else self._make([row[name] for name in self._names])
+        return None if row is None else self._make(self._pick(row))
 
     def scan(
         self,
@@ -292,6 +295,27 @@ class TypedTable(Generic[R]):
     def _repr_html_(self) -> str | None:
         shown_as: str | None = self.handle._repr_html_()
         return shown_as
+
+
+def _picker(names: tuple[str, ...]) -> Callable[[Any], Iterable[Any]]:
+    """Return a function that returns the values of these columns of a row. Raises: NoSuchColumn."""
+
+    def by_name(row: Any) -> list[Any]:
+        return [row[name] for name in names]
+
+    # A name that every row has as an attribute would not be missed when its column is dropped.
+    if len(names) < 2 or not all(is_attribute(name) and not hasattr(Row, name) for name in names):
+        return by_name
+    attributes = attrgetter(*names)
+
+    def by_attribute(row: Any) -> Iterable[Any]:
+        try:
+            found: tuple[Any, ...] = attributes(row)
+        except AttributeError:
+            return by_name(row)
+        return found
+
+    return by_attribute
 
 
 def _maker(kind: type[R], names: tuple[str, ...]) -> Callable[[Iterable[Any]], R]:

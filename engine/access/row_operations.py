@@ -422,14 +422,13 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked:
     lock: None, "shared" or "exclusive"; the lock is held to the transaction's end. skip_locked: return None instead of
     waiting for the lock.
     """
-    seen = txn.seen
+    shown = txn.shown
+    seen = shown[0]
     entry = get_entry(txn, table, key, lock, skip_locked)
     if entry is None:
         return None
-    words = entry.data
-    epoch = words[1]
-    txn.seen = epoch if epoch > seen else seen
-    return table.format.decode_row(words.cast("B"), ENTRY_WORDS)
+    shown[0] = max(seen, entry[1])
+    return table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS)
 
 
 def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None, skip_locked: bool = False) -> Words | None:

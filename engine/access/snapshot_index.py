@@ -134,6 +134,8 @@ class SnapshotIndexScan:
         self._left = limit
         wanted = table.by_number if numbers is None else [each for each in numbers if each in table.by_number]
         self._numbers = frozenset(wanted)
+        # All partitions that the table ever had, so that no entry is of another one.
+        self._is_whole = len(wanted) == table.definition.partition.next_number
         self._with_disk = table.format.needs_disk(columns)
         self.cursor = (keys.high if reverse else keys.low).copy()  # key and place of the last entry examined
         self.bound = keys.low if reverse else keys.high
@@ -251,6 +253,8 @@ class SnapshotIndexScan:
         """Remove rows of partitions that are not requested, and of those dropped before the snapshot, whose entries may
         still exist for other readers.
         """
+        if self._is_whole:
+            return batch, places
         shown = among(batch.fragments(), self._numbers)
         if shown.all():
             return batch, places

@@ -20,9 +20,10 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.unique_reads import find, read
 from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.base.ids import NO_EPOCH
 from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, one_key
-from tidemark.engine.memory.arena_layout import MODE_DELETE
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 
@@ -77,7 +78,9 @@ def get(
     check_table(table)
     index = table.unique(name)
     lookups = one_key(index.tree.shape, table.name, key)
+    seen = NO_EPOCH
     if txn is not None:
+        seen = txn.seen
         txn.check(locks=lock is not None)
         is_found = True
         if lock == "exclusive":
@@ -87,7 +90,12 @@ def get(
         if skip_locked and not is_found:
             return None
     entries, offsets, count = read(txn, table, index, lookups, table.format.has_disk)
-    return table.format.decode_row(entries.data.cast("B"), int(offsets[0])) if count else None
+    if not count:
+        return None
+    at = int(offsets[0])
+    if txn is not None:
+        txn.seen = max(seen, int(entries[at - ENTRY_WORDS + 1]))
+    return table.format.decode_row(entries.data.cast("B"), at)
 
 
 def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups, skip_locked: bool = False) -> bool:

@@ -87,6 +87,9 @@ class RowFormat:
         )
         self.is_read_by_int = self.single_int_key and not self.has_disk
         self.Row: Any = row_class(self.names)
+        self.plans: dict[
+            tuple[str, ...], Any
+        ] = {}  # by columns: how kernels make rows of them (`engine/point/plan.py`)
         self._prepare_fixed()
         self._prepare_direct()
         self._prepare_key()

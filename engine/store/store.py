@@ -46,6 +46,8 @@ class Store(SchemaLog):
         if found is None:
             qualified = qualified_name(name)
             found = self.tables.get(qualified) or self.make_named(qualified)
+            if found is not None:
+                self.qualified[name] = qualified
         if found is None:
             raise no_such_table(name, self.tables)
         return found

@@ -103,6 +103,7 @@ class Table:
         "is_dropped",
         "mem",
         "opened",
+        "plan",
         "seed",
         "stamp",
         "tablespace",
@@ -154,6 +155,7 @@ class Table:
         # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed in place.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        self.plan: Any = None  # how kernels answer calls of one row (`engine/point/plan.py`), once it is made
         self.superseded_by: Table | None = None  # None, not itself: a view must not be part of a cycle
         self._views = [weakref.ref(self)]
         self._columns_of: dict[AnyIndex, tuple[Column, ...] | None] = {}

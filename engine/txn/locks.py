@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
+
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Deadlock, LockTimeout, Rejected
 from tidemark.engine.memory.arena_layout import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
@@ -55,6 +57,7 @@ class Place:
         "locked_at",
         "owner",
         "shared",
+        "shown",
         "slot",
         "spool",
         "thread",
@@ -67,6 +70,7 @@ class Place:
         self.buf = buf
         self.buf_bytes = buf_bytes
         self.shared: set[RowKey] = set()  # rows on which the transaction holds a shared lock
+        self.shown = np.zeros(1, dtype=np.int64)  # see `Transaction.shown`
         self.txid = 0
         self.thread = 0
         self.locked_at: float | None = None  # when its first call that locks rows began

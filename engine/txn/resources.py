@@ -95,6 +95,8 @@ class Resources(ABC):
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # stays None in a view of a local checkpoint
     deletes: DeleteLog | None = None
+    tables: dict[str, Table]  # by qualified name
+    qualified: dict[str, str]  # qualified names, by names that callers have used
     spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:

@@ -124,7 +124,7 @@ class Transaction:
         "mem",
         "place",
         "reference",
-        "seen",
+        "shown",
         "spool",
         "store",
         "thread",
@@ -142,8 +142,9 @@ class Transaction:
         self.txid = place.txid = txid
         self.is_ended = False
         self.is_logged = False  # the log has its records, or may have them
-        # Nothing that it has read is of a later epoch. Only `get` knows better than LAST_EPOCH.
-        self.seen = NO_EPOCH
+        # One word: the newest epoch that it was shown. Only calls of one row know better than LAST_EPOCH.
+        self.shown = place.shown
+        self.shown[0] = NO_EPOCH
         self.group: Group | None = None
         self.spool: Spool | AdoptedRecords | None = None
         self.reference: Reference | None = None
@@ -160,7 +161,8 @@ class Transaction:
         txn.buf_bytes = txn.buf.data.cast("B")
         txn.thread, txn.txid = place.thread, place.txid
         txn.is_ended = txn.is_logged = False
-        txn.seen = LAST_EPOCH
+        txn.shown = place.shown
+        txn.shown[0] = LAST_EPOCH
         txn.group, txn.spool, txn.reference = None, place.spool, None
         return txn
 
@@ -176,7 +178,17 @@ class Transaction:
             raise self._refusal()
         if locks and self.place.locked_at is None:
             self.place.locked_at = self.store.clock.monotonic()
-        self.seen = LAST_EPOCH
+        self.shown[0] = LAST_EPOCH
+
+    @property
+    def seen(self) -> int:
+        """Nothing that it has read is of a later epoch."""
+        return int(self.shown[0])
+
+    @seen.setter
+    def seen(self, epoch: int) -> None:
+        if not self.is_ended:  # the word may be another transaction's since
+            self.shown[0] = epoch
 
     def _refusal(self) -> Error:
         """Return the error of a call that this thread may not make. A killed transaction is rolled back first."""
@@ -337,7 +349,8 @@ class Transaction:
             wait = store.waits_for_disk
         # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
-        seen = self.seen
+        secures = wait or store.log.partner is not None
+        seen = self.seen if secures else NO_EPOCH
         try:
             self.check()
             if self.spool is not None:
@@ -361,7 +374,7 @@ class Transaction:
                     except CommitOnFailedStore as error:
                         error.evidence["txid"] = self.txid
                         raise
-            if not self.is_logged and seen and self.group is None and (wait or store.log.partner is not None):
+            if not self.is_logged and seen and self.group is None:
                 store.log.secure(seen, wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error

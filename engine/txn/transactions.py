@@ -50,7 +50,8 @@ class Transactions(Resources):
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         super().__init__(arena, options, clock, failure, seed)
         self.schema_latch = threading.Lock()
-        self.tables: dict[str, Table] = {}
+        self.tables = {}
+        self.qualified = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
         # Followers that must have read the log through the epoch of a local checkpoint before it is published and the

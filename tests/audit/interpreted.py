@@ -36,6 +36,8 @@ def _taken(kernel: str, number: int, kind: Any, given: Any) -> Any:
         if not fits or not given.flags.c_contiguous or (kind.mutable and not given.flags.writeable):
             raise TypeError(f"argument {number} of {kernel} is no {kind}: {given!r:.200}")
         return given
+    if kind == types.object_:  # `object_kernel` has wrapped it
+        return given
     if kind in _INTEGERS:
         return _INTEGERS[kind](given)  # OverflowError for a value that does not fit
     if kind == types.float64:

@@ -24,7 +24,7 @@ LINKED = ("engine", "recovery", "replication")
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
     *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
-    *("access", "store"),
+    *("access", "point", "store"),
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
 # one module of kernels has for itself.
@@ -47,6 +47,7 @@ LETTERS = {
     "tidemark.engine.schema.row_layout": "R",
     "tidemark.engine.log.spool_layout": "T",
     "tidemark.engine.txn.versions_layout": "V",
+    "tidemark.engine.point.plan_layout": "U",
     "tidemark.engine.index.index_layout": "X",
     "tidemark.engine.txn.delete_log_layout": "Y",
     "tidemark.engine.disk.matrix_layout": "Z",

@@ -345,6 +345,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "place",
         "reference",
         "seen",
+        "shown",
         "spool",
         "store",
         "thread",

@@ -1,0 +1,258 @@
+"""Plans of tables: what kernels need to answer a call of one row without Python code.
+
+`RowPlan` makes rows of some columns of images, `Plan` answers the calls that find a row. A plan belongs to one version
+of a table: kernels compare versions, and leave a call to the general path if its plan is of another one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.engine.base.ids import LAST_EPOCH
+from tidemark.engine.jit.objects_kernels import IS_USABLE
+from tidemark.engine.point import plan_layout as u
+from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
+from tidemark.engine.point.kinds import is_converted, key_words, value_kind
+from tidemark.engine.point.values_kernels import row_of_values, rows_of_images
+from tidemark.engine.rows.row import row_class
+from tidemark.engine.rows.row_part import var_default
+from tidemark.engine.schema.added_columns import from_var
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.schema.row_shape import KEY, VAR
+from tidemark.engine.schema.types import Enum
+
+if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.row_format import RowFormat
+    from tidemark.engine.schema.row_shape import Place
+    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+
+PLANS_KEPT = 64  # of columns of one row format
+_PARTS = {VAR: u.PART_VAR, KEY: u.PART_KEY}
+_NULL_BYTE_SHIFT = 8
+assert u.EPOCH_LAST == LAST_EPOCH
+
+
+def _calendar_words() -> list[int] | None:
+    """Return the words U_DATE to U_UTC, None if this Python has another `datetime` than is known here."""
+    get_capsule = ctypes.pythonapi.PyCapsule_Import
+    get_capsule.restype = ctypes.c_void_p
+    get_capsule.argtypes = [ctypes.c_char_p, ctypes.c_int]
+    words = (ctypes.c_int64 * 9).from_address(get_capsule(b"datetime.datetime_CAPI", 0))
+    day, moment, time, _, _, zone, new_day, new_moment, new_time = words
+    if (day, moment, time, zone) != tuple(map(id, (datetime.date, datetime.datetime, datetime.time, datetime.UTC))):
+        return None
+    return [day, new_day, time, new_time, moment, new_moment, id(None), zone]
+
+
+_CALENDAR = _calendar_words() if IS_USABLE else None
+
+
+def _leave(*_: Any) -> Any:
+    return ...
+
+
+class RowPlan:
+    """Makes rows of some columns of a row format. Raises nothing: `rows` returns ... for the general path."""
+
+    def __init__(self, row_format: RowFormat, columns: Sequence[str]) -> None:
+        """columns: names of columns in memory, each once."""
+        layout = row_format.layout
+        self.Row = row_format.Row if tuple(columns) == row_format.names else row_class(tuple(columns))
+        places = [layout.places[row_format.definition.position(name)] for name in columns]
+        self._kept: list[Any] = []  # what kernels know by address only
+        self._converters: list[tuple[int, Callable[[Any], Any]]] = []
+        words = np.zeros(u.U_ROWS + len(places) * u.COLUMN_WORDS, dtype=np.int64)
+        words[u.U_COLUMNS] = len(places)
+        words[u.U_CLASS] = id(self.Row)
+        words[u.U_FIXED_WORDS] = row_format.fixed_words
+        words[u.U_HAS_VAR] = row_format.has_var
+        words[u.U_DATE : u.U_UTC + 1] = _CALENDAR or 0
+        tail: list[int] = []
+        for number, place in enumerate(places):
+            at = u.U_ROWS + number * u.COLUMN_WORDS
+            words[at : at + u.COLUMN_WORDS] = self._column(number, place, words.size, tail)
+        words[u.U_PIECES] = words.size + len(tail)
+        if row_format.key_in_var:
+            for place in layout.key_places:
+                kind = place.column.type
+                tail.append(-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES)
+        self.words: Words = np.concatenate([words, np.array(tail, dtype=np.int64)])
+
+    def _column(self, number: int, place: Place, size: int, tail: list[int]) -> list[int]:
+        """Return the words of a column. tail: words after the `size` words of the plan, to which it may add."""
+        kind = place.column.type
+        made, width = value_kind(kind, place.is_key)
+        part = _PARTS.get(place.part, u.PART_FIXED)
+        where = place.offset if part == u.PART_FIXED else place.ordinal
+        null = place.null_offset << _NULL_BYTE_SHIFT | place.null_mask if place.null_mask else 0
+        missing, members = 0, 0
+        if part == u.PART_VAR:
+            missing = self._keep(self._missing(place, kind))
+        if made in (u.ENUM_16, u.ENUM_64):
+            assert isinstance(kind, Enum)
+            members = size + len(tail)
+            tail += [len(kind.members), *map(self._keep, kind.members)]
+        if is_converted(kind):
+            self._converters.append((number, kind.loaded))
+        return [made << u.KIND_SHIFT | part << u.PART_SHIFT | width << u.SIZE_SHIFT | where, null, missing, members]
+
+    def _missing(self, place: Place, kind: ColumnType) -> Any:
+        """Return the value of a row whose var part lacks a column, as a kernel would make it."""
+        data = var_default(place)
+        if data is None:
+            return None
+        stored = from_var(kind, data)
+        return stored if is_converted(kind) else kind.loaded(stored)
+
+    def _keep(self, value: Any) -> int:
+        self._kept.append(value)
+        return id(value)
+
+    def convert(self, row: Any) -> Any:
+        """Return a row with its stored values converted; ... if one is damaged."""
+        values = list(row)
+        try:
+            for number, loaded in self._converters:
+                if values[number] is not None:
+                    values[number] = loaded(values[number])
+        except (ValueError, IndexError, ArithmeticError):
+            return ...
+        return row_of_values(self.words, values)
+
+    def rows(self, images: Words, offsets: Words, start: int, stop: int) -> Any:
+        """Return a list of the rows whose images begin at images[offsets[start:stop]]; ... for the general path."""
+        # The entry point of a kernel takes any array for one without gaps.
+        given = np.ascontiguousarray(images), np.ascontiguousarray(offsets)
+        rows = rows_of_images.entry(self.words, *given, start, stop)
+        if self._converters and rows is not ...:
+            rows = [self.convert(row) for row in rows]
+            if any(row is ... for row in rows):
+                return ...
+        return rows
+
+    @property
+    def converts(self) -> bool:
+        """Whether rows of kernels need `convert`."""
+        return bool(self._converters)
+
+
+def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
+    """Return the plan of some columns of a row format; None if the general path makes their rows."""
+    key = tuple(columns)
+    try:
+        return row_format.plans[key]  # type: ignore[no-any-return]
+    except KeyError:
+        pass
+    is_left = _CALENDAR is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
+    if len(row_format.plans) >= PLANS_KEPT:
+        row_format.plans.clear()
+    made = row_format.plans[key] = None if is_left else RowPlan(row_format, key)
+    return made
+
+
+class Plan:
+    """The calls of one row on one version of a table. Each returns ... for a call that the general path must answer.
+
+    `get(mem, words, key)` and `get_seen(mem, words, desc, buf, shown, key)` are kernels: an attribute less to look up.
+    """
+
+    __slots__ = (
+        "format",
+        "get",
+        "get_by_unique",
+        "get_by_unique_seen",
+        "get_seen",
+        "mem",
+        "rows",
+        "uniques",
+        "version",
+        "words",
+    )
+
+    def __init__(self, table: Table) -> None:
+        # Not the table: a table must not be part of a cycle.
+        self.mem = table.mem
+        self.format = table.format
+        definition = table.definition
+        self.version = definition.version
+        self.uniques: dict[str, Words] = {}
+        self.get: Callable[..., Any] = _leave
+        self.get_seen: Callable[..., Any] = _leave
+        self.get_by_unique: Callable[..., Any] = _leave
+        self.get_by_unique_seen: Callable[..., Any] = _leave
+        row_format = table.format
+        self.rows = None if row_format.has_disk else row_plan(row_format, row_format.names)
+        if self.rows is None:
+            self.words: Words = np.zeros(1, dtype=np.int64)
+            return
+        key = _key_plan([place.column.type for place in row_format.layout.key_places], 0)
+        words = self.rows.words
+        self.words = words.copy() if key is None else np.concatenate([words, key])
+        self.words[u.U_HANDLE] = table.handle
+        self.words[u.U_VERSION] = definition.version
+        self.words[u.U_KEY] = words.size
+        if key is not None:
+            self.get = self._made(get_row)
+            self.get_seen = self._made(get_seen)
+        for name, index in table.uniques.items():
+            types = [definition.columns[definition.position(each)].type for each in index.definition.columns]
+            plan = _key_plan(types, index.tree.handle)
+            if plan is not None:
+                self.uniques[name] = plan
+        if self.uniques:
+            self.get_by_unique = self._made(get_by_unique)
+            self.get_by_unique_seen = self._made(get_by_unique_seen)
+
+    def unique(self, key: Any, index: Any) -> Any:
+        """Return the committed row with a key of the unique index of this name."""
+        try:
+            plan = self.uniques[index]
+        except (KeyError, TypeError):  # TypeError: an unhashable object, which the general path refuses
+            return ...
+        return self.get_by_unique(self.mem, self.words, plan, key)
+
+    def unique_seen(self, txn: Transaction, key: Any, index: Any) -> Any:
+        """Return the row with a key of the unique index of this name, as a transaction sees it."""
+        try:
+            plan = self.uniques[index]
+        except (KeyError, TypeError):
+            return ...
+        return self.get_by_unique_seen(self.mem, self.words, plan, txn.desc, txn.buf, txn.shown, key)
+
+    def _made(self, declared: Any) -> Callable[..., Any]:
+        """Return the entry of a kernel, with the conversion of its rows."""
+        entry: Callable[..., Any] = declared.entry
+        assert self.rows is not None
+        return partial(_converted, entry, self.rows.convert) if self.rows.converts else entry
+
+
+def _converted(entry: Callable[..., Any], convert: Callable[[Any], Any], *arguments: Any) -> Any:
+    row = entry(*arguments)
+    return row if row is None or row is ... else convert(row)
+
+
+def _key_plan(types: Sequence[ColumnType], handle: int) -> Words | None:
+    columns = [key_words(kind) for kind in types]
+    if any(each is None for each in columns):
+        return None
+    return np.array([len(columns), handle, *(word for each in columns for word in each or ())], dtype=np.int64)
+
+
+def plan_of(table: Table) -> Plan:
+    """Return the plan of the version of a table that is in force, and keep it for callers that have this one."""
+    newest = table.newest
+    found: Plan | None = newest.plan
+    if found is None or found.version != newest.definition.version or found.format is not newest.format:
+        found = Plan(newest)
+        newest.plan = found
+    table.plan = found
+    return found

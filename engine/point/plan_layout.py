@@ -1,0 +1,94 @@
+"""Words of plans: how images become rows, and how keys become words. Main memory only; a plan never changes.
+
+Compiled kernels contain these constants, so this file is part of the kernel cache's key.
+"""
+
+from __future__ import annotations
+
+# --- plan of rows ---------------------------------------------------------------------------------
+U_COLUMNS = 0
+U_CLASS = 1  # address of the class of its rows
+U_FIXED_WORDS = 2
+U_HAS_VAR = 3  # 1: images have a var part
+U_PIECES = 4  # offset of the words of each piece of a key in the var part, -1 for one that begins with its length
+U_DATE = 5  # address of the class `date`
+U_DATE_NEW = 6  # and of its function in C
+U_TIME = 7
+U_TIME_NEW = 8
+U_DATETIME = 9
+U_DATETIME_NEW = 10
+U_NONE = 11  # address of None
+U_UTC = 12  # address of the time zone of timestamps
+# --- of the table, 0 in a plan of some columns ---------------------------------------------------
+U_HANDLE = 13
+U_VERSION = 14  # version of its definition
+U_KEY = 15  # offset of the plan of its primary key
+U_ROWS = 16  # for each column:
+COLUMN_WORDS = 4
+UC_PLACE = 0  # kind << 56 | part << 48 | bytes << 24 | byte offset in the fixed image, or ordinal of the var column
+UC_NULL = 1  # byte of the fixed image << 8 | bit; 0: never NULL there
+UC_MISSING = 2  # address of the value of a row whose var part lacks the column
+UC_MEMBERS = 3  # offset of the addresses of an Enum's members
+KIND_SHIFT = 56
+PART_SHIFT = 48
+PART_MASK = 0xFF
+SIZE_SHIFT = 24
+SIZE_MASK = AT_MASK = (1 << 24) - 1
+
+PART_FIXED = 0
+PART_VAR = 1
+PART_KEY = 2  # a piece of the key in the var part
+
+INT_64 = 1
+INT_32 = 2
+INT_16 = 3
+INT_8 = 4
+UINT_64 = 5
+UINT_32 = 6
+UINT_16 = 7
+UINT_8 = 8
+FLOAT_64 = 9
+FLOAT_32 = 10
+BOOL = 11
+PADDED_TEXT = 12  # without the zeros at its end
+PADDED_BYTES = 13
+TEXT = 14
+BYTES = 15
+DATE_32 = 16
+DATE_64 = 17
+TIME = 18
+DATETIME = 19
+TIMESTAMP = 20
+ENUM_16 = 21
+ENUM_64 = 22
+WIDE = 23  # bytes of a Decimal of more than 18 digits
+
+# --- plan of a key --------------------------------------------------------------------------------
+UK_COLUMNS = 0  # 0: the general path reads these keys
+UK_HANDLE = 1  # of the unique index; 0: a primary key
+UK_FIRST = 2  # for each column:
+KEY_WORDS = 4
+KC_KIND = 0
+KC_BYTES = 1  # width of padded values, most bytes of others
+KC_LEAST = 2  # of integers; else the most code points or bytes
+KC_GREATEST = 3
+
+KEY_INT = 1
+KEY_FLOAT = 2
+KEY_BOOL = 3
+KEY_PADDED_TEXT = 4
+KEY_PADDED_BYTES = 5
+KEY_TEXT = 6
+KEY_BYTES = 7
+
+EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
+# Words of a key on the stack of a kernel; the general path reads longer ones.
+STACK_WORDS = 128
+
+# Days from 1 March of the year 0 to 1 January 1970, and what Python's dates hold, counted from 1970.
+DAYS_BEFORE_1970 = 719_468
+DAY_LEAST = -719_162
+DAY_GREATEST = 2_932_896
+DAY_MICROSECONDS = 86_400_000_000
+
+assert U_KEY < U_ROWS and UC_MEMBERS + 1 == COLUMN_WORDS and KC_GREATEST + 1 == KEY_WORDS

@@ -1,0 +1,175 @@
+"""Random tables, rows and keys, and a call made on both paths."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+from collections.abc import Callable
+from typing import Any
+
+import tidemark as tm
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.types_base import ColumnType
+
+FIXED: list[ColumnType] = [
+    *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
+    *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)),
+    *(
+        t.Char(1),
+        t.Char(7),
+        t.Binary(1),
+        t.Binary(8),
+        t.Binary(13),
+        t.Binary(20),
+        t.Enum("a", "b", "ü"),
+        t.Enum(*map(str, range(1_500))),
+    ),
+]
+VARIABLE: list[ColumnType] = [t.VarChar(12), t.VarBinary(20)]
+LONG: list[ColumnType] = [t.Text, t.Blob]
+EVERY = [*FIXED, *VARIABLE, *LONG]
+_TEXTS = ["", "a", "pen", "ä", "a\0b", "日本", "x" * 7, "\U0001f600"]
+
+
+def value(rng: random.Random, kind: ColumnType) -> Any:
+    """A value of a type, its extremes among them."""
+    if isinstance(kind, t.Integer):
+        return rng.choice([kind.minimum, kind.maximum, 0, 1, rng.randint(kind.minimum, kind.maximum)])
+    if isinstance(kind, t.Floating):
+        return rng.choice([0.0, -0.0, 1.5, float("inf"), float("-inf"), -(2.0**-20)])
+    if isinstance(kind, t.Decimal):
+        number = rng.choice([0, 1, -1, 10**kind.precision - 1, rng.randrange(10**kind.precision)])
+        return decimal.Decimal(number).scaleb(-kind.scale, decimal.Context(prec=80))
+    if isinstance(kind, t.Enum):
+        return rng.choice(kind.members)
+    if isinstance(kind, t.Char):
+        return rng.choice(_TEXTS)[: kind.length].rstrip("\0")
+    if isinstance(kind, (t.Binary, t.VarBinary)):
+        return rng.randbytes(rng.randrange(kind.length + 1))
+    day = datetime.date.fromordinal(rng.choice([1, 719_163, 3_652_059, rng.randint(1, 3_652_059)]))
+    time = datetime.time(rng.randrange(24), rng.randrange(60), rng.randrange(60), rng.choice([0, 999_999, 7]))
+    made: dict[str, Callable[[], Any]] = {
+        "Bool": lambda: rng.random() < 0.5,
+        "Date": lambda: day,
+        "Time": lambda: time,
+        "DateTime": lambda: datetime.datetime.combine(day, time),
+        "Timestamp": lambda: datetime.datetime.combine(day, time, datetime.UTC),
+        "Text": lambda: rng.choice([*_TEXTS, "long " * 10_000]),
+        "Blob": lambda: rng.choice([b"", b"\0", bytes(40_000), rng.randbytes(9)]),
+    }
+    return made.get(repr(kind), lambda: rng.choice(_TEXTS))()
+
+
+def wrong(rng: random.Random) -> Any:
+    """A value that many columns refuse, or read in another way than others."""
+    made: list[Any] = [None, 7, -1, 2**63, -(2**63) - 1, 2**64, 1.5, float("nan"), True, "a", "", "z" * 50, "\ud800"]
+    made += [b"", b"a", b"z" * 50, "a\0", (), (1,), (1, 2), [1], [], {}, object, datetime.date(2000, 1, 1)]
+    made += [decimal.Decimal("1.5"), bytearray(b"a"), Text("a"), Number(7), datetime.datetime(2000, 1, 1)]
+    return rng.choice(made)
+
+
+class Text(str):
+    """A text of a class of its own."""
+
+
+class Number(int):
+    """An int of a class of its own."""
+
+
+class World:
+    """A store with one random table, and what it holds."""
+
+    def __init__(self, db: Any, rng: random.Random) -> None:
+        self.db = db
+        self.rng = rng
+        kinds = [rng.choice([*FIXED, *VARIABLE]) for _ in range(rng.choice([1, 1, 2, 3]))]
+        if rng.random() < 0.4:
+            kinds = [rng.choice([t.Int64, t.VarChar(12)])]
+        self.key = [f"k{number}" for number in range(len(kinds))]
+        columns = [tm.Column(name, kind) for name, kind in zip(self.key, kinds, strict=True)]
+        for number in range(rng.randrange(9)):
+            columns.append(tm.Column(f"c{number}", rng.choice(EVERY), nullable=rng.random() < 0.5))
+        rng.shuffle(columns)
+        self.table = db.create_table("t", columns, self.key)
+        self.index: list[str] = []
+        self.keys: list[tuple[Any, ...]] = []
+        others = [each.name for each in columns if each.type.keyable]
+        if others and rng.random() < 0.7:
+            self.index = rng.sample(others, min(len(others), rng.choice([1, 1, 2])))
+            db.create_index("t", "u", self.index, unique=True)
+        self.insert(db["t"], 15)
+
+    def row(self) -> dict[str, Any]:
+        """A random row."""
+        columns = self.table.definition.columns
+        return {
+            each.name: None if each.nullable and self.rng.random() < 0.3 else value(self.rng, each.type)
+            for each in columns
+        }
+
+    def insert(self, into: Any, count: int, *name: str) -> None:
+        """Insert random rows, by a handle or a transaction, except those whose keys exist."""
+        for _ in range(count):
+            row = self.row()
+            try:
+                into.insert(*name, row)
+            except tm.DuplicateKey:
+                continue
+            self.keys.append(tuple(row[each] for each in self.key))
+
+    def change_columns(self) -> None:
+        """Add, drop or rename a column."""
+        names = [each.name for each in self.table.definition.columns if each.name not in (*self.key, *self.index)]
+        what = self.rng.choice(["add", "add", "drop", "rename"])
+        if what == "add" or not names:
+            kind, name = self.rng.choice(EVERY), f"a{len(self.table.definition.columns)}_{self.rng.randrange(1000)}"
+            if self.rng.random() < 0.5:
+                self.db.add_column("t", tm.Column(name, kind, nullable=True))
+            else:
+                self.db.add_column("t", tm.Column(name, kind, default=value(self.rng, kind)))
+        elif what == "drop":
+            self.db.drop_column("t", self.rng.choice(names))
+        else:
+            self.db.rename_column("t", self.rng.choice(names), f"r{self.rng.randrange(10**6)}")
+
+    def some_key(self) -> Any:
+        """A key: of a row, of none, or a value that is no key."""
+        if self.rng.random() < 0.2 or not self.keys:
+            return wrong(self.rng)
+        pieces: tuple[Any, ...] = self.rng.choice(self.keys)
+        if self.rng.random() < 0.2:
+            kinds = {each.name: each.type for each in self.table.definition.columns}
+            pieces = tuple(value(self.rng, kinds[name]) for name in self.key)
+        if self.rng.random() < 0.1:
+            pieces = tuple(self.rng.choice([wrong(self.rng), piece]) for piece in pieces)
+        return pieces[0] if len(pieces) == 1 else pieces
+
+    def some_index_key(self, rows: list[Any]) -> Any:
+        """A key of the unique index."""
+        if self.rng.random() < 0.2 or not rows:
+            return wrong(self.rng)
+        row = self.rng.choice(rows)
+        pieces = tuple(row[name] for name in self.index)
+        if self.rng.random() < 0.1:
+            pieces = tuple(self.rng.choice([wrong(self.rng), piece]) for piece in pieces)
+        return pieces[0] if len(pieces) == 1 else pieces
+
+
+def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
+    """What a call returns or raises, in a form that tells -0.0 from 0.0 and 1 from True."""
+    try:
+        row = call()
+    except tm.Error as error:
+        return type(error), str(error), repr(sorted(error.evidence.items()))
+    if row is None:
+        return (None,)
+    return type(row), repr(tuple(row)), [type(each) for each in row]
+
+
+def on_both_paths(table: Any, call: Callable[[], Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The outcome of a call that asks kernels first, and of the same call on the general path."""
+    table.newest.plan = table.plan = None
+    general = outcome(call)
+    quick = outcome(call)
+    return quick, general

@@ -1,0 +1,174 @@
+"""References are counted right on every path of every kernel: rows found, rows missing, and each refusal."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from tests.point.support import EVERY
+from tests.store.support import open_memory
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.point.plan import plan_of, row_plan
+from tidemark.engine.schema import types as t
+
+CALLS = 3_000
+VALUES: dict[type, Any] = {
+    t.Integer: 100,
+    t.Floating: 1.5,
+    t.Boolean: True,
+    t.Decimal: decimal.Decimal("-1"),
+}
+BY_NAME = {
+    "Date": datetime.date(1999, 12, 31),
+    "Time": datetime.time(23, 59, 59, 999_999),
+    "DateTime": datetime.datetime(1, 1, 1),
+    "Timestamp": datetime.datetime(9999, 12, 31, 23, 59, 59, 999_999, datetime.UTC),
+    "Blob": b"blob",
+}
+
+
+def value_of(kind: Any) -> Any:
+    if isinstance(kind, t.Enum):
+        return kind.members[-1]
+    found = VALUES.get(type(kind), BY_NAME.get(repr(kind)))
+    return found if found is not None else (b"b" if "Binary" in repr(kind) else "ä"[: getattr(kind, "length", 1)])
+
+
+@pytest.fixture(scope="module")
+def db() -> Iterator[Any]:
+    db = open_memory()
+    columns = [tm.Column("id", tm.Int64), tm.Column("text", tm.VarChar(900)), tm.Column("n", tm.Int64, nullable=True)]
+    columns += [tm.Column(f"c{number}", kind) for number, kind in enumerate(EVERY)]
+    db.create_table("every", columns, "id").insert((1, "one", None, *map(value_of, EVERY)))
+    db.create_index("every", "u", "text", unique=True)
+    db.add_column("every", tm.Column("late", tm.Enum("x", "y"), default="y"))
+    db.add_column("every", tm.Column("padded", tm.Binary(5), default=b"abc"))
+    db["every"].insert((2, "two", 7, *map(value_of, EVERY), "x", b"ab"))
+    key = [
+        tm.Column("a", tm.VarChar(4)),
+        tm.Column("b", tm.Float64),
+        tm.Column("c", tm.Char(3)),
+        tm.Column("d", tm.Bool),
+    ]
+    key += [tm.Column("e", tm.Binary(3)), tm.Column("f", tm.VarBinary(9)), tm.Column("g", tm.Int8)]
+    db.create_table("keys", key, [each.name for each in key]).insert(("a", 0.5, "c", True, b"e", b"f", 7))
+    yield db
+    db.close()
+
+
+def assert_flat(call: Callable[[], Any], *objects: Any) -> None:
+    """Make a call many times: neither objects nor memory are left."""
+    for _ in range(50):
+        call()
+    gc.collect()
+    counts = [sys.getrefcount(each) for each in objects]
+    blocks = sys.getallocatedblocks()
+    for _ in range(CALLS):
+        call()
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < CALLS // 20
+    assert [sys.getrefcount(each) for each in objects] == pytest.approx(counts, abs=CALLS // 20)
+
+
+def singles(plan: Any) -> list[Any]:
+    return [None, ..., True, datetime.UTC, datetime.date, datetime.datetime, datetime.time, plan.rows.Row, "ü", "y"]
+
+
+@pytest.mark.parametrize("key", [1, 2, 3, True, 1.5, 2**63, -(2**70), "one", None, (1,)])
+def test_get(db: Any, key: Any) -> None:
+    plan = plan_of(db["every"].table)
+    shown = np.zeros(1, dtype=np.int64)
+    assert_flat(lambda: plan.get(plan.mem, plan.words, key), key, *singles(plan))
+    with db.transaction() as txn:
+        txn.update("every", 2, {"n": 8, "text": "zwei"})
+        arguments = (plan.mem, plan.words, txn.desc, txn.buf, shown, key)
+        assert_flat(lambda: plan.get_seen(*arguments), key, *singles(plan))
+        txn.rollback()
+
+
+@pytest.mark.parametrize("key", ["one", "nothing", "ä" * 900, "x" * 901, "\ud800", b"one", None, 5, ("one",)])
+def test_get_by_a_unique_index(db: Any, key: Any) -> None:
+    plan = plan_of(db["every"].table)
+    assert_flat(lambda: plan.unique(key, "u"), key, *singles(plan))
+    with db.transaction() as txn:
+        txn.update("every", 2, {"text": "nothing"})
+        assert_flat(lambda: plan.unique_seen(txn, key, "u"), key, *singles(plan))
+        txn.rollback()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ("a", 0.5, "c", True, b"e", b"f", 7),
+        ("a", -0.0, "c", True, b"e", b"f", 7),
+        ("aaaaa", 0.5, "c", True, b"e", b"f", 7),
+        ("a", float("nan"), "c", True, b"e", b"f", 7),
+        ("a", 0.5, "c\0", True, b"e", b"f", 7),
+        ("a", 0.5, "c", 1, b"e", b"f", 7),
+        ("a", 0.5, "c", True, b"eeee", b"f", 7),
+        ("a", 0.5, "c", True, b"e", "f", 7),
+        ("a", 0.5, "c", True, b"e", b"f", 128),
+        ("a", 0.5),
+        ["a", 0.5, "c", True, b"e", b"f", 7],
+    ],
+)
+def test_keys_of_several_columns(db: Any, key: Any) -> None:
+    plan = plan_of(db["keys"].table)
+    assert_flat(lambda: plan.get(plan.mem, plan.words, key), key, *key, plan.rows.Row, None, ...)
+
+
+def test_stale_plans(db: Any) -> None:
+    plan = plan_of(db["every"].table)
+    words = plan.words.copy()
+    words[14] += 1  # U_VERSION
+    assert_flat(lambda: plan.get(plan.mem, words, 1), *singles(plan))
+
+
+def test_lists_of_rows_and_values_that_cannot_be_made(db: Any) -> None:
+    row_format = db["every"].table.newest.format
+    rows = row_plan(row_format, row_format.names)
+    assert rows is not None
+    images = [row_format.encode_row(row) for row in db["every"]]
+    entries = np.concatenate([np.zeros(ENTRY_WORDS, dtype=np.int64), *images])
+    offsets = np.array([ENTRY_WORDS, ENTRY_WORDS + images[0].size], dtype=np.int64)
+    assert rows.rows(entries, offsets, 0, 2) == list(db["every"])
+    plan = plan_of(db["every"].table)
+    assert_flat(lambda: rows.rows(entries, offsets, 0, 2), *singles(plan))
+    damaged = entries.copy()
+    damaged[damaged == -719_162] = -719_163
+    octets = damaged.view(np.uint8)
+    octets[offsets[1] * 8 :] = np.where(octets[offsets[1] * 8 :] == 0xC3, 0xFF, octets[offsets[1] * 8 :])
+    assert rows.rows(damaged, offsets, 0, 2) is ...
+    assert_flat(lambda: rows.rows(damaged, offsets, 0, 2), *singles(plan))
+
+
+def test_rows_are_not_visited_by_the_collector(db: Any) -> None:
+    """Each value is a number, text, bytes, a date or None, so no cycle goes through a row (rule 2 of ADR 0031)."""
+    plan = plan_of(db["every"].table)
+    for row in (db["every"].get(1), plan.get(plan.mem, plan.words, 2), plan.unique("one", "u")):
+        assert not gc.is_tracked(row)
+        assert not any(gc.is_tracked(each) for each in row)
+        assert all(gc.get_referents(each) in ([], [datetime.UTC]) for each in row)
+
+
+def test_lists_leave_the_collector_as_it_was(db: Any) -> None:
+    row_format = db["every"].table.newest.format
+    rows = row_plan(row_format, ["id"])
+    assert rows is not None
+    image = row_format.encode_row(db["every"][1])
+    was_on = gc.isenabled()
+    try:
+        for turn, is_on in ((gc.enable, True), (gc.disable, False)):
+            turn()
+            assert rows.rows(image, np.zeros(1, dtype=np.int64), 0, 1) == [(1,)]
+            assert gc.isenabled() is is_on
+    finally:
+        (gc.enable if was_on else gc.disable)()

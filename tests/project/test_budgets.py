@@ -1,0 +1,118 @@
+"""What a call costs, counted: frames, bytecodes, functions in C and kernels. Nothing is timed.
+
+A change that raises a number must change this table, and say why. Bytecodes are those of Python 3.11.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+
+import tidemark as tm
+from tests.store.support import open_memory
+
+
+class Budget(NamedTuple):
+    """What one call does: frames of Python, their bytecodes, calls of C functions with kernels among them, kernels."""
+
+    frames: int
+    bytecodes: int
+    c_calls: int
+    kernels: tuple[str, ...]
+
+
+BUDGETS = {
+    "get": Budget(1, 34, 1, ("get_row",)),
+    "get, text and NULL": Budget(1, 34, 1, ("get_row",)),
+    "get, key of two columns": Budget(1, 34, 1, ("get_row",)),
+    "get by unique index": Budget(2, 48, 1, ("get_by_unique",)),
+    "get of a transaction": Budget(1, 67, 3, ("get_seen",)),
+    "get of a transaction, name without database": Budget(1, 79, 5, ("get_seen",)),
+    "get of a transaction by unique index": Budget(2, 82, 3, ("get_by_unique_seen",)),
+    "get, typed": Budget(5, 82, 1, ("get_row",)),
+    "next row of a scan": Budget(0, 0, 1, ()),
+}
+
+
+@dataclasses.dataclass
+class Item:
+    id: int
+    nbr: Annotated[str, tm.VarChar(20)]
+    v: int | None
+
+
+@pytest.fixture(scope="module")
+def calls() -> Iterator[dict[str, Callable[[], Any]]]:
+    db = open_memory()
+    columns = [tm.Column("id", tm.Int64), tm.Column("b", tm.Float64), tm.Column("name", tm.Binary(20))]
+    plain = db.create_table("test.plain", columns, "id")
+    plain.insert_many([(number, 1.0 * number, b"x") for number in range(1000)])
+    item = db.create_table("test.item", Item, "id")
+    item.insert_many([Item(number, f"n{number}", None) for number in range(100)])
+    db.create_index("test.item", "u", "nbr", unique=True)
+    pair = db.create_table("main.pair", [tm.Column("a", tm.Int64), tm.Column("b", tm.VarChar(9))], ["a", "b"])
+    pair.insert((1, "one"))
+    rows, txn = iter(plain), db.transaction()
+    yield {
+        "get": lambda: plain.get(5),
+        "get, text and NULL": lambda: item.handle.get(5),
+        "get, key of two columns": lambda: pair.get((1, "one")),
+        "get by unique index": lambda: item.handle.get("n5", index="u"),
+        "get of a transaction": lambda: txn.get("test.plain", 5),
+        "get of a transaction, name without database": lambda: txn.get("pair", (1, "one")),
+        "get of a transaction by unique index": lambda: txn.get("test.item", "n5", index="u"),
+        "get, typed": lambda: item.get(5),
+        "next row of a scan": lambda: next(rows),
+    }
+    txn.rollback()
+    db.close()
+
+
+def counted(call: Callable[[], Any]) -> Budget:
+    """Count what a call does, without the lambda that makes it."""
+    for _ in range(20):
+        call()
+    opcodes = frames = c_calls = 0
+    kernels: list[str] = []
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal opcodes, frames
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frames += event == "call"
+        opcodes += event == "opcode" and frame.f_code is not call.__code__
+        return trace
+
+    def profile(_: Any, event: str, function: Any) -> None:
+        nonlocal c_calls
+        if event == "c_call" and function is not sys.setprofile:
+            c_calls += 1
+            if (getattr(function, "__module__", None) or "").endswith("_kernels"):
+                kernels.append(function.__name__)
+
+    was_on = gc.isenabled()
+    gc.disable()
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        call()
+        sys.settrace(before)
+        sys.setprofile(profile)
+        call()
+        sys.setprofile(None)
+    finally:
+        sys.settrace(before)
+        sys.setprofile(None)
+        if was_on:
+            gc.enable()
+    return Budget(frames - 1, opcodes, c_calls, tuple(kernels))
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="bytecodes are those of Python 3.11")
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_call_costs_its_budget(name: str, calls: dict[str, Callable[[], Any]]) -> None:
+    assert counted(calls[name]) == BUDGETS[name]
