@@ -6,11 +6,12 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
@@ -76,6 +77,25 @@ Progress = Callable[[int, int, str], None]
 
 
 @types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
+class _Rows(itertools.chain[Any]):
+    """Rows of lists, one after the other. Like a generator it can be closed, which ends the scan."""
+
+    __slots__ = ("_lists",)
+    _lists: Generator[Iterable[Any], None, None]
+
+    @classmethod
+    def of(cls, lists: Generator[Iterable[Any], None, None]) -> _Rows:
+        """Return the rows of lists that are made on the way."""
+        made = cast("_Rows", cls.from_iterable(lists))
+        made._lists = lists
+        return made
+
+    def close(self) -> None:
+        """End the scan. Closing again does nothing."""
+        self._lists.close()
+        deque(self, maxlen=0)  # the rows of the list it was in
+
+
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
@@ -486,9 +506,9 @@ class Scan:
         return next(self._rows)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._locked() if self._lock is not None else itertools.chain.from_iterable(self._lists())
+        return self._locked() if self._lock is not None else _Rows.of(self._lists())
 
-    def _lists(self) -> Iterator[Iterable[Any]]:
+    def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
         row_format, wanted = self._table.format, self._columns
         is_whole = wanted == list(row_format.names)
