@@ -155,8 +155,8 @@ def test_each_backup_of_a_random_life_restores_to_its_rows(seed: int) -> None:
 def test_rows_that_were_gone_when_the_store_was_opened_are_gone_in_an_incremental_backup(
     kept: str, tmp_path: Path
 ) -> None:
-    """Story: a user made a full backup, deleted old rows, and made a local checkpoint. He opened the store again and
-    made an incremental backup, which was verified, and `tidemark backup verify` found nothing. Months later the restore
+    """Story: a user made a full backup, deleted old rows, made a local checkpoint, opened the store again, and made an
+    incremental backup, which was verified, and `tidemark backup verify` found nothing. Months later the restore
     ended with BackupDamaged: the store had no pages any more where the rows had been, so the map of live rows ended
     before them, and a restore took "not in the map" for damage, or a map of no words for "all rows".
     """

@@ -21,7 +21,7 @@ Operation = tuple[str, Any, Any]  # (append, key, value) or (read, key, values a
 
 @dataclass
 class Recorded:
-    """A transaction: who made it, what it did in its order, and how it ended. `begin` and `end` are of one clock."""
+    """A transaction: its client, what it did in its order, and how it ended. `begin` and `end` are of one clock."""
 
     client: int
     operations: list[Operation] = field(default_factory=list)

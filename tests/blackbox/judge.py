@@ -22,7 +22,7 @@ import tidemark as tm
 from tests.blackbox import forms, odd
 from tests.blackbox.doors import TYPED, Doors, bound_of, class_of, column_of, partition_of
 from tests.blackbox.expressions import build, build_changes
-from tests.blackbox.kinds import Refused, Unsure, canonical
+from tests.blackbox.kinds import Refused, Unsure, all_of, canonical
 from tests.blackbox.model import Table
 from tests.blackbox.schema import State
 from tests.blackbox.sqlite import answers as sqlite_answers
@@ -430,6 +430,8 @@ class Judge:
 
     def _change_inside(self, door: str, txn: Any, state: State, operation: str, table: str, *arguments: Any) -> None:
         model = state.tables.get(table)
+        if model is None and odd.is_odd(arguments):
+            raise Unsure  # a client may refuse to send the value
         made = self._call("handle", operation, None if model is None else model.head(), table, *arguments)
         wanted = self._predicted(lambda: self._on_model(state, operation, table, *arguments))
         # The call as built for a handle, sent to the transaction in its place.
@@ -621,16 +623,13 @@ class Judge:
 
         def wanted_rows() -> Any:
             found = self.state.table(table)
-            for each in options.get("columns") or ():
-                found.column(each)
-            rows = found.selected(where, options.get("partitions"))
+            rows, *_ = all_of(
+                lambda: found.selected(where, options.get("partitions")),
+                *(partial(found.column, each) for each in options.get("columns") or ()),
+                *([] if index is None else [partial(_check_bounds, found, index, options)]),
+            )
             if index is None:
                 return rows
-            if index not in found.indexes:
-                raise Refused("NoSuchIndex")
-            if found.indexes[index][1]:
-                raise Refused("Unsupported")
-            _check_bounds(found, index, options)
             rows = [row for row in rows if _in_range(found, index, row, options)]
             return sorted(rows, key=lambda row: found.index_key(index, row), reverse=options.get("reverse", False))
 
@@ -998,7 +997,11 @@ def _rows_by(handle: Any, index: str) -> list[tuple[Any, ...]]:
 
 
 def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:
-    """Raises: Refused for a bound that its column does not hold."""
+    """Raises: Refused for an index that does not scan, or a bound that its column does not hold."""
+    if index not in table.indexes:
+        raise Refused("NoSuchIndex")
+    if table.indexes[index][1]:
+        raise Refused("Unsupported")
     columns = table.indexes[index][0]
     for bound in ("lower", "upper", "prefix"):
         given = options.get(bound)

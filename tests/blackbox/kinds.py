@@ -9,6 +9,7 @@ import datetime as dt
 import random
 import string
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -30,6 +31,19 @@ class Refused(Exception):
 
 class Unsure(Exception):
     """The documents do not say what happens: the step is left out."""
+
+
+def all_of(*checks: Callable[[], Any]) -> list[Any]:
+    """Return the result of each. Raises: Refused with the errors of all: a call with two faults raises one of them."""
+    found, wrong = [], set[str]()
+    for check in checks:
+        try:
+            found.append(check())
+        except Refused as error:
+            wrong |= error.names
+    if wrong:
+        raise Refused(*wrong)
+    return found
 
 
 @dataclass(frozen=True)

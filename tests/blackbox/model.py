@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.blackbox.expressions import Sum, accepts, changed, constants_in, names_in
-from tests.blackbox.kinds import ABSENT, Kind, Refused, Unsure, order
+from tests.blackbox.kinds import ABSENT, Kind, Refused, Unsure, all_of, order
 
 Row = tuple[Any, ...]
 TOP = "MAXVALUE"
@@ -236,19 +236,13 @@ class Table:
         """Return the key of the row to change. Raises: Refused, with the errors of all faults: the call raises that of
         one of them.
         """
-        found, wrong = None, set[str]()
         try:
-            self._check_condition(where)
+            _, found = all_of(lambda: self._check_condition(where), lambda: self._located(key, index))
         except Refused as error:
-            wrong |= error.names
-        try:
-            found = self._located(key, index)
-        except Refused as error:
-            wrong |= error.names
-        if wrong:
             plain = {name: value for name, value in changes.items() if not isinstance(value, Sum)}
             names = {name for name, value in changes.items() if isinstance(value, Sum) for name in (name, value.column)}
-            raise Refused(*wrong, *self._wrong_values([plain]), *(["NoSuchColumn"] if names - set(self.names) else []))
+            missing = ["NoSuchColumn"] if names - set(self.names) else []
+            raise Refused(*error.names, *self._wrong_values([plain]), *missing) from None
         return found
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Any = None, index: str | None = None) -> bool:

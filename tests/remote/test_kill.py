@@ -156,7 +156,7 @@ def test_limit_of_0_sets_none(tmp_path: Path) -> None:
     served.close()
 
 
-# --- who holds a lock -----------------------------------------------------------------------------
+# --- holders of locks -----------------------------------------------------------------------------
 def test_holder_of_a_lock_is_named_with_its_client(served: Served) -> None:
     with served.client.transaction() as txn:
         txn.update("t", 1, {"n": 2})
