@@ -17,9 +17,9 @@ from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
 from tidemark.engine.access.conditions import Condition, run_one
-from tidemark.engine.access.index_choice import Choice, Lookup, rows_of, way_of
+from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
-from tidemark.engine.access.key_ranges import KeyRange
+from tidemark.engine.access.key_ranges import Bounds, KeyRange
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
@@ -211,20 +211,42 @@ class Scan:
         return scan(self._table, self._txn, limit, columns, self._table.numbers_of(self._partitions))
 
     def _found_by_index(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        assert self._index is not None and self._keys is not None
+        assert self._index is not None
         table, condition = self._table, self._condition
         names = [*columns, *(condition.names if condition else ())]
         is_only = self._answers_alone(names)
         most = limit if condition is None else None
         found = scan_index(
-            table, self._txn, self._index, [self._keys], names, is_only, self._by.reverse, most, self._numbers()
+            table, self._txn, self._index, self._read_ranges(), names, is_only, self._by.reverse, most, self._numbers()
         )
         return found if condition is None else accepted_batches(table, found, condition, limit)
 
+    def _read_ranges(self) -> Sequence[Bounds]:
+        """Return the ranges of the named index to read, in their order: its bounds, and what the condition says."""
+        assert self._index is not None and self._keys is not None
+        if self._condition is None:
+            return [Bounds(self._keys.low, self._keys.high)]
+        return ranges_in(self._table, self._index, self._keys, self._condition, self._by.reverse)
+
     def _answers_alone(self, names: Sequence[str]) -> bool:
         """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
-        is_known = self._condition is None or self._condition.expression is not None
-        return is_known and self._index is not None and answers_alone(self._table, self._index, names)
+        return self._is_known() and self._index is not None and answers_alone(self._table, self._index, names)
+
+    def _is_known(self) -> bool:
+        return self._condition is None or self._condition.expression is not None
+
+    def _has_images(self, names: Sequence[str]) -> bool:
+        """Whether the rows found for these columns are whole images: no index answers alone, named or chosen."""
+        if names == list(self._table.format.names):
+            return True
+        if any(name in HIDDEN for name in names):
+            return False
+        judged = () if self._condition is None else self._condition.names
+        if self._index is not None:
+            return not self._answers_alone([*names, *judged])
+        if self._condition is None or not self._is_known():
+            return True
+        return not any(answers_alone(self._table, each, [*names, *judged]) for each in [*self._table.indexes.values()])
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the fragments that may have a row of the scan."""
@@ -236,14 +258,14 @@ class Scan:
         """Return the keys or the ranges of an index that the condition chooses, if any."""
         return None if self._condition is None else way_of(self._table, self._condition, columns, self._partitions)[0]
 
-    def _extra(self, batch: ScanBatch) -> dict[str, Any]:
+    def _extra(self, batch: ScanBatch, wanted: Sequence[str]) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
             ROWID: batch.rowids,
             EPOCH: batch.epochs,
             AUTHOR: batch.authors,
             FRAGMENT: batch.fragments,
         }
-        return {name: made[name]() for name in self._columns if name in HIDDEN}
+        return {name: made[name]() for name in wanted if name in HIDDEN}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow record batches.
@@ -256,13 +278,13 @@ class Scan:
             yield from self._locked_batches()
             return
         for batch in self._batches_found():
-            yield self._decoded(batch)
+            yield self._decoded(batch, self._columns)
 
-    def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
-        decoded = decode_entries(
-            self._table.format, batch.entries, batch.offsets, batch.count, self._plain, self._extra(batch)
-        )
-        return decoded.select(self._columns)
+    def _decoded(self, batch: ScanBatch, wanted: Sequence[str]) -> pa.RecordBatch:
+        plain = [name for name in wanted if name not in HIDDEN]
+        extra = self._extra(batch, wanted)
+        found = decode_entries(self._table.format, batch.entries, batch.offsets, batch.count, plain, extra)
+        return found.select(wanted)
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of `batches`. Hidden columns are int64.
@@ -390,7 +412,7 @@ class Scan:
             `partitions` those that are read. `rows` estimates how many rows or entries are read before a condition is
             applied. A key has the value of each column, and so has a range of a chosen index, or {"from": least,
             "above": …, "to": …, "below": …, "prefix": …} for the last one; that of a named index has the bounds as
-            given.
+            given, and `rows` also counts with what the condition says of its columns.
 
         Examples:
             >>> plan = db["item"].scan(where=tm.col("id").isin([1, 3])).explain()
@@ -407,7 +429,7 @@ class Scan:
         found: dict[str, Any] = {"access": "full scan", "index": None, "bounds": [], "partitions": names}
         judged = [] if self._condition is None else self._condition.names
         if self._index is not None and self._keys is not None:
-            rows = self._index.tree.estimate(self._keys.low, self._keys.high)
+            rows = sum(self._index.tree.estimate(*bounds) for bounds in self._read_ranges())
             if self._index.is_dropped:
                 raise self._index.gone()
             given = {"lower": self._by.lower, "upper": self._by.upper, "prefix": self._by.prefix}
@@ -510,28 +532,27 @@ class Scan:
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
-        row_format, wanted = self._table.format, self._columns
-        is_whole = wanted == list(row_format.names)
-        # An index that answers the scan alone, chosen or named, has no whole row images.
-        has_images = is_whole or (
-            self._plain == wanted and self._condition is None and not self._answers_alone(self._read)
-        )
-        plan = row_plan(row_format, wanted) if has_images else None
-        for batch in self._batches_found():
+        return self._lists_of(self._batches_found(), self._columns)
+
+    def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
+        """Yield the rows that were found for columns `wanted`."""
+        has_images = self._has_images(wanted)
+        plan = row_plan(self._table.format, wanted) if has_images else None
+        for batch in found:
             if plan is None:
-                yield self._decoded_rows(batch, has_images)
+                yield self._decoded_rows(batch, wanted, has_images)
                 continue
             for start in range(0, batch.count, LIST_ROWS):
                 stop = min(start + LIST_ROWS, batch.count)
                 rows = plan.rows(batch.entries, batch.offsets, start, stop)
                 if rows is ...:
                     part = ScanBatch(batch.entries, batch.offsets[start:stop], stop - start)
-                    rows = self._decoded_rows(part, has_images)
+                    rows = self._decoded_rows(part, wanted, has_images)
                 yield rows
 
-    def _decoded_rows(self, batch: ScanBatch, has_images: bool) -> Iterator[Any]:
+    def _decoded_rows(self, batch: ScanBatch, wanted: list[str], has_images: bool) -> Iterator[Any]:
         """Yield rows on the general path. has_images: the batch has whole images."""
-        row_format, wanted = self._table.format, self._columns
+        row_format = self._table.format
         is_whole = wanted == list(row_format.names)
         make = row_format.Row._make if is_whole else row_class(tuple(wanted))._make
         if has_images and batch.count <= (row_format.few_rows if is_whole else FEW_ROWS):
@@ -542,7 +563,7 @@ class Scan:
                 else:
                     yield make(row_format.decode_columns(view, offset, wanted))
         else:
-            columns = [python_values(column) for column in self._decoded(batch).columns]
+            columns = [python_values(column) for column in self._decoded(batch, wanted).columns]
             yield from map(make, zip(*columns, strict=True))
 
     def _locked(self) -> Iterator[Any]:
@@ -553,15 +574,14 @@ class Scan:
         places = [self._table.format.names.index(name) for name in self._plain]
         if len(places) != len(self._columns):
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
-        row_format, key_names = self._table.format, list(self._table.definition.primary_key)
+        key_names = list(self._table.definition.primary_key)
+        is_single = len(key_names) == 1
         left = self._limit
-        for batch in self._found(key_names, None):
-            keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
-            columns = [python_values(column) for column in keys.columns]
-            for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):
+        for keys in self._lists_of(self._found(key_names, None), key_names):
+            for key in keys:
                 if left == 0:
                     return
-                row, is_last = self._lock_row(self._txn, key)
+                row, is_last = self._lock_row(self._txn, key[0] if is_single else key)
                 # A row may have moved out of the range of the index before it was locked; it is left out.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1

@@ -27,6 +27,8 @@ from tidemark.scans import NO_INDEX, ByIndex, Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.access.key_ranges import Bounds
+    from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
 
@@ -171,16 +173,21 @@ class SnapshotScan(Scan):
             meter.advance(0)
 
     def _ranges(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
-        for bounds in choice.ranges:
-            place = (self._snapshot, self._table, choice.index, bounds, False)
-            yield from SnapshotIndexScan(*place, None, columns, self._progress, self._numbers()).batches()
+        return self._by_index(choice.index, choice.ranges, None, columns)
+
+    def _by_index(
+        self, index: StoredIndex, ranges: Sequence[Bounds], limit: int | None, columns: Sequence[str]
+    ) -> Iterator[ScanBatch]:
+        """Yield the rows of disjoint ranges; a `limit` needs a single range."""
+        for bounds in ranges:
+            place = (self._snapshot, self._table, index, bounds, self._by.reverse)
+            yield from SnapshotIndexScan(*place, limit, columns, self._progress, self._numbers()).batches()
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """Yield the rows before the condition is applied."""
         table, condition = self._table, self._condition
-        if self._index is not None and self._keys is not None:
-            place = (self._snapshot, table, self._index, self._keys, self._by.reverse)
-            return SnapshotIndexScan(*place, limit, columns, self._progress, self._numbers()).batches()
+        if self._index is not None:
+            return self._by_index(self._index, self._read_ranges(), limit, columns)
         numbers = table.numbers_of(self._partitions)
         if condition is not None:
             numbers = condition.numbers(table, self._partitions)

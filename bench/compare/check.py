@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.compare.competitors import Competitor, Workload
-from bench.compare.models import RecordModel, SubscriberModel
+from bench.compare.models import OrderModel, RecordModel, SubscriberModel
+from bench.compare.orders import OrderBook
 from bench.compare.records import FIELDS, Records
 from bench.compare.stores import Durability, Operation, Store
 from bench.compare.subscribers import KEY_PARTS, TABLES
 
-Model = RecordModel | SubscriberModel
+Model = RecordModel | SubscriberModel | OrderModel
 
 
 def _last_values(table: str) -> int:
@@ -35,6 +36,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "scan": lambda rows: [tuple(row)[-FIELDS:] for row in rows],
     "get_subscriber_data": _row(_last_values("subscriber")),
     "get_access_data": _row(_last_values("access_info")),
+    "account": _row(1),
     "get_new_destination": sorted,  # its order is not specified
 }
 
@@ -45,6 +47,8 @@ class Mismatch(Exception):
 
 def model_of(workload: Workload) -> Model:
     """A dictionary with the rows of a workload."""
+    if isinstance(workload.data, OrderBook):
+        return OrderModel(workload.data)
     return RecordModel(workload.data) if isinstance(workload.data, Records) else SubscriberModel(workload.data)
 
 

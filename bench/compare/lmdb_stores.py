@@ -8,6 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers
+from bench.compare.orders import (
+    ASK,
+    BID,
+    CASH,
+    DEPTH,
+    MOST_FILLS,
+    ORDER,
+    PAIR,
+    PLACE,
+    RANK_OFFSET,
+    SYMBOL_CHARS,
+    TRADE,
+    OrderBook,
+    limit_of,
+    pair_key,
+    place_key,
+    rank_of,
+)
 from bench.compare.records import FIELD_BYTES, RECORD, Records, modified
 from bench.compare.stores import Content, Durability
 from bench.compare.subscribers import (
@@ -151,3 +169,100 @@ class LmdbSubscribers:
 
     def close(self) -> None:
         self.environment.close()
+
+
+class LmdbOrders:
+    """The order book: accounts, orders and trades by their numbers; the places of orders are a range of keys."""
+
+    def __init__(self, folder: Path, durability: Durability, data: OrderBook) -> None:
+        self.environment = peers.lmdb_open(folder / "lmdb", durability.is_synced)
+        self.begin: Any = self.environment.begin
+        peers.lmdb_load(self.environment, data.pairs)
+        self.environment.sync(True)
+
+    def place(self, order: int, account: int, symbol: str, side: int, price: int, quantity: int) -> int:
+        name = symbol.encode().ljust(SYMBOL_CHARS, b"\0")
+        with self.begin(write=True) as txn:
+            if side == BID and not _pay(txn, account, -price * quantity):
+                txn.abort()
+                return False
+            left = quantity
+            for rank, maker in _places(txn, name, ASK - side, MOST_FILLS):
+                if rank > limit_of(side, price) or not left:
+                    break
+                key = pair_key(b"o", maker)
+                owner, _, _, _, has = ORDER.unpack(txn.get(key))
+                filled, paid = min(left, has), abs(rank)
+                if filled == has:
+                    txn.delete(key)
+                    txn.delete(place_key(name, ASK - side, rank, maker))
+                else:
+                    txn.put(key, ORDER.pack(owner, name, ASK - side, rank, has - filled))
+                txn.put(pair_key(b"t", order, maker), TRADE.pack(paid, filled))
+                _pay(txn, account if side == ASK else owner, paid * filled)
+                if side == BID and paid < price:
+                    _pay(txn, account, (price - paid) * filled)
+                left -= filled
+            if left:
+                rank = rank_of(side, price)
+                txn.put(pair_key(b"o", order), ORDER.pack(account, name, side, rank, left))
+                txn.put(place_key(name, side, rank, order), b"")
+            return quantity - left
+
+    def cancel(self, order: int) -> bool:
+        key = pair_key(b"o", order)
+        with self.begin(write=True) as txn:
+            packed = txn.get(key)
+            if packed is None:
+                txn.abort()
+                return False
+            account, name, side, rank, left = ORDER.unpack(packed)
+            if side == BID:
+                _pay(txn, account, -rank * left)
+            txn.delete(place_key(name, side, rank, order))
+            return bool(txn.delete(key))
+
+    def depth(self, symbol: str) -> list[tuple[int, int, int]]:
+        name = symbol.encode().ljust(SYMBOL_CHARS, b"\0")
+        with self.begin() as txn:
+            return [
+                (side, rank, ORDER.unpack(txn.get(pair_key(b"o", order)))[4])
+                for side in (BID, ASK)
+                for rank, order in _places(txn, name, side, DEPTH)
+            ]
+
+    def account(self, account: int) -> Sequence[Any]:
+        with self.begin() as txn:
+            return CASH.unpack(txn.get(pair_key(b"a", account)))
+
+    def content(self) -> Content:
+        found: Content = {}
+        with self.begin() as txn:
+            for key, value in txn.cursor():
+                if key[:1] == b"a":
+                    found["account", PAIR.unpack(key)[1]] = CASH.unpack(value)
+                elif key[:1] == b"o":
+                    account, name, *rest = ORDER.unpack(value)
+                    found["orders", PAIR.unpack(key)[1]] = (account, name.rstrip(b"\0").decode(), *rest)
+                elif key[:1] == b"t":
+                    found["trade", *PAIR.unpack(key)[1:]] = TRADE.unpack(value)
+        return found
+
+    def close(self) -> None:
+        self.environment.close()
+
+
+def _pay(txn: Any, account: int, cents: int) -> bool:
+    """Change the cash of an account; False, with nothing changed, if it would be below zero."""
+    key = pair_key(b"a", account)
+    cash = CASH.unpack(txn.get(key))[0] + cents
+    return cash >= 0 and bool(txn.put(key, CASH.pack(cash)))
+
+
+def _places(txn: Any, name: bytes, side: int, count: int) -> list[tuple[int, int]]:
+    """(rank, order) of the best orders of a side."""
+    prefix = b"p" + name + bytes((side,))
+    cursor = txn.cursor()
+    cursor.set_range(prefix)
+    keys = islice(takewhile(lambda key: key.startswith(prefix), cursor.iternext(values=False)), count)
+    return [(rank - RANK_OFFSET, order) for _, _, _, rank, order in map(PLACE.unpack, keys)]

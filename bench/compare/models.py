@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.compare.orders import ASK, BID, DEPTH, MOST_FILLS, OrderBook, limit_of, rank_of
 from bench.compare.records import RECORD, Records, modified
 from bench.compare.stores import Content
 from bench.compare.subscribers import KEY_PARTS, TABLES, TYPES, Population
@@ -91,6 +92,66 @@ class SubscriberModel:
 
     def delete_call_forwarding(self, sub_nbr: bytes, sf_type: int, start: int) -> bool:
         return self.rows.pop(("call_forwarding", self.by_number[sub_nbr], sf_type, start), None) is not None
+
+    def content(self) -> Content:
+        return dict(self.rows)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class OrderModel:
+    """The order book over one dictionary: (table, parts of the key …) → the other columns."""
+
+    def __init__(self, data: OrderBook) -> None:
+        self.rows: Content = {("account", key): (cash,) for key, cash in data.accounts}
+        self.rows |= {("orders", row[0]): row[1:] for row in data.orders}
+
+    def _pay(self, account: int, cents: int) -> None:
+        self.rows["account", account] = (self.rows["account", account][0] + cents,)
+
+    def _side(self, symbol: str, side: int) -> list[tuple[int, int]]:
+        """(rank, order) of a side, the best first."""
+        found = [
+            (row[3], key[1]) for key, row in self.rows.items() if key[0] == "orders" and row[1:3] == (symbol, side)
+        ]
+        return sorted(found)
+
+    def place(self, order: int, account: int, symbol: str, side: int, price: int, quantity: int) -> int:
+        if side == BID:
+            if self.rows["account", account][0] < price * quantity:
+                return False
+            self._pay(account, -price * quantity)
+        left = quantity
+        for rank, maker in self._side(symbol, ASK - side)[:MOST_FILLS]:
+            if rank > limit_of(side, price) or not left:
+                break
+            owner, _, _, _, has = self.rows["orders", maker]
+            filled, paid = min(left, has), abs(rank)
+            left -= filled
+            self.rows["orders", maker] = (owner, symbol, ASK - side, rank, has - filled)
+            if has == filled:
+                del self.rows["orders", maker]
+            self.rows["trade", order, maker] = (paid, filled)
+            self._pay(account if side == ASK else owner, paid * filled)
+            if side == BID:
+                self._pay(account, (price - paid) * filled)
+        if left:
+            self.rows["orders", order] = (account, symbol, side, rank_of(side, price), left)
+        return quantity - left
+
+    def cancel(self, order: int) -> bool:
+        row = self.rows.pop(("orders", order), None)
+        if row is not None and row[2] == BID:
+            self._pay(row[0], -row[3] * row[4])
+        return row is not None
+
+    def depth(self, symbol: str) -> list[tuple[int, int, int]]:
+        sides = ((side, rank, order) for side in (BID, ASK) for rank, order in self._side(symbol, side)[:DEPTH])
+        return [(side, rank, self.rows["orders", order][4]) for side, rank, order in sides]
+
+    def account(self, account: int) -> tuple[Any, ...]:
+        return self.rows["account", account]
 
     def content(self) -> Content:
         return dict(self.rows)

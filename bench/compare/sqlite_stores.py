@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers
+from bench.compare.orders import ASK, BID, DEPTH, MOST_FILLS, OrderBook, limit_of, rank_of
 from bench.compare.records import NAMES, RECORD, Records, modified
 from bench.compare.stores import Content, Durability
 from bench.compare.subscribers import KEY_PARTS, TABLES, Population
@@ -15,6 +16,15 @@ from bench.compare.subscribers import KEY_PARTS, TABLES, Population
 SELECTED = ", ".join(NAMES)
 USERTABLE = f"create table usertable (key integer primary key, {', '.join(f'{name} blob' for name in NAMES)})"
 UPDATES = [f"update usertable set {name}=? where key=?" for name in NAMES]
+ORDER_TABLES = (
+    "create table account (id integer primary key, cash integer)",
+    "create table orders"
+    " (id integer primary key, account integer, symbol text, side integer, rank integer, left integer)",
+    "create table trade (taker integer, maker integer, price integer, quantity integer, primary key (taker, maker))"
+    " without rowid",
+)
+BY_RANK = "create index by_rank on orders (symbol, side, rank, id)"
+PAY = "update account set cash=cash+? where id=?"
 DESTINATION = """
 select cf.numberx from special_facility sf, call_forwarding cf
 where sf.s_id=? and sf.sf_type=? and sf.is_active=1 and cf.s_id=sf.s_id and cf.sf_type=sf.sf_type
@@ -152,6 +162,80 @@ class SqliteSubscribers:
             for name in TABLES
             for row in self.execute(f"select * from {name}")
         }
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class SqliteOrders:
+    """The order book: three tables, an index over a side of a symbol's book."""
+
+    def __init__(self, folder: Path, durability: Durability, data: OrderBook) -> None:
+        self.connection = peers.sqlite_open(folder / "sqlite", durability.synchronous, tables=ORDER_TABLES)
+        self.execute = self.connection.execute
+        peers.sqlite_load(self.connection, data.accounts, _insert("account", 2))
+        peers.sqlite_load(self.connection, data.orders, _insert("orders", 6))
+        self.execute(BY_RANK)
+        _settle(self.connection)
+
+    def place(self, order: int, account: int, symbol: str, side: int, price: int, quantity: int) -> int:
+        execute = self.execute
+        execute("begin immediate")
+        if side == BID:
+            cost = price * quantity
+            taken = execute("update account set cash=cash-? where id=? and cash>=?", (cost, account, cost))
+            if not taken.rowcount:
+                execute("rollback")
+                return False
+        left = quantity
+        text = "select * from orders where symbol=? and side=? and rank<=? order by rank, id limit ?"
+        for maker, owner, _, _, rank, has in execute(
+            text, (symbol, ASK - side, limit_of(side, price), MOST_FILLS)
+        ).fetchall():
+            filled, paid = min(left, has), abs(rank)
+            if filled == has:
+                execute("delete from orders where id=?", (maker,))
+            else:
+                execute("update orders set left=left-? where id=?", (filled, maker))
+            execute("insert into trade values (?,?,?,?)", (order, maker, paid, filled))
+            execute(PAY, (paid * filled, account if side == ASK else owner))
+            if side == BID and paid < price:
+                execute(PAY, ((price - paid) * filled, account))
+            left -= filled
+            if not left:
+                break
+        if left:
+            row = (order, account, symbol, side, rank_of(side, price), left)
+            execute("insert into orders values (?,?,?,?,?,?)", row)
+        execute("commit")
+        return quantity - left
+
+    def cancel(self, order: int) -> bool:
+        execute = self.execute
+        execute("begin immediate")
+        found = execute("select account, side, rank, left from orders where id=?", (order,)).fetchone()
+        if found is None:
+            execute("rollback")
+            return False
+        account, side, rank, left = found
+        if side == BID:
+            execute(PAY, (-rank * left, account))
+        execute("delete from orders where id=?", (order,))
+        execute("commit")
+        return True
+
+    def depth(self, symbol: str) -> list[tuple[int, int, int]]:
+        text = "select side, rank, left from orders where symbol=? and side=? order by rank, id limit ?"
+        return [row for side in (BID, ASK) for row in self.execute(text, (symbol, side, DEPTH))]
+
+    def account(self, account: int) -> Sequence[Any]:
+        row: tuple[Any, ...] = self.execute("select cash from account where id=?", (account,)).fetchone()
+        return row
+
+    def content(self) -> Content:
+        rows: Content = {("account", row[0]): row[1:] for row in self.execute("select * from account")}
+        rows |= {("orders", row[0]): row[1:] for row in self.execute("select * from orders")}
+        return rows | {("trade", *row[:2]): row[2:] for row in self.execute("select * from trade")}
 
     def close(self) -> None:
         self.connection.close()

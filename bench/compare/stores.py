@@ -24,6 +24,15 @@ A store of TATP has the seven transactions.
   then add a forwarding to one; False if there is no such facility, or the forwarding exists
 - `delete_call_forwarding(sub_nbr, sf_type, start)`: delete a forwarding of the subscriber with a number; False without
   one
+
+A store of the order book (`orders`) has four calls.
+
+- `place(order, account, symbol, side, price, quantity)`: take the money of a bid; False, with nothing changed, if the
+  account has less. Then fill the order from the other side, note the trades, pay the sellers, give a bid back what it
+  saved, and let the rest of the order rest; the quantity filled
+- `cancel(order)`: remove a resting order and give the money of a bid back; False without one
+- `depth(symbol)`: (side, rank, left) of the best orders of both sides
+- `account(account)`: its cash
 """
 
 from __future__ import annotations

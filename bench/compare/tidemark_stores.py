@@ -1,4 +1,6 @@
-"""Tidemark: typed tables. Forwardings and facilities are read by their keys, which the specification bounds."""
+"""Tidemark: typed tables. Forwardings and facilities are read by their keys, which the specification bounds; orders are
+found and changed by expressions, as the guide writes them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
+from bench.compare.orders import ASK, BID, DEPTH, MOST_FILLS, SYMBOL_CHARS, OrderBook, limit_of, rank_of
 from bench.compare.records import FIELD_BYTES, NAMES, Records, modified
 from bench.compare.stores import Content, Durability
 from bench.compare.subscribers import KEY_PARTS, LETTERS, STARTS, TYPES, Population, columns
@@ -17,6 +20,8 @@ BYTES_PER_SUBSCRIBER = 4_000  # of data_memory: the rows of all four tables, and
 START_STEP = STARTS[1]
 BY_KEY = "by_key"
 BY_NUMBER = "by_number"
+BY_RANK = "by_rank"
+BYTES_PER_ORDER = 1_000
 
 
 def settings(durability: Durability) -> str:
@@ -136,6 +141,82 @@ class TidemarkSubscribers:
             for name in LETTERS
             for row in self.db[name].scan()
         }
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class TidemarkOrders:
+    """The order book: three tables, an ordered index over a side of a symbol's book."""
+
+    def __init__(self, folder: Path, durability: Durability, data: OrderBook) -> None:
+        self.db = _open(folder, durability, (data.account_count + data.order_count) * BYTES_PER_ORDER)
+        kinds: dict[str, Any] = {"symbol": tm.VarChar(SYMBOL_CHARS), "side": tm.UInt8}
+        tables = {
+            "account": ("id", "cash"),
+            "orders": ("id", "account", "symbol", "side", "rank", "left"),
+            "trade": ("taker", "maker", "price", "quantity"),
+        }
+        for name, names in tables.items():
+            key = names[: 2 if name == "trade" else 1]
+            self.db.create_table(name, [tm.Column(each, kinds.get(each, tm.Int64)) for each in names], key)
+        for name, rows in data.arrow.items():
+            self.db[name].insert_many(rows)
+        self.db.create_index("orders", BY_RANK, ("symbol", "side", "rank", "id"))
+        self.db.sync()
+
+    def place(self, order: int, account: int, symbol: str, side: int, price: int, quantity: int) -> int:
+        col = tm.col
+        with self.db.transaction() as txn:
+            if side == BID:
+                cost = price * quantity
+                if not txn.update("account", account, {"cash": col("cash") - cost}, where=col("cash") >= cost):
+                    return False
+            left = quantity
+            accepted = (col("symbol") == symbol) & (col("side") == ASK - side) & (col("rank") <= limit_of(side, price))
+            for maker in txn.scan("orders", where=accepted, index=BY_RANK, limit=MOST_FILLS, lock="exclusive"):
+                filled, paid = min(left, maker.left), abs(maker.rank)
+                if filled == maker.left:
+                    txn.delete("orders", maker.id)
+                else:
+                    txn.update("orders", maker.id, {"left": col("left") - filled})
+                txn.insert("trade", (order, maker.id, paid, filled))
+                seller = account if side == ASK else maker.account
+                txn.update("account", seller, {"cash": col("cash") + paid * filled})
+                if side == BID and paid < price:
+                    txn.update("account", account, {"cash": col("cash") + (price - paid) * filled})
+                left -= filled
+                if not left:
+                    break
+            if left:
+                txn.insert("orders", (order, account, symbol, side, rank_of(side, price), left))
+        return quantity - left
+
+    def cancel(self, order: int) -> bool:
+        with self.db.transaction() as txn:
+            row = txn.get("orders", order, "exclusive")
+            if row is None:
+                return False
+            if row.side == BID:
+                txn.update("account", row.account, {"cash": tm.col("cash") - row.rank * row.left})
+            return txn.delete("orders", order)
+
+    def depth(self, symbol: str) -> list[tuple[int, int, int]]:
+        found: list[tuple[int, int, int]] = []
+        for side in (BID, ASK):
+            where = (tm.col("symbol") == symbol) & (tm.col("side") == side)
+            rows = self.db["orders"].scan(("side", "rank", "left"), where=where, index=BY_RANK, limit=DEPTH)
+            found += [tuple(row) for row in rows]
+        return found
+
+    def account(self, account: int) -> Sequence[Any]:
+        row: tuple[Any, ...] = self.db["account"].get(account)
+        return row
+
+    def content(self) -> Content:
+        found: Content = {("account", row.id): (row.cash,) for row in self.db["account"].scan()}
+        found |= {("orders", row.id): tuple(row[1:]) for row in self.db["orders"].scan()}
+        return found | {("trade", row.taker, row.maker): tuple(row[2:]) for row in self.db["trade"].scan()}
 
     def close(self) -> None:
         self.db.close()

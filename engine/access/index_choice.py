@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.index_only import answers_alone
-from tidemark.engine.access.key_ranges import Bounds
+from tidemark.engine.access.key_ranges import Bounds, place_of
 from tidemark.engine.base.decimals import comparable, scaled
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.index.stored import StoredIndex, StoredUnique
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from tidemark.engine.access.conditions import Condition
+    from tidemark.engine.access.key_ranges import KeyRange
     from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
@@ -195,6 +196,20 @@ def choose(
     return best
 
 
+def ranges_in(table: Table, index: StoredIndex, keys: KeyRange, condition: Condition, reverse: bool) -> list[Bounds]:
+    """Return disjoint ranges of an index, in its order or the reverse one, that contain every row in `keys` that the
+    condition accepts.
+    """
+    columns = table.columns_of(index)
+    plan = None
+    if columns is not None and condition.expression is not None:
+        plan = _plan(columns, condition.known, starts_of(condition.expression))
+    if plan is None:
+        return [Bounds(keys.low, keys.high)]
+    found = [keys.common(bounds) for bounds in _ranges(index.tree.shape, plan).values()]
+    return sorted(found, key=lambda bounds: place_of(bounds.low), reverse=reverse)
+
+
 def _whole_keys(table: Table) -> Iterator[tuple[StoredUnique | None, Sequence[Column]]]:
     """Yield the keys that lead to one row: the primary key, and those of unique indexes."""
     yield None, table.format.key_columns
@@ -245,20 +260,21 @@ def _are_all_of(columns: Sequence[Column], expression: Expression | None) -> boo
 
 
 def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]) -> Choice | None:
-    ranges, bounds, rows = [], [], 0
-    seen = set()
-    for values in itertools.product(*plan.values):
-        both = _bounds(index.tree.shape, plan, values)
-        key = both.low.tobytes()
-        if key in seen:
-            continue
-        seen.add(key)
-        rows += index.tree.estimate(*both)
-        ranges.append(both)
-        bounds.append(_shown(plan, values))
+    ranges = _ranges(index.tree.shape, plan)
+    rows = sum(index.tree.estimate(*bounds) for bounds in ranges.values())
     if index.is_dropped:
         return None  # dropped meanwhile: the estimate is void
-    return Choice(index, ranges, bounds, rows, is_only, judged)
+    bounds = [_shown(plan, values) for values in ranges]
+    return Choice(index, list(ranges.values()), bounds, rows, is_only, judged)
+
+
+def _ranges(shape: KeyShape, plan: _Plan) -> dict[tuple[Any, ...], Bounds]:
+    """Return the different ranges of a plan, each by the values of its leading columns."""
+    found: dict[bytes, tuple[tuple[Any, ...], Bounds]] = {}
+    for values in itertools.product(*plan.values):
+        bounds = _bounds(shape, plan, values)
+        found.setdefault(bounds.low.tobytes(), (values, bounds))
+    return dict(found.values())
 
 
 def _plan(columns: Sequence[Column], known: dict[str, Known], starts: dict[str, bytes]) -> _Plan | None:

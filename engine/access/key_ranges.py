@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 
+# Less and greater than every word of a key.
+_BELOW_ALL = LOWEST - 1
+_ABOVE_ALL = ~LOWEST + 1
+
+
 class Bounds(NamedTuple):
     """Both ends of a range of keys, as targets of the tree; keys between them are in it."""
 
@@ -47,6 +52,16 @@ class KeyRange:
         """Whether a whole key, given by its values, is in the range."""
         key = self._shape.encode(values)
         return _follows(key, self.low) and not _follows(key, self.high)
+
+    def common(self, bounds: Bounds) -> Bounds:
+        """Return the keys that are in this range and in another."""
+        return Bounds(max(self.low, bounds.low, key=place_of), min(self.high, bounds.high, key=place_of))
+
+
+def place_of(bound: Words) -> list[int]:
+    """Return what sorts bounds of one index: a bound is below all keys that begin with its words, or above them."""
+    words: list[int] = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
+    return [*words, _BELOW_ALL if int(bound[ix.TG_PLACE]) == ix.PLACE_BELOW else _ABOVE_ALL]
 
 
 def _follows(key: list[int], bound: Words) -> bool:
