@@ -76,7 +76,6 @@ NO_INDEX = ByIndex()
 Progress = Callable[[int, int, str], None]
 
 
-@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
 class _Rows(itertools.chain[Any]):
     """Rows of lists, one after the other. Like a generator it can be closed, which ends the scan."""
 
@@ -96,6 +95,7 @@ class _Rows(itertools.chain[Any]):
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
+@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
@@ -532,7 +532,7 @@ class Scan:
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
-        return self._lists_of(self._batches_found(), self._columns)
+        yield from self._lists_of(self._batches_found(), self._columns)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
         """Yield the rows that were found for columns `wanted`."""

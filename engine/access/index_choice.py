@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal as PythonDecimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.index_only import answers_alone
@@ -207,7 +208,9 @@ def ranges_in(table: Table, index: StoredIndex, keys: KeyRange, condition: Condi
     if plan is None:
         return [Bounds(keys.low, keys.high)]
     found = [keys.common(bounds) for bounds in _ranges(index.tree.shape, plan).values()]
-    return sorted(found, key=lambda bounds: place_of(bounds.low), reverse=reverse)
+    placed = [(place_of(bounds.low), place_of(bounds.high), bounds) for bounds in found]
+    some = [each for each in placed if each[0] < each[1]]
+    return [bounds for _, _, bounds in sorted(some, key=itemgetter(0), reverse=reverse)]
 
 
 def _whole_keys(table: Table) -> Iterator[tuple[StoredUnique | None, Sequence[Column]]]:

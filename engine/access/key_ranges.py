@@ -37,6 +37,10 @@ class KeyRange:
     def __init__(self, shape: KeyShape, lower: Any = None, upper: Any = None, prefix: Any = None) -> None:
         """Encode both ends. Raises: SchemaInvalid, TypeMismatch, ValueOutOfRange."""
         self._shape = shape
+        self.is_whole = prefix is lower is upper is None
+        if self.is_whole:
+            self.low, self.high = shape.whole
+            return
         if prefix is not None:
             if lower is not None or upper is not None:
                 raise SchemaInvalid("an index scan has a prefix, or lower and upper; give one or the other")
@@ -55,6 +59,8 @@ class KeyRange:
 
     def common(self, bounds: Bounds) -> Bounds:
         """Return the keys that are in this range and in another."""
+        if self.is_whole:
+            return bounds
         return Bounds(max(self.low, bounds.low, key=place_of), min(self.high, bounds.high, key=place_of))
 
 

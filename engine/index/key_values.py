@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,13 +127,21 @@ class KeyShape:
         """Whether the values of these columns can be read from entries alone. False for floats: entries lose the sign
         of zero and the bits of a NaN.
         """
-        own = {column.name for column in self.columns if not isinstance(column.type, Floating)}
-        return self.is_exact and own.issuperset(names)
+        return self.is_exact and self._answered.issuperset(names)
 
-    @property
+    @cached_property
+    def _answered(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns if not isinstance(column.type, Floating))
+
+    @cached_property
     def lies_in_fixed(self) -> bool:
         """Whether every column is in the fixed image, so that entries can be written as row images of one size."""
         return bool((self._column_words.reshape(-1, c.COLUMN_WORDS)[:, c.CW_PART] == c.PART_FIXED).all())
+
+    @cached_property
+    def whole(self) -> tuple[Words, Words]:
+        """The bounds of all keys. They are shared; a scan moves a copy."""
+        return self.below(), self.above()
 
     def descriptor_shape(self, state: int, leaf_entries: int, children: int) -> Words:
         """Return the `shape` argument of the kernel `make_tree`."""
