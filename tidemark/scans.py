@@ -25,8 +25,9 @@ from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_CHANGES
 from tidemark.engine.point.plan import row_plan
+from tidemark.engine.point.selects import Select, select
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
 from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
@@ -63,6 +64,11 @@ class ByIndex:
     upper: Any = None
     prefix: Any = None
     reverse: bool = False
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it gives no bounds."""
+        return self.lower is self.upper is self.prefix is None
 
     def check(self) -> None:
         """Raises: SchemaInvalid for arguments that exclude each other."""
@@ -131,7 +137,8 @@ class Scan:
         """failure: of the store, which refuses rows after it was closed; None: the transaction or snapshot does so."""
         by.check()
         names = None if partitions is None else as_names(partitions, "partitions")
-        table.numbers_of(names)  # Raises: NoSuchPartition
+        if names is not None:
+            table.numbers_of(names)  # Raises: NoSuchPartition
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
@@ -141,8 +148,10 @@ class Scan:
         self._lock = lock
         self._partitions = names
         self._skip_locked = skip_locked
-        self._plain = [name for name in self._columns if name not in HIDDEN]
-        self._read = [name for name in self._columns if name not in _FROM_PLACES]
+        self._plain = self._read = self._columns
+        if columns is not None:
+            self._plain = [name for name in self._columns if name not in HIDDEN]
+            self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
         self._index_columns: Sequence[str] = ()
@@ -151,7 +160,18 @@ class Scan:
             self._index_columns = [each.name for each in read] if read else self._index.definition.columns
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._where = where
-        self._condition = None if where is None else Condition(table.definition, where)
+        self._select: Select | None = None
+        if (
+            where is not None
+            and names is None
+            and progress is None
+            and by.is_unbounded
+            and self._plain == self._columns
+        ):
+            self._select = select(table, where, self._columns, by.name)
+        self._compiled: Condition | None = None
+        if where is not None and (self._select is None or not self._select.is_sound):
+            self._compiled = Condition(table.definition, where)  # Raises: what is wrong with it
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
         self._failure = failure
@@ -161,6 +181,13 @@ class Scan:
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
         return memory_error(error) if self._txn is None else self._txn.out_of_memory(error)
+
+    @property
+    def _condition(self) -> Condition | None:
+        """The condition, compiled when it is first needed."""
+        if self._compiled is None and self._where is not None:
+            self._compiled = Condition(self._table.definition, self._where)
+        return self._compiled
 
     def _check_usable(self) -> None:
         if self._failure is not None and self._failure.first is not None:
@@ -532,7 +559,23 @@ class Scan:
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
+        rows = self._selected()
+        if rows is not ...:
+            yield rows
+            return
         yield from self._lists_of(self._batches_found(), self._columns)
+
+    def _selected(self) -> Any:
+        """Return a list of the rows if kernels find them by a key; ... for the general path."""
+        txn = self._txn
+        if self._select is None or self._lock is not None or self._is_copied or self._watch is not None:
+            return ...
+        self._check_usable()
+        if txn is not None:
+            txn.check()
+            if txn.desc and int(txn.mem[txn.desc + X_CHANGES]):
+                return ...
+        return self._select.rows(self._table, self._by.reverse, self._limit)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
         """Yield the rows that were found for columns `wanted`."""

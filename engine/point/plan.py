@@ -133,11 +133,14 @@ class RowPlan:
         # The entry point of a kernel takes any array for one without gaps.
         given = np.ascontiguousarray(images), np.ascontiguousarray(offsets)
         rows = rows_of_images.entry(self.words, *given, start, stop)
-        if self._converters and rows is not ...:
-            rows = [self.convert(row) for row in rows]
-            if any(row is ... for row in rows):
-                return ...
-        return rows
+        return self.converted(rows) if self._converters else rows
+
+    def converted(self, rows: Any) -> Any:
+        """Return a list of rows with their stored values converted; ... if one is damaged, or if there is no list."""
+        if rows is ...:
+            return ...
+        rows = [self.convert(row) for row in rows]
+        return ... if any(row is ... for row in rows) else rows
 
     @property
     def converts(self) -> bool:
@@ -173,6 +176,7 @@ class Plan:
         "get_seen",
         "mem",
         "rows",
+        "selects",
         "uniques",
         "version",
         "words",
@@ -185,6 +189,7 @@ class Plan:
         definition = table.definition
         self.version = definition.version
         self.uniques: dict[str, Words] = {}
+        self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
         self.get_by_unique: Callable[..., Any] = _leave
@@ -194,7 +199,7 @@ class Plan:
         if self.rows is None:
             self.words: Words = np.zeros(1, dtype=np.int64)
             return
-        key = _key_plan([place.column.type for place in row_format.layout.key_places], 0)
+        key = key_plan([place.column.type for place in row_format.layout.key_places], 0)
         words = self.rows.words
         self.words = words.copy() if key is None else np.concatenate([words, key])
         self.words[u.U_HANDLE] = table.handle
@@ -205,7 +210,7 @@ class Plan:
             self.get_seen = self._made(get_seen)
         for name, index in table.uniques.items():
             types = [definition.columns[definition.position(each)].type for each in index.definition.columns]
-            plan = _key_plan(types, index.tree.handle)
+            plan = key_plan(types, index.tree.handle)
             if plan is not None:
                 self.uniques[name] = plan
         if self.uniques:
@@ -240,7 +245,10 @@ def _converted(entry: Callable[..., Any], convert: Callable[[Any], Any], *argume
     return row if row is None or row is ... else convert(row)
 
 
-def _key_plan(types: Sequence[ColumnType], handle: int) -> Words | None:
+def key_plan(types: Sequence[ColumnType], handle: int) -> Words | None:
+    """Return the plan of a key of columns of these types, None if the general path reads such keys. handle: of the
+    index, 0 for a primary key.
+    """
     columns = [key_words(kind) for kind in types]
     if any(each is None for each in columns):
         return None

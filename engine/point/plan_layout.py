@@ -85,6 +85,11 @@ EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.
 STACK_WORDS = 128
 
+# Flags of a select: of its bounds, and of its order.
+LOW_ABOVE = 1
+HIGH_BELOW = 2
+REVERSE = 4
+
 # Days from 1 March of the year 0 to 1 January 1970, and what Python's dates hold, counted from 1970.
 DAYS_BEFORE_1970 = 719_468
 DAY_LEAST = -719_162

@@ -396,6 +396,7 @@ TWINS = {
         [f"point.get.{name}" for name in "get_by_unique get_by_unique_seen get_row get_seen".split()],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),
+    "point.select.select_rows": "tests.point.test_select:test_both_paths_find_the_same_rows",
     **dict.fromkeys(
         ["point.values.row_of_values", "point.values.rows_of_images"],
         "tests.point.test_get:test_both_paths_answer_alike",

@@ -1,0 +1,252 @@
+"""Scans that kernels answer by a key are those of the general path: rows, their order, types of values, errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from operator import eq, ge, gt, le, lt
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.point.support import EVERY, FIXED, VARIABLE, value, wrong
+from tests.seeds import fresh_seeds
+from tests.shares import few
+from tests.store.support import open_memory
+from tidemark.engine.memory.arena_layout import S_TICK, S_UNFINISHED
+from tidemark.engine.point.selects import FEW_ROWS
+from tidemark.engine.schema import types as t
+
+OPERATORS = [eq, eq, eq, ge, gt, le, lt]
+INTEGERS: list[Any] = [t.Int8, t.Int64, t.UInt16, t.UInt64, t.Bool]
+
+
+@pytest.fixture
+def db() -> Iterator[Any]:
+    db = open_memory(data_memory="32 MiB")
+    yield db
+    db.close()
+
+
+def general(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> Any:
+    """What a call gives if kernels answer no scan."""
+    with monkeypatch.context() as patched:
+        patched.setattr("tidemark.scans.select", lambda *_: None)
+        return outcome(call)
+
+
+def outcome(call: Callable[[], list[Any]]) -> Any:
+    try:
+        rows = call()
+    except tm.Error as error:
+        return type(error), str(error)
+    return [(type(row), row._fields, repr(tuple(row)), [type(each) for each in row]) for row in rows]
+
+
+class World:
+    """A table with an ordered index over several columns, a unique one, and a few values in each column."""
+
+    def __init__(self, db: Any, rng: random.Random) -> None:
+        self.db = db
+        self.rng = rng
+        key = [tm.Column("k0", rng.choice(INTEGERS[1:4])), tm.Column("k1", rng.choice([*INTEGERS, t.VarChar(12)]))]
+        self.key = ["k0", "k1"][: rng.choice([1, 2])]
+        columns = key[: len(self.key)]
+        for number in range(rng.randint(2, 5)):
+            kind = rng.choice([*INTEGERS, *INTEGERS, *VARIABLE, *rng.sample(FIXED, 2)])
+            columns.append(tm.Column(f"c{number}", kind, nullable=rng.random() < 0.4))
+        columns.append(tm.Column("large", rng.choice(EVERY), nullable=True))
+        self.columns = rng.sample(columns, len(columns))
+        self.few = {each.name: [value(rng, each.type) for _ in range(4)] for each in columns}
+        options: dict[str, Any] = {}
+        if rng.random() < 0.3:
+            options["partition"] = tm.HashPartition(3)
+        self.table = db.create_table("t", self.columns, self.key, **options)
+        keyable = [each.name for each in columns if each.type.keyable and each.name != "large"]
+        self.index = rng.sample(keyable, rng.randint(1, min(3, len(keyable))))
+        db.create_index("t", "by", self.index)
+        if rng.random() < 0.5:
+            db.create_index("t", "other", rng.sample(keyable, 1))
+        self.insert(db["t"], rng.choice([0, 30, 300]))
+
+    def insert(self, into: Any, count: int, *name: str) -> None:
+        for _ in range(count):
+            row = {}
+            for each in self.columns:
+                is_null = each.nullable and self.rng.random() < 0.2
+                is_few = each.name not in self.key
+                some = self.rng.choice(self.few[each.name]) if is_few else value(self.rng, each.type)
+                row[each.name] = None if is_null else some
+            try:
+                into.insert(*name, row)
+            except tm.DuplicateKey:
+                pass
+
+    def where(self) -> Any:
+        """A condition, most often over leading columns of the index or over the key."""
+        names = self.rng.choice([self.index, self.index[: self.rng.randint(1, len(self.index))], self.key])
+        where = None
+        for number, name in enumerate(names):
+            operators = OPERATORS[:3] if number < len(names) - 1 and self.rng.random() < 0.9 else OPERATORS
+            for _ in range(self.rng.choice([1, 1, 1, 2])):
+                constant = self.rng.choice(self.few[name])
+                if self.rng.random() < 0.08:
+                    constant = wrong(self.rng)
+                try:
+                    each = self.rng.choice(operators)(tm.col(name), constant)
+                except tm.Error:
+                    continue
+                if isinstance(each, bool):
+                    continue
+                where = each if where is None else where & each
+        return where
+
+    def options(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"limit": self.rng.choice([None, None, 0, 1, 5, FEW_ROWS, FEW_ROWS + 1])}
+        if self.rng.random() < 0.4:
+            found |= {"index": "by", "reverse": self.rng.random() < 0.5}
+        if self.rng.random() < 0.4:
+            names = [each.name for each in self.columns]
+            found["columns"] = self.rng.sample(names, self.rng.randint(1, len(names)))
+        return found
+
+
+@pytest.mark.parametrize("seed", [*range(few(40, 400)), *fresh_seeds(few(10, 200))])
+def test_both_paths_find_the_same_rows(db: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    world = World(db, rng)
+    for _ in range(3):
+        for _ in range(20):
+            where, options = world.where(), world.options()
+            if where is None:
+                continue
+            compare(
+                monkeypatch, lambda where=where, options=options: list(db["t"].scan(where=where, **options)), options
+            )
+            with db.transaction() as txn:
+                if rng.random() < 0.3:
+                    world.insert(txn, 2, "t")
+                call = lambda txn=txn, where=where, options=options: list(txn.scan("t", where=where, **options))  # noqa: E731
+                compare(monkeypatch, call, options)
+                txn.rollback()
+        kind = rng.choice(EVERY)
+        db.add_column("t", tm.Column(f"a{rng.randrange(10**9)}", kind, nullable=True))
+        if rng.random() < 0.5:
+            keys = [tuple(row[name] for name in world.key) for row in db["t"].scan()]
+            for key in rng.sample(keys, len(keys) // 2):
+                db["t"].delete(key if len(key) > 1 else key[0])
+        world.columns = list(db["t"].definition.columns)
+        world.few |= {each.name: [value(rng, each.type)] for each in world.columns if each.name not in world.few}
+        world.insert(db["t"], 20)
+
+
+def compare(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any], options: dict[str, Any]) -> None:
+    wanted, found = general(monkeypatch, call), outcome(call)
+    if isinstance(wanted, list) and isinstance(found, list) and "index" not in options:
+        if options["limit"] is not None:  # any rows
+            assert len(found) == len(wanted)
+            return
+        wanted, found = sorted(wanted, key=repr), sorted(found, key=repr)
+    assert found == wanted, options
+
+
+def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("s", tm.VarChar(20)),
+        tm.Column("n", tm.Int32),
+        tm.Column("u", tm.Int8),
+    ]
+    table = db.create_table("t", columns, "id")
+    table.insert_many([(key, f"s{key % 50}", key % 7, key) for key in range(100)])
+    db.create_index("t", "by", ["s", "n"])
+    db.create_index("t", "one", "u", unique=True)
+    col = tm.col
+    rows = sorted(table)
+
+    def answered(where: Any, **options: Any) -> Any:
+        return table.scan(where=where, **options)._selected()
+
+    assert answered(col("id") == 7) == [rows[7]]
+    assert answered(col("id") == 700) == []
+    assert answered(col("u") == 7, columns=["n", "s"]) == [(0, "s7")]
+    assert answered(7 == col("u")) == [rows[7]]
+    assert sorted(answered(col("s") == "s7")) == [rows[7], rows[57]]
+    assert answered((col("n") >= 1) & (col("s") == "s7")) == [rows[57]]
+    assert answered((col("n") > 0) & (col("s") == "s7") & (col("n") < 1)) == []
+    assert answered(col("s") == "s7", index="by") == [rows[7], rows[57]]
+    assert answered(col("s") == "s7", index="by", reverse=True, limit=1) == [rows[57]]
+    for where in (col("n") == 1, (col("s") == "s7") & (col("u") == 1), (col("s") == "s7") | (col("s") == "s8")):
+        assert answered(where) is ...
+    for where in (col("s") >= "s7", col("id") == 7.0, ~(col("id") == 7), col("id").isin([7])):
+        assert answered(where) is ...
+    assert answered(col("id") == 7, columns=["id", tm.ROWID]) is ...
+    table.insert_many([(1_000 + key, "s90", key % 7, -key - 1) for key in range(FEW_ROWS)])
+    assert len(answered(col("s") == "s90")) == FEW_ROWS
+    table.insert((2_000, "s90", 1, 120))
+    assert answered(col("s") == "s90") is ...
+    assert len(list(table.scan(where=col("s") == "s90"))) == FEW_ROWS + 1
+    assert len(answered(col("s") == "s90", limit=FEW_ROWS)) == FEW_ROWS
+
+
+def test_nothing_is_answered_while_a_large_commit_is_applied(db: Any) -> None:
+    """Its rows have their entries already, and those it changed have lost theirs."""
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert((1, 1))
+    db.create_index("t", "by", "n")
+    rows = iter(table)
+    assert next(rows) == (1, 1)  # a view is open, so the next commit is of another instant
+    table.insert((2, 2))
+    mem = table.table.mem
+    assert table.scan(where=tm.col("n") == 2)._selected() == [(2, 2)]
+    try:
+        mem[S_UNFINISHED] = int(mem[S_TICK])
+        for n in (1, 2, 3):
+            assert table.scan(where=tm.col("n") == n)._selected() is ...
+    finally:
+        mem[S_UNFINISHED] = 0
+
+
+def test_changes_of_its_own_transaction_are_seen(db: Any) -> None:
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert_many([(1, 1), (2, 1), (3, 2)])
+    db.create_index("t", "by", "n")
+    with db.transaction() as txn:
+        scan = txn.scan("t", where=tm.col("n") == 1)
+        txn.update("t", 3, {"n": 1})
+        txn.delete("t", 1)
+        assert sorted(scan) == [(2, 1), (3, 1)]
+        txn.rollback()
+    assert sorted(table.scan(where=tm.col("n") == 1)) == [(1, 1), (2, 1)]
+
+
+def test_dropped_tables_indexes_partitions_and_closed_stores_are_noticed(db: Any) -> None:
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
+    parts = tm.RangePartition("id", [("a", 10), ("b", 20), ("c", tm.MAXVALUE)])
+    table = db.create_table("t", columns, "id", parts)
+    table.insert_many([(1, 5), (11, 5), (21, 5)])
+    db.create_index("t", "by", "n")
+    where = tm.col("n") == 5
+    assert len(list(table.scan(where=where))) == 3
+    db.drop_partition("t", "b")
+    assert sorted(table.scan(where=where)) == [(1, 5), (21, 5)]
+    begun = table.scan(where=where)
+    named = table.scan(where=where, index="by")
+    db.drop_index("t", "by")
+    assert sorted(begun) == sorted(table.scan(where=where)) == [(1, 5), (21, 5)]
+    with pytest.raises(tm.NoSuchIndex):
+        list(named)
+    begun = table.scan(where=tm.col("id") == 1)
+    db.rename_column("t", "id", "key")
+    assert [tuple(row) for row in begun] == [(1, 5)]
+    begun = table.scan(where=tm.col("key") == 1)
+    db.drop_table("t")
+    with pytest.raises(tm.NoSuchTable):
+        list(begun)
+    db.create_table("t", columns, "id").insert((1, 2))
+    begun = db["t"].scan(where=tm.col("id") == 1)
+    db.close()
+    with pytest.raises(tm.StoreClosed):
+        list(begun)
