@@ -217,6 +217,10 @@ class Plan:
             self.get_by_unique = self._made(get_by_unique)
             self.get_by_unique_seen = self._made(get_by_unique_seen)
 
+    def is_of(self, table: Table) -> bool:
+        """Whether it is of this version of its table."""
+        return self.version == table.definition.version and self.format is table.format
+
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""
         try:
@@ -259,7 +263,7 @@ def plan_of(table: Table) -> Plan:
     """Return the plan of the version of a table that is in force, and keep it for callers that have this one."""
     newest = table.newest
     found: Plan | None = newest.plan
-    if found is None or found.version != newest.definition.version or found.format is not newest.format:
+    if found is None or not found.is_of(newest):
         found = Plan(newest)
         newest.plan = found
     table.plan = found

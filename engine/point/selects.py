@@ -74,9 +74,9 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
         compared.append((each.left.name, each.condition))
         values.append(each.right.value)
     plan: Plan | None = table.plan
-    if plan is None or plan.format is not table.format:
+    if plan is None or not plan.is_of(table):
         plan = plan_of(table)
-        if plan.format is not table.format:
+        if not plan.is_of(table):
             return None  # the table has another version meanwhile
     key = (*compared, index, *wanted)
     try:
