@@ -199,7 +199,7 @@ class Plan:
         if self.rows is None:
             self.words: Words = np.zeros(1, dtype=np.int64)
             return
-        key = key_plan([place.column.type for place in row_format.layout.key_places], 0)
+        key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
         words = self.rows.words
         self.words = words.copy() if key is None else np.concatenate([words, key])
         self.words[u.U_HANDLE] = table.handle
@@ -209,8 +209,8 @@ class Plan:
             self.get = self._made(get_row)
             self.get_seen = self._made(get_seen)
         for name, index in table.uniques.items():
-            types = [definition.columns[definition.position(each)].type for each in index.definition.columns]
-            plan = key_plan(types, index.tree.handle)
+            columns = [definition.columns[definition.position(each)] for each in index.definition.columns]
+            plan = key_plan([key_words(each.type) for each in columns], index.tree.handle)
             if plan is not None:
                 self.uniques[name] = plan
         if self.uniques:
@@ -249,11 +249,10 @@ def _converted(entry: Callable[..., Any], convert: Callable[[Any], Any], *argume
     return row if row is None or row is ... else convert(row)
 
 
-def key_plan(types: Sequence[ColumnType], handle: int) -> Words | None:
-    """Return the plan of a key of columns of these types, None if the general path reads such keys. handle: of the
+def key_plan(columns: Sequence[list[int] | None], handle: int) -> Words | None:
+    """Return the plan of a key, from the words of its columns; None if the general path reads such keys. handle: of the
     index, 0 for a primary key.
     """
-    columns = [key_words(kind) for kind in types]
     if any(each is None for each in columns):
         return None
     return np.array([len(columns), handle, *(word for each in columns for word in each or ())], dtype=np.int64)

@@ -6,17 +6,22 @@ select that finds more than a few rows, and any other condition, is left to the 
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidemark.engine.base.errors import Rejected
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
 from tidemark.engine.point.select_kernels import select_rows
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
 from tidemark.engine.rows.row import row_class
-from tidemark.engine.schema.types import Floating
+from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.schema.types import Decimal, Floating
+from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 FEW_ROWS = 100  # more are left to the general path, which reads them in batches
 WAYS_KEPT = 256
 Compared = tuple[tuple[str, str], ...]  # column and condition of each comparison
-_PYTHON = {
+_READ = {
     u.KEY_INT: int,
     u.KEY_BOOL: bool,
     u.KEY_TEXT: str,
@@ -34,6 +39,14 @@ _PYTHON = {
     u.KEY_BYTES: bytes,
     u.KEY_PADDED_BYTES: bytes,
 }
+_CALENDAR = {
+    "Date": datetime.date,
+    "Time": datetime.time,
+    "DateTime": datetime.datetime,
+    "Timestamp": datetime.datetime,
+}
+_STORED_WORDS = [u.KEY_INT, WORD_BYTES, -(1 << 63), (1 << 63) - 1]
+_ALWAYS_SOUND = frozenset([int, bool, bytes, datetime.date])
 _LOWER = {"ge": 0, "gt": u.LOW_ABOVE}
 _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
 
@@ -48,8 +61,9 @@ class Select(NamedTuple):
     @property
     def is_sound(self) -> bool:
         """Whether the condition compiles: its constants have the types of their columns."""
-        for value, kind in zip(self.values, self.way.kinds, strict=True):
-            if type(value) is not kind or (type(value) is str and not value.isascii()):
+        for value, read in zip(self.values, self.way.constants, strict=True):
+            kind = type(value)
+            if kind is not read.kind or not (kind in _ALWAYS_SOUND or (kind is str and value.isascii())):
                 return False
         return True
 
@@ -92,11 +106,11 @@ def _way(
     table: Table, plan: Plan, compared: Compared, wanted: list[str], index: str | None
 ) -> _ByKey | _ByIndex | None:
     types = {column.name: column.type for column in table.definition.columns}
-    kinds = [_python_type(types.get(name)) for name, _ in compared]
-    if None in kinds:
+    constants = [found for found in (_constant(types.get(name)) for name, _ in compared) if found is not None]
+    if len(constants) < len(compared):
         return None
     if index is None:
-        by_key = _by_key(table, plan, compared, wanted, kinds)
+        by_key = _by_key(table, plan, compared, wanted, constants)
         if by_key is not None:
             return by_key
     partition = table.definition.partition
@@ -108,22 +122,34 @@ def _way(
         if columns is None or bounds is None:
             continue
         used = columns[: bounds.columns]
-        # NULLs are below every value.
-        if bounds.is_range and (used[-1].nullable or _python_type(used[-1].type) not in (int, bool)):
+        read = [found.words for found in (_constant(column.type) for column in used) if found is not None]
+        # NULLs are below every value. What a range of texts holds is not known here.
+        if bounds.is_range and (used[-1].nullable or read[-1][0] not in (u.KEY_INT, u.KEY_BOOL)):
             continue
-        words = key_plan([column.type for column in used], stored.tree.handle)
+        words = key_plan(read, stored.tree.handle)
         rows = row_plan(table.format, wanted)
-        return None if words is None or rows is None else _ByIndex(kinds, rows, words, bounds)
+        return None if words is None or rows is None else _ByIndex(constants, rows, words, bounds)
     return None
 
 
-def _python_type(kind: ColumnType | None) -> Any:
-    """Return the type of a constant that kernels compare with a column, None if they read none.
+class _Constant(NamedTuple):
+    """How kernels read the constant that a column is compared with."""
 
-    NaN is greater than every other value in an index, and equals none in a condition.
+    kind: type  # its Python type
+    words: list[int]  # of the plan of a key
+    stored: Callable[[Any], Any] | None  # what makes it an integer first; raises Rejected
+
+
+def _constant(kind: ColumnType | None) -> _Constant | None:
+    """Return how kernels read a constant; None if they do not. NaN is greater than every other value in an index, and
+    equals none in a condition.
     """
+    if isinstance(kind, Calendar):
+        return _Constant(_CALENDAR[kind.name], _STORED_WORDS, kind.stored)
+    if isinstance(kind, Decimal) and kind.width == WORD_BYTES:
+        return _Constant(decimal.Decimal, _STORED_WORDS, kind.stored)
     words = None if kind is None or isinstance(kind, Floating) else key_words(kind)
-    return None if words is None else _PYTHON[words[0]]
+    return None if words is None else _Constant(_READ[words[0]], words, None)
 
 
 class _Bounds(NamedTuple):
@@ -168,10 +194,11 @@ def _bounds(columns: list[str], compared: Compared) -> _Bounds | None:
 class _ByIndex:
     """Reads a range of an ordered index."""
 
-    __slots__ = ("_bounds", "_rows", "_words", "kinds")
+    __slots__ = ("_bounds", "_rows", "_stored", "_words", "constants")
 
-    def __init__(self, kinds: list[type], rows: RowPlan, words: Words, bounds: _Bounds) -> None:
-        self.kinds = kinds
+    def __init__(self, constants: list[_Constant], rows: RowPlan, words: Words, bounds: _Bounds) -> None:
+        self.constants = constants
+        self._stored = [(at, each.kind, each.stored) for at, each in enumerate(constants) if each.stored is not None]
         self._rows = rows
         self._words = words
         self._bounds = bounds
@@ -181,6 +208,13 @@ class _ByIndex:
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS:
             return ...
+        if self._stored:
+            values = values.copy()
+        for at, kind, stored in self._stored:
+            try:
+                values[at] = stored(values[at]) if type(values[at]) is kind else ...
+            except Rejected:
+                return ...
         equal, at_low, at_high, flags = self._bounds
         low = high = tuple([values[number] for number in equal])
         if at_low is not None:
@@ -194,29 +228,33 @@ class _ByIndex:
         return rows.converted(found) if rows.converts else found
 
 
-def _by_key(table: Table, plan: Plan, compared: Compared, wanted: list[str], kinds: list[type]) -> _ByKey | None:
+def _by_key(
+    table: Table, plan: Plan, compared: Compared, wanted: list[str], constants: list[_Constant]
+) -> _ByKey | None:
     """Return what looks up one row by the primary key or a unique index over exactly these columns."""
     names = [name for name, _ in compared]
     if any(condition != "eq" for _, condition in compared) or len(set(names)) != len(names):
         return None
     primary = table.definition.primary_key
     if set(names) == set(primary):
-        return _ByKey(kinds, None, [names.index(name) for name in primary], plan, wanted)
+        return _ByKey(constants, None, [names.index(name) for name in primary], plan, wanted)
     for unique, stored in table.uniques.items():
         columns = table.columns_of(stored)
         if columns is not None and unique in plan.uniques and {column.name for column in columns} == set(names):
-            return _ByKey(kinds, unique, [names.index(column.name) for column in columns], plan, wanted)
+            return _ByKey(constants, unique, [names.index(column.name) for column in columns], plan, wanted)
     return None
 
 
 class _ByKey:
     """Looks up one row by the primary key, or by a unique index."""
 
-    __slots__ = ("_key", "_make", "_places", "_unique", "kinds")
+    __slots__ = ("_key", "_make", "_places", "_unique", "constants")
 
-    def __init__(self, kinds: list[type], unique: str | None, order: list[int], plan: Plan, wanted: list[str]) -> None:
+    def __init__(
+        self, constants: list[_Constant], unique: str | None, order: list[int], plan: Plan, wanted: list[str]
+    ) -> None:
         """order: where the values of the key are among the constants."""
-        self.kinds = kinds
+        self.constants = constants
         self._unique = unique
         self._key: Callable[[Sequence[Any]], Any] = itemgetter(*order)
         self._make: Callable[[list[Any]], Any] | None = None

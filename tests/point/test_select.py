@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,8 +21,11 @@ from tidemark.engine.memory.arena_layout import S_TICK, S_UNFINISHED
 from tidemark.engine.point.selects import FEW_ROWS, select
 from tidemark.engine.schema import types as t
 
+DAY = datetime.date(2020, 2, 29)
+MONEY = tm.Decimal(9, 2)
 OPERATORS = [eq, eq, eq, ge, gt, le, lt]
 INTEGERS: list[Any] = [t.Int8, t.Int64, t.UInt16, t.UInt64, t.Bool]
+STORED: list[Any] = [t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)]
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ class World:
         self.key = ["k0", "k1"][: rng.choice([1, 2])]
         columns = key[: len(self.key)]
         for number in range(rng.randint(2, 5)):
-            kind = rng.choice([*INTEGERS, *INTEGERS, *VARIABLE, *rng.sample(FIXED, 2)])
+            kind = rng.choice([*INTEGERS, *INTEGERS, *STORED, *VARIABLE, *rng.sample(FIXED, 2)])
             columns.append(tm.Column(f"c{number}", kind, nullable=rng.random() < 0.4))
         columns.append(tm.Column("large", rng.choice(EVERY), nullable=True))
         self.columns = rng.sample(columns, len(columns))
@@ -191,6 +196,14 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     db.create_index("t", "later", ["s", "id"])
     expected = sorted([rows[7], rows[57]], key=lambda row: row.id, reverse=True)
     assert answered(col("s") == "s7", index="later", reverse=True) == expected
+    later = db.create_table("later", [tm.Column("id", tm.Int64), tm.Column("d", tm.Date), tm.Column("x", MONEY)], "id")
+    later.insert_many([(key, DAY + datetime.timedelta(key // 10), decimal.Decimal(key) / 4) for key in range(100)])
+    db.create_index("later", "by", ["d", "x"])
+    d, x, four = col("d"), col("x"), DAY + datetime.timedelta(4)
+    assert [row.id for row in by_kernels(later, d == four, index="by")] == list(range(40, 50))
+    assert [row.id for row in by_kernels(later, (d == four) & (x > decimal.Decimal("12.000")))] == [49]
+    assert [row.id for row in by_kernels(later, d < DAY, index="by")] == []
+    assert by_kernels(later, (d == four) & (x > decimal.Decimal("12.001"))) is ...
     for where in (col("n") == 1, (col("s") == "s7") & (col("u") == 1), (col("s") == "s7") | (col("s") == "s8")):
         assert answered(where) is ...
     for where in (col("s") >= "s7", col("id") == 7.0, ~(col("id") == 7), col("id").isin([7])):
