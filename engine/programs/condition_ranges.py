@@ -146,6 +146,6 @@ def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bo
     first, second = comparable(one), comparable(other)
     try:
         is_other = bool(second < first if is_upper else second > first) or (bool(second == first) and not with_other)
-    except TypeError:
+    except (TypeError, ArithmeticError):  # a Decimal next to NaN
         is_other = False
     return (other, with_other) if is_other else (one, with_one)

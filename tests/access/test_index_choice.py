@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import decimal
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -186,6 +187,15 @@ def test_rows_by_a_chosen_index_are_those_of_the_full_scan_for_any_constant(
         assert table.scan(where=where).count() == len(expected), where
         chosen += table.explain(["id"], where=where)["access"] != "full scan"
     assert chosen > 15, (chosen, len(conditions))
+
+
+def test_bounds_that_cannot_be_compared_are_no_error(db: tm.Database) -> None:
+    """Story: a Decimal and NaN as bounds of one column ended a scan with decimal.InvalidOperation."""
+    table = db.create_table("test.f", [tm.Column("id", tm.Int64), tm.Column("f", tm.Float64)], "id")
+    table.insert_many([(1, 1.0), (2, 2.0), (3, float("nan"))])
+    f, bound = tm.col("f"), decimal.Decimal("1.5")
+    assert list(table.scan(where=(f > bound) & (f > float("nan")))) == []
+    assert list(table.scan(where=(f > float("nan")) & (f < bound))) == []
 
 
 def test_condition_narrows_what_is_read_of_a_named_index(db: tm.Database) -> None:

@@ -30,7 +30,7 @@ STORED: list[Any] = [t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t
 
 @pytest.fixture
 def db() -> Iterator[Any]:
-    db = open_memory(data_memory="32 MiB")
+    db = open_memory(data_memory="32 MiB", redo_log="16 MiB")
     yield db
     db.close()
 
