@@ -20,12 +20,13 @@ from tidemark.engine.access.conditions import Condition, run_one
 from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
+from tidemark.engine.access.own_changes import has_changed
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_CHANGES
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.point.plan import row_plan
 from tidemark.engine.point.selects import Select, select
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
@@ -161,13 +162,7 @@ class Scan:
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._where = where
         self._select: Select | None = None
-        if (
-            where is not None
-            and names is None
-            and progress is None
-            and by.is_unbounded
-            and self._plain == self._columns
-        ):
+        if where is not None and names is None and by.is_unbounded and lock is None and self._plain == self._columns:
             self._select = select(table, where, self._columns, by.name)
         self._compiled: Condition | None = None
         if where is not None and (self._select is None or not self._select.is_sound):
@@ -559,23 +554,23 @@ class Scan:
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
-        rows = self._selected()
+        rows = self._selected(self._select, self._limit)
         if rows is not ...:
             yield rows
             return
         yield from self._lists_of(self._batches_found(), self._columns)
 
-    def _selected(self) -> Any:
+    def _selected(self, found: Select | None, limit: int | None) -> Any:
         """Return a list of the rows if kernels find them by a key; ... for the general path."""
         txn = self._txn
-        if self._select is None or self._lock is not None or self._is_copied or self._watch is not None:
+        if found is None or self._is_copied or self._watch is not None or self._on_rows is not None:
             return ...
         self._check_usable()
         if txn is not None:
             txn.check()
-            if txn.desc and int(txn.mem[txn.desc + X_CHANGES]):
+            if has_changed(txn, self._table):
                 return ...
-        return self._select.rows(self._table, self._by.reverse, self._limit)
+        return found.rows(self._table, self._by.reverse, limit)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
         """Yield the rows that were found for columns `wanted`."""
@@ -620,7 +615,7 @@ class Scan:
         key_names = list(self._table.definition.primary_key)
         is_single = len(key_names) == 1
         left = self._limit
-        for keys in self._lists_of(self._found(key_names, None), key_names):
+        for keys in self._key_lists(key_names):
             for key in keys:
                 if left == 0:
                     return
@@ -633,6 +628,17 @@ class Scan:
                 if is_last:
                     return
 
+    def _key_lists(self, key_names: list[str]) -> Iterator[Iterable[Any]]:
+        """Yield the keys of rows that may be locked."""
+        found = None
+        if self._where is not None and self._partitions is None and self._by.is_unbounded:
+            found = select(self._table, self._where, key_names, self._by.name)
+        keys = self._selected(found, None)
+        if keys is ...:
+            yield from self._lists_of(self._found(key_names, None), key_names)
+        else:
+            yield keys
+
     def _locked_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield `_locked` as record batches; all rows of a batch are locked when it is yielded."""
         import pyarrow as pa
@@ -644,7 +650,7 @@ class Scan:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _is_in_range(self, row: Any) -> bool:
-        if self._index is None or self._keys is None:
+        if self._keys is None or self._keys.is_whole:
             return True
         return self._keys.holds([row[name] for name in self._index_columns])
 

@@ -92,6 +92,21 @@ def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
     return A.OK
 
 
+@kernel("int64(int64[::1], int64, int64, int64)")
+def may_have_changed(mem, table_id, txn, most):
+    """Return whether a transaction has changed or deleted rows of a table, or more than `most` operations would have to
+    be looked at.
+    """
+    operation = mem[txn + A.X_FIRST]
+    for _ in range(most):
+        if operation == 0:
+            return 0
+        if mem[mem[operation + A.O_FRAGMENT] + A.F_TABLE] == table_id:
+            return 1
+        operation = mem[operation + A.O_NEXT]
+    return int(operation != 0)
+
+
 @helper
 def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
     """Copy the rows whose newest operation this is. Return 0; or, with nothing copied, the words needed for all, or

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.own_changes import OwnChanges, key_matrix, sorted_order, widened
+from tidemark.engine.access.own_changes import OwnChanges, has_changed, key_matrix, sorted_order, widened
 from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, SnapshotIndexScan
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_CHANGES, X_USED
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_USED
 
 if TYPE_CHECKING:
     from tidemark.engine.access.key_ranges import Bounds, KeyRange
@@ -86,7 +86,7 @@ class IndexScan:
             return
         self._until = used
         self._own = None
-        if int(txn.mem[txn.desc + X_CHANGES]) == 0:
+        if not has_changed(txn, self._table):
             return
         bound, cursor = self._stream.bound, self._stream.cursor
         low, high = (bound, cursor) if self._reverse else (cursor, bound)

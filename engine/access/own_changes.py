@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.disk_reading import read_rowid
-from tidemark.engine.access.index_reads_kernels import own_rows
+from tidemark.engine.access.index_reads_kernels import may_have_changed, own_rows
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_words_kernels import LOWEST, encode_images
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_CHANGES
 
 if TYPE_CHECKING:
     from tidemark.engine.index.key_values import KeyShape
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
 
 SLICE_ROWS = 1_000
+LOOKED_AT_MAX = 100  # operations: about a microsecond
 ENCODE_ROWS = 1_024
 PLACE_WORDS = 3  # fragment number, ROWID, image offset
 
@@ -64,6 +65,13 @@ def compared(keys: Words, key: Words, filling: int) -> Words:
 def sorted_order(keys: Words) -> Words:
     """Return the order that sorts rows of key words; equal ones keep their order."""
     return np.lexsort(keys.T[::-1]) if keys.shape[1] else np.arange(len(keys))
+
+
+def has_changed(txn: Transaction, table: Table) -> bool:
+    """Whether a transaction may have changed or deleted rows of a table: a long one has, for all that is known here."""
+    if not txn.desc or not int(txn.mem[txn.desc + X_CHANGES]):
+        return False
+    return bool(may_have_changed(txn.mem, table.table_id, txn.desc, LOOKED_AT_MAX))
 
 
 class OwnChanges:

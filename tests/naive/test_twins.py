@@ -330,6 +330,7 @@ TWINS = {
         [
             "txn.commit.commit_indexed",
             "txn.commit.slice_any",
+            "access.index_reads.may_have_changed",
             "access.index_reads.own_rows",
             "index.lists.announce_index",
             "index.lists.publish_index",
