@@ -28,7 +28,8 @@ from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.point.plan import row_plan
-from tidemark.engine.point.selects import Select, select
+from tidemark.engine.point.selects import FEW_ROWS as SELECTED_MAX
+from tidemark.engine.point.selects import Select, select, select_range
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
 from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
@@ -70,6 +71,12 @@ class ByIndex:
     def is_unbounded(self) -> bool:
         """Whether it gives no bounds."""
         return self.lower is self.upper is self.prefix is None
+
+    def may_be_few(self, limit: int | None) -> bool:
+        """Whether a scan may well have few rows."""
+        if limit is not None:
+            return limit <= SELECTED_MAX
+        return self.prefix is not None or (self.lower is not None and self.upper is not None)
 
     def check(self) -> None:
         """Raises: SchemaInvalid for arguments that exclude each other."""
@@ -159,14 +166,19 @@ class Scan:
         if self._index is not None:
             read = table.columns_of(self._index)
             self._index_columns = [each.name for each in read] if read else self._index.definition.columns
-        self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._where = where
         self._select: Select | None = None
-        if where is not None and names is None and by.is_unbounded and lock is None and self._plain == self._columns:
-            self._select = select(table, where, self._columns, by.name)
+        if names is None and lock is None and self._plain == self._columns:
+            if where is not None and by.is_unbounded:
+                self._select = select(table, where, self._columns, by.name)
+            elif where is None and by.name is not None and by.may_be_few(limit):
+                self._select = select_range(table, self._columns, by.name, by.lower, by.upper, by.prefix)
+        self._bounds: KeyRange | None = None
         self._compiled: Condition | None = None
-        if where is not None and (self._select is None or not self._select.is_sound):
-            self._compiled = Condition(table.definition, where)  # Raises: what is wrong with it
+        if self._select is None or not self._select.is_sound:  # else nothing is wrong with bounds and condition
+            self._key_range()
+            if where is not None:
+                self._compiled = Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
         self._failure = failure
@@ -176,6 +188,13 @@ class Scan:
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
         return memory_error(error) if self._txn is None else self._txn.out_of_memory(error)
+
+    def _key_range(self) -> KeyRange | None:
+        """Return the bounds given for the named index, encoded when they are first needed."""
+        if self._bounds is None and self._index is not None:
+            by = self._by
+            self._bounds = KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
+        return self._bounds
 
     @property
     def _condition(self) -> Condition | None:
@@ -245,10 +264,11 @@ class Scan:
 
     def _read_ranges(self) -> Sequence[Bounds]:
         """Return the ranges of the named index to read, in their order: its bounds, and what the condition says."""
-        assert self._index is not None and self._keys is not None
+        keys = self._key_range()
+        assert self._index is not None and keys is not None
         if self._condition is None:
-            return [Bounds(self._keys.low, self._keys.high)]
-        return ranges_in(self._table, self._index, self._keys, self._condition, self._by.reverse)
+            return [Bounds(keys.low, keys.high)]
+        return ranges_in(self._table, self._index, keys, self._condition, self._by.reverse)
 
     def _answers_alone(self, names: Sequence[str]) -> bool:
         """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
@@ -418,11 +438,12 @@ class Scan:
 
     def _counted(self) -> int | None:
         """Return the number of entries of the named index in the range, if that number answers the scan."""
-        if self._index is None or self._keys is None or self._condition is not None:
+        keys = self._key_range()
+        if self._index is None or keys is None or self._condition is not None:
             return None
         if self._partitions is not None or self._is_copied:
             return None
-        count = count_by_index(self._table, self._txn, self._index, self._keys)
+        count = count_by_index(self._table, self._txn, self._index, keys)
         return count if count is None or self._limit is None else min(count, self._limit)
 
     def explain(self) -> dict[str, Any]:
@@ -450,7 +471,7 @@ class Scan:
         names = [name for name, number in zip(partition.names, partition.numbers, strict=True) if number in numbers]
         found: dict[str, Any] = {"access": "full scan", "index": None, "bounds": [], "partitions": names}
         judged = [] if self._condition is None else self._condition.names
-        if self._index is not None and self._keys is not None:
+        if self._index is not None:
             rows = sum(self._index.tree.estimate(*bounds) for bounds in self._read_ranges())
             if self._index.is_dropped:
                 raise self._index.gone()
@@ -650,9 +671,10 @@ class Scan:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _is_in_range(self, row: Any) -> bool:
-        if self._keys is None or self._keys.is_whole:
+        keys = self._key_range()
+        if keys is None or keys.is_whole:
             return True
-        return self._keys.holds([row[name] for name in self._index_columns])
+        return keys.holds([row[name] for name in self._index_columns])
 
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""

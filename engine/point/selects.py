@@ -1,7 +1,7 @@
-"""Selects: conditions that compare columns with constants, answered by the primary key or by one index.
+"""Selects: conditions that compare columns with constants, and ranges of an index, answered by one kernel call.
 
-Which of them answers depends on the columns and comparisons alone, so it is decided once for a version of a table. A
-select that finds more than a few rows, and any other condition, is left to the general path.
+Which key or index answers depends on the columns and comparisons alone, so it is decided once for a version of a table.
+A select that finds more than a few rows, and any other condition, is left to the general path.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidemark.engine.schema.types import Decimal, Floating
 from tidemark.engine.schema.types_calendar import Calendar
 
 if TYPE_CHECKING:
+    from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.table.table import Table
@@ -46,7 +47,6 @@ _CALENDAR = {
     "Timestamp": datetime.datetime,
 }
 _STORED_WORDS = [u.KEY_INT, WORD_BYTES, -(1 << 63), (1 << 63) - 1]
-_ALWAYS_SOUND = frozenset([int, bool, bytes, datetime.date])
 _LOWER = {"ge": 0, "gt": u.LOW_ABOVE}
 _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
 
@@ -60,10 +60,9 @@ class Select(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the condition compiles: its constants have the types of their columns."""
+        """Whether its columns can have all of the constants, so that the general path refuses none of them."""
         for value, read in zip(self.values, self.way.constants, strict=True):
-            kind = type(value)
-            if kind is not read.kind or not (kind in _ALWAYS_SOUND or (kind is str and value.isascii())):
+            if not read.holds(value):
                 return False
         return True
 
@@ -87,18 +86,50 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
             return None
         compared.append((each.left.name, each.condition))
         values.append(each.right.value)
+    key = (*compared, index, *wanted)
+    return _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+
+
+def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper: Any, prefix: Any) -> Select | None:
+    """Return how kernels find the rows of a range of an index, given as for `KeyRange`; None for the general path."""
+    if prefix is not None:
+        if lower is not None or upper is not None or isinstance(prefix, (str, bytes)):
+            return None
+        lower = prefix
+    values = [*_values(lower), *_values(upper)]
+    low = len(_values(lower))
+    key = (index, low, len(values), prefix is not None, *wanted)
+
+    def way(plan: Plan) -> _ByIndex | None:
+        first = list(range(low))
+        high = first if prefix is not None else list(range(low, len(values)))
+        bounds = _Bounds(first, high, 0 if prefix is not None or not high else u.HIGH_BELOW)
+        stored = table.indexes.get(index)
+        return None if stored is None else _by_index(table, stored, bounds, wanted)
+
+    return _select(table, key, values, way)
+
+
+def _values(given: Any) -> Sequence[Any]:
+    if given is None:
+        return ()
+    return given if isinstance(given, (tuple, list)) else (given,)
+
+
+def _select(
+    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByIndex | None]
+) -> Select | None:
     plan: Plan | None = table.plan
     if plan is None or not plan.is_of(table):
         plan = plan_of(table)
         if not plan.is_of(table):
             return None  # the table has another version meanwhile
-    key = (*compared, index, *wanted)
     try:
         way = plan.selects[key]
     except KeyError:
         if len(plan.selects) >= WAYS_KEPT:
             plan.selects.clear()
-        way = plan.selects[key] = None if plan.rows is None else _way(table, plan, tuple(compared), wanted, index)
+        way = plan.selects[key] = None if plan.rows is None else make(plan)
     return None if way is None else Select(plan, way, values)
 
 
@@ -113,23 +144,33 @@ def _way(
         by_key = _by_key(table, plan, compared, wanted, constants)
         if by_key is not None:
             return by_key
-    partition = table.definition.partition
-    if len(partition.numbers) != partition.next_number:
-        return None  # entries of a dropped partition may still exist
     for name, stored in table.indexes.items():
         columns = table.columns_of(stored) if index is None or name == index else None
         bounds = None if columns is None else _bounds([column.name for column in columns], compared)
         if columns is None or bounds is None:
             continue
-        used = columns[: bounds.columns]
-        read = [found.words for found in (_constant(column.type) for column in used) if found is not None]
-        # NULLs are below every value. What a range of texts holds is not known here.
-        if bounds.is_range and (used[-1].nullable or read[-1][0] not in (u.KEY_INT, u.KEY_BOOL)):
-            continue
-        words = key_plan(read, stored.tree.handle)
-        rows = row_plan(table.format, wanted)
-        return None if words is None or rows is None else _ByIndex(constants, rows, words, bounds)
+        if bounds.low != bounds.high:
+            last = columns[bounds.columns - 1]
+            # NULLs are below every value. What a range of texts holds is not known here.
+            found = _constant(last.type)
+            if last.nullable or found is None or found.kind in (str, bytes):
+                continue
+        return _by_index(table, stored, bounds, wanted)
     return None
+
+
+def _by_index(table: Table, stored: StoredIndex, bounds: _Bounds, wanted: list[str]) -> _ByIndex | None:
+    """Return what reads a range of an ordered index."""
+    columns, partition = table.columns_of(stored), table.definition.partition
+    if columns is None or len(columns) < bounds.columns or len(partition.numbers) != partition.next_number:
+        return None  # entries of a dropped partition may still exist
+    read = [_constant(column.type) for column in columns[: bounds.columns]]
+    rows = row_plan(table.format, wanted)
+    constants = {number: found for ends in (bounds.low, bounds.high) for number, found in zip(ends, read, strict=False)}
+    words = key_plan([None if found is None else found.words for found in read], stored.tree.handle)
+    if rows is None or words is None:
+        return None
+    return _ByIndex([found for _, found in sorted(constants.items()) if found is not None], rows, words, bounds)
 
 
 class _Constant(NamedTuple):
@@ -138,6 +179,19 @@ class _Constant(NamedTuple):
     kind: type  # its Python type
     words: list[int]  # of the plan of a key
     stored: Callable[[Any], Any] | None  # what makes it an integer first; raises Rejected
+
+    def holds(self, value: Any) -> bool:
+        """Whether the column can have a constant. False if that is not known at once."""
+        kind = type(value)
+        if kind is not self.kind:
+            return False
+        if kind is int:
+            return bool(self.words[u.KC_LEAST] <= value <= self.words[u.KC_GREATEST])
+        if kind is str:
+            return value.isascii() and len(value) <= self.words[u.KC_LEAST]
+        if kind is bytes:
+            return len(value) <= self.words[u.KC_LEAST]
+        return kind is bool or kind is datetime.date
 
 
 def _constant(kind: ColumnType | None) -> _Constant | None:
@@ -153,21 +207,16 @@ def _constant(kind: ColumnType | None) -> _Constant | None:
 
 
 class _Bounds(NamedTuple):
-    """The bounds that comparisons are of an index. Comparisons are given by their numbers."""
+    """The bounds of a range of an index: which of the constants are the values of its leading columns."""
 
-    equal: list[int]  # of the leading columns
-    low: int | None  # of the column after them
-    high: int | None
+    low: list[int]
+    high: list[int]
     flags: int
-
-    @property
-    def is_range(self) -> bool:
-        return self.low is not None or self.high is not None
 
     @property
     def columns(self) -> int:
         """How many columns of the index they are about."""
-        return len(self.equal) + self.is_range
+        return max(len(self.low), len(self.high))
 
 
 def _bounds(columns: list[str], compared: Compared) -> _Bounds | None:
@@ -188,7 +237,9 @@ def _bounds(columns: list[str], compared: Compared) -> _Bounds | None:
         flags |= _LOWER[condition] if is_lower else _UPPER[condition]
     if count + len(ends) != len(compared):
         return None  # a column is compared twice
-    return _Bounds([equal[name] for name in columns[:count]], ends.get(True), ends.get(False), flags)
+    first = [equal[name] for name in columns[:count]]
+    low, high = ([*first, ends[is_lower]] if is_lower in ends else first for is_lower in (True, False))
+    return _Bounds(low, high, flags)
 
 
 class _ByIndex:
@@ -208,19 +259,14 @@ class _ByIndex:
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS:
             return ...
-        if self._stored:
-            values = values.copy()
         for at, kind, stored in self._stored:
             try:
                 values[at] = stored(values[at]) if type(values[at]) is kind else ...
             except Rejected:
                 return ...
-        equal, at_low, at_high, flags = self._bounds
-        low = high = tuple([values[number] for number in equal])
-        if at_low is not None:
-            low = (*low, values[at_low])
-        if at_high is not None:
-            high = (*high, values[at_high])
+        at_low, at_high, flags = self._bounds
+        low = tuple([values[number] for number in at_low])
+        high = tuple([values[number] for number in at_high])
         if is_reverse:
             flags |= u.REVERSE
         rows = self._rows

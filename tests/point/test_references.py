@@ -17,6 +17,7 @@ from tests.point.support import EVERY
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.point.plan import plan_of, row_plan
+from tidemark.engine.point.selects import select_range
 from tidemark.engine.schema import types as t
 
 CALLS = 3_000
@@ -49,6 +50,7 @@ def db() -> Iterator[Any]:
     columns += [tm.Column(f"c{number}", kind) for number, kind in enumerate(EVERY)]
     db.create_table("every", columns, "id").insert((1, "one", None, *map(value_of, EVERY)))
     db.create_index("every", "u", "text", unique=True)
+    db.create_index("every", "by_text", ["text", "n"])
     db.add_column("every", tm.Column("late", tm.Enum("x", "y"), default="y"))
     db.add_column("every", tm.Column("padded", tm.Binary(5), default=b"abc"))
     db["every"].insert((2, "two", 7, *map(value_of, EVERY), "x", b"ab"))
@@ -102,6 +104,15 @@ def test_get_by_a_unique_index(db: Any, key: Any) -> None:
         txn.update("every", 2, {"text": "nothing"})
         assert_flat(lambda: plan.unique_seen(txn, key, "u"), key, *singles(plan))
         txn.rollback()
+
+
+@pytest.mark.parametrize("key", ["one", "two", "nothing", "ä" * 900, "\ud800", b"one", None, 5])
+def test_ranges_of_an_index(db: Any, key: Any) -> None:
+    plan, table = plan_of(db["every"].table), db["every"].table.newest
+    for lower, upper, limit in ((key, None, 1), (key, None, 2), (key, "u", None), (None, key, None)):
+        found = select_range(table, list(table.format.names), "by_text", lower, upper, None)
+        assert found is not None
+        assert_flat(lambda found=found, limit=limit: found.rows(table, False, limit), key, *singles(plan))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def db() -> Iterator[Any]:
 def general(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> Any:
     """What a call gives if kernels answer no scan."""
     with monkeypatch.context() as patched:
-        patched.setattr("tidemark.scans.select", lambda *_: None)
+        for name in ("select", "select_range"):
+            patched.setattr(f"tidemark.scans.{name}", lambda *_: None)
         return outcome(call)
 
 
@@ -117,6 +118,21 @@ class World:
                 where = each if where is None else where & each
         return where
 
+    def bounds(self) -> dict[str, Any]:
+        """Bounds of the index, most often values of its leading columns."""
+
+        def some() -> Any:
+            names = self.index[: self.rng.randint(1, len(self.index))]
+            values = [
+                wrong(self.rng) if self.rng.random() < 0.05 else self.rng.choice(self.few[name]) for name in names
+            ]
+            return values[0] if len(values) == 1 and self.rng.random() < 0.5 else tuple(values)
+
+        kind = self.rng.choice(["lower", "upper", "both", "prefix", "none"])
+        if kind == "both":
+            return {"lower": some(), "upper": some()}
+        return {} if kind == "none" else {kind: some()}
+
     def options(self) -> dict[str, Any]:
         found: dict[str, Any] = {"limit": self.rng.choice([None, None, 0, 1, 5, FEW_ROWS, FEW_ROWS + 1])}
         if self.rng.random() < 0.4:
@@ -140,6 +156,8 @@ def test_both_paths_find_the_same_rows(db: Any, seed: int, monkeypatch: pytest.M
             compare(
                 monkeypatch, lambda where=where, options=options: list(db["t"].scan(where=where, **options)), options
             )
+            bounds = {**options, "index": "by", "reverse": rng.random() < 0.5, **world.bounds()}
+            compare(monkeypatch, lambda bounds=bounds: list(db["t"].scan(**bounds)), bounds)
             with db.transaction() as txn:
                 if rng.random() < 0.3:
                     world.insert(txn, 2, "t")
@@ -214,6 +232,30 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     assert answered(col("s") == "s90") is ...
     assert len(list(table.scan(where=col("s") == "s90"))) == FEW_ROWS + 1
     assert len(answered(col("s") == "s90", limit=FEW_ROWS)) == FEW_ROWS
+
+
+def test_what_is_wrong_is_said_when_the_scan_is_made(db: Any) -> None:
+    columns = [tm.Column("id", tm.Int8), tm.Column("s", tm.VarChar(3)), tm.Column("b", tm.VarBinary(3))]
+    table = db.create_table("t", columns, "id")
+    for name in ("id", "s", "b"):
+        db.create_index("t", name, name)
+    refused: list[tuple[str, Any]] = [
+        ("id", 128),
+        ("id", "1"),
+        ("s", "\ud800"),
+        ("s", "long"),
+        ("s", 1),
+        ("b", "a"),
+        ("b", b"long"),
+    ]
+    for name, bound in refused:
+        with pytest.raises(tm.Rejected):
+            table.scan(index=name, lower=bound, limit=5)
+        with pytest.raises(tm.Rejected):
+            table.scan(index=name, prefix=(bound,))
+    for name, constant in (("id", "1"), ("s", "\ud800"), ("s", 1), ("b", 1)):
+        with pytest.raises(tm.Rejected):
+            table.scan(where=tm.col(name) == constant)
 
 
 def test_nothing_is_answered_while_a_large_commit_is_applied(db: Any) -> None:
