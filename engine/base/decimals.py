@@ -23,6 +23,8 @@ _COMPARED = decimal.Context(
     prec=COMPARED_DIGITS, rounding=decimal.ROUND_05UP, Emin=-_EXPONENT_MAX, Emax=_EXPONENT_MAX, traps=[]
 )
 _WIDE = decimal.Context(prec=2 * limits.DECIMAL_PRECISION_MAX)
+_scaleb = _WIDE.scaleb
+_EXPONENTS = {scale: PythonDecimal(-scale) for scale in range(limits.DECIMAL_PRECISION_MAX + 1)}
 
 
 @lru_cache(maxsize=1_024)
@@ -48,7 +50,7 @@ def unscaled(value: PythonDecimal, scale: int) -> int:
 
 def scaled(number: int, scale: int) -> PythonDecimal:
     """Invert `unscaled` for a stored number."""
-    return _WIDE.scaleb(PythonDecimal(number), -scale)
+    return _scaleb(number, _EXPONENTS.get(scale, -scale))
 
 
 def comparable(value: Any) -> Any:
