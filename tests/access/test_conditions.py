@@ -226,7 +226,8 @@ def test_sums_of_nothing_of_nulls_and_of_the_largest_decimals(db: tm.Database) -
     assert table.scan(limit=10).sum("whole") == 45
     assert table.scan(where=tm.col("whole") > 997).aggregate(total=("sum", "whole"), n=("count",)) == (1_997, 2)
     assert table.scan().max("day") is None
-    for function in ("sum", "min"):
+    assert table.scan().min("name") is None
+    for function in ("sum", "mean"):
         with pytest.raises(tm.ProgramInvalid):
             table.scan().aggregate(bad=(function, "name"))
     with pytest.raises(tm.SchemaInvalid):
