@@ -391,7 +391,9 @@ TWINS = {
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
     "programs.vm_batch.run_batch": MACHINE,
-    "programs.vm_groups.grow_groups": "tests.interpreter.test_groups:test_many_groups_grow_the_memory_and_are_all_there",
+    "programs.vm_groups.grow_groups": (
+        "tests.interpreter.test_groups:test_many_groups_grow_the_memory_and_are_all_there"
+    ),
 }
 
 
