@@ -1,10 +1,11 @@
-"""P7: whole scans, to a sum and to Arrow, with 1, 4 and 16 fragments; beside SQLite and DuckDB."""
+"""P7: whole scans, to a sum, to groups and to Arrow; with 1, 4 and 16 fragments; beside SQLite and DuckDB."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
 import tidemark as tm
 from bench import peers
@@ -21,6 +22,9 @@ except ImportError:
 
 FRAGMENTS = (1, 4, 16)
 LINE_BYTES = 64
+GROUPS = 100
+GROUP_COLUMNS = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64), tm.Column("quantity", tm.Int64)]
+GROUP_FUNCTIONS = {"n": ("count",), "total": ("sum", "quantity")}
 DUCKDB_SETTINGS = "DuckDB, its own table, one thread"
 
 
@@ -86,8 +90,38 @@ def _line(what: str, works: list[Work], context: Context, factor: float) -> tupl
     return line, found
 
 
+def _groups(context: Context) -> list[Line]:
+    """Count and sum of 100 groups, by a column of integers and by one of characters."""
+    if duckdb is None:
+        return []
+    numbers = context.table.column("id").to_numpy() % GROUPS
+    rows = pa.table(
+        {
+            "id": context.table.column("id"),
+            "k": numbers,
+            "symbol": pa.array([f"SYM{number:03}" for number in range(GROUPS)]).take(pa.array(numbers)),
+            "quantity": context.table.column("ts"),
+        }
+    )
+    connection = duckdb.connect()
+    connection.execute("set threads = 1")
+    connection.execute("create table t as select * from rows")
+    db = context.open("groups", durability="epoch")
+    table = db.create_table("t", [tm.Column("symbol", tm.VarChar(20)), *GROUP_COLUMNS], "id")
+    table.insert_many(rows)
+    lines = []
+    for by in ("k", "symbol"):
+        sql = f"select {by}, count(*), sum(quantity) from t group by {by}"
+        mine = Work(OURS, timed(partial(table.aggregate, by=by, **GROUP_FUNCTIONS)), f'aggregate(by="{by}")')
+        peer = Work("DuckDB", timed(lambda sql=sql: connection.execute(sql).fetchall()), DUCKDB_SETTINGS)
+        lines.append(_line(f"count and sum of {GROUPS} groups by {by}", [mine, peer], context, 0)[0])
+        times_faster(lines[-1], "DuckDB", 1 / 3)
+    db.close()
+    return lines
+
+
 def measure(context: Context) -> list[Line]:
-    """For 1, 4 and 16 fragments: sum of a column, sum of what a condition accepts, all rows to Arrow."""
+    """For 1, 4 and 16 fragments: sum of a column, sum of what a condition accepts, all rows to Arrow; groups."""
     peer_works: dict[str, list[Work]] = {"sum": [], "filter": [], "arrow": []}
     kept = _peers(context, peer_works)
     bandwidth = _memory_bandwidth()
@@ -108,4 +142,4 @@ def measure(context: Context) -> list[Line]:
         lines.append(_line(f"all rows to Arrow, {shown}", [mine, *peer_works["arrow"]], context, 3)[0])
         db.close()
     del kept
-    return lines
+    return lines + _groups(context)

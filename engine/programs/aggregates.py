@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
     Words = NDArray[np.int64]
+    _Values = list[Any] | NDArray[Any]
+    _Column = tuple[_Values, NDArray[np.bool_]]  # values, and where they are NULL
 
 BYTES = "bytes"  # the type of a Kind that is in no register
 KEY = "key"
@@ -31,6 +33,8 @@ KEY = "key"
 _EXACT = Context(prec=64)
 _DIVISION = Context(prec=38)
 _WORD = 1 << 64
+_GREATEST = np.int64((1 << 63) - 1)
+_FIRST = np.zeros(1, dtype=np.intp)
 
 
 class Output(NamedTuple):
@@ -90,7 +94,7 @@ class Aggregates:
                 return [0 if each.function == "count" else None for each in self._outputs]
         else:
             at = np.array([p.W_ACCUMULATORS], dtype=np.int64)
-        return [self._loaded(each, self._stored(each, work, at))[0] for each in self._outputs]
+        return [_loaded(each, self._stored(each, work, at), _FIRST)[0] for each in self._outputs]
 
     def groups(self, work: Words, order: Sequence[tuple[int, bool]], limit: int | None) -> list[list[Any]]:
         """Return the groups as columns: parts of the key, then aggregates.
@@ -100,41 +104,27 @@ class Aggregates:
         """
         at = places(work) + p.GROUP_HEADER_WORDS
         stored = [self._stored(each, work, at) for each in self._outputs]
-        positions = list(range(at.size))
+        positions = np.arange(at.size)
         for number, is_reversed in reversed(order):
-            positions = _sorted(positions, stored[number], is_reversed)
+            positions = positions[_order(_taken(stored[number], positions), is_reversed)]
         positions = positions[:limit]
-        return [
-            self._loaded(each, [values[place] for place in positions])
-            for each, values in zip(self._outputs, stored, strict=True)
-        ]
+        return [_loaded(each, column, positions) for each, column in zip(self._outputs, stored, strict=True)]
 
-    @staticmethod
-    def _loaded(output: Output, values: list[Any]) -> list[Any]:
-        load = output.loader()
-        if load is None:
-            return values
-        try:
-            return [None if each is None else load(each) for each in values]
-        except UnicodeDecodeError as error:
-            raise PageDamaged("a row holds bytes that are not a value of its column; run `tidemark check`") from error
-
-    def _stored(self, output: Output, work: Words, at: Words) -> list[Any]:
-        """Return the values of one column, as they are stored: None for NULL. at: the accumulators of each group."""
+    def _stored(self, output: Output, work: Words, at: Words) -> _Column:
+        """Return the values of one column, as they are stored. at: the accumulators of each group."""
         if output.function == KEY:
             key = at + self._key_at
             is_null = work[key] >> output.part & 1 != 0
             if output.kind.type == BYTES:
-                values = _octets(work, work[key + output.at], work[key + output.at + 1])
-            else:
-                is_wide = output.kind.type not in (FLOAT, INTEGER)
-                values = _numbers(output.kind.type, work[key + output.at], work[key + output.at + is_wide])
-            return _with_nulls(values, is_null)
+                return _octets(work, work[key + output.at], work[key + output.at + 1]), is_null
+            is_wide = output.kind.type not in (FLOAT, INTEGER)
+            return _numbers(output.kind.type, work[key + output.at], work[key + output.at + is_wide]), is_null
         first = at + output.at * p.ACCUMULATOR_WORDS
         count = work[first]
         if output.function == "count":
-            return count.tolist()  # type: ignore[no-any-return]
+            return count, np.zeros(count.size, dtype=bool)
         low, high, top = (work[first + word] for word in (p.ACC_LOW, p.ACC_HIGH, p.ACC_TOP))
+        values: _Values
         if output.kind.type == BYTES:
             values = _octets(work, high, low)
         elif output.function not in ("sum", "mean"):
@@ -144,15 +134,35 @@ class Aggregates:
         else:
             values = _integer_sums(low, high, top)
         if output.function == "mean":
-            values = [output.mean(total, n) if n else None for total, n in zip(values, count.tolist(), strict=True)]
-        return _with_nulls(values, count == 0)
+            pairs = zip(_listed(values), count.tolist(), strict=True)
+            values = [output.mean(total, number) if number else None for total, number in pairs]
+        return values, count == 0
 
 
-def _with_nulls(values: list[Any], is_null: NDArray[np.bool_]) -> list[Any]:
-    if is_null.any():
-        for place in is_null.nonzero()[0].tolist():
-            values[place] = None
-    return values
+def _listed(values: _Values) -> list[Any]:
+    return values if isinstance(values, list) else values.tolist()
+
+
+def _taken(column: _Column, positions: NDArray[np.intp]) -> _Column:
+    """Return a column's values at some positions."""
+    values, is_null = column
+    some = [values[place] for place in positions.tolist()] if isinstance(values, list) else values[positions]
+    return some, is_null[positions]
+
+
+def _loaded(output: Output, column: _Column, positions: NDArray[np.intp]) -> list[Any]:
+    """Return a column's values at some positions as callers see them. Raises: PageDamaged."""
+    some, is_null = _taken(column, positions)
+    values = _listed(some)
+    for place in is_null.nonzero()[0].tolist():
+        values[place] = None
+    load = output.loader()
+    if load is None:
+        return values
+    try:
+        return [None if each is None else load(each) for each in values]
+    except UnicodeDecodeError as error:
+        raise PageDamaged("a row holds bytes that are not a value of its column; run `tidemark check`") from error
 
 
 def _octets(work: Words, first: Words, length: Words) -> list[Any]:
@@ -162,32 +172,41 @@ def _octets(work: Words, first: Words, length: Words) -> list[Any]:
     return [bytes(octets[at : at + size]) for at, size in zip(start.tolist(), length.tolist(), strict=True)]
 
 
-def _numbers(kind: str, low: Words, high: Words) -> list[Any]:
+def _numbers(kind: str, low: Words, high: Words) -> _Values:
     if kind == FLOAT:
-        return low.view(np.float64).tolist()  # type: ignore[no-any-return]
+        return low.view(np.float64)
     if kind == INTEGER or bool((high == low >> 63).all()):
-        return low.tolist()  # type: ignore[no-any-return]
+        return low
     return [(over << 64) + under % _WORD for under, over in zip(low.tolist(), high.tolist(), strict=True)]
 
 
-def _float_sums(low: Words, high: Words) -> list[Any]:
+def _float_sums(low: Words, high: Words) -> _Values:
     total, rest = low.view(np.float64), high.view(np.float64)
     with np.errstate(all="ignore"):
-        return np.where(np.isfinite(total), total + rest, total).tolist()  # type: ignore[no-any-return]
+        return np.where(np.isfinite(total), total + rest, total)
 
 
-def _integer_sums(low: Words, high: Words, top: Words) -> list[Any]:
+def _integer_sums(low: Words, high: Words, top: Words) -> _Values:
     sign = low >> 63
     if bool(((high == sign) & (top == sign)).all()):
-        return low.tolist()  # type: ignore[no-any-return]
+        return low
     words = zip(low.tolist(), high.tolist(), top.tolist(), strict=True)
     return [(above << 128) + (over % _WORD << 64) + under % _WORD for under, over, above in words]
 
 
-def _sorted(positions: list[int], values: list[Any], is_reversed: bool) -> list[int]:
-    """Return positions in the order of their values; those with equal ones keep theirs."""
-    keys = [(each != each, each) if isinstance(each, float) else each for each in values]
-    nulls = [place for place in positions if values[place] is None]
-    filled = [place for place in positions if values[place] is not None] if nulls else positions
-    filled.sort(key=keys.__getitem__, reverse=is_reversed)
-    return filled + nulls if is_reversed else nulls + filled
+def _order(column: _Column, is_reversed: bool) -> NDArray[np.intp]:
+    """Return the places of a column's values in their order; those of equal values keep theirs."""
+    values, is_null = column
+    if isinstance(values, list):
+        # The word of NULL is not compared. NaN, in means, equals itself and is above the other floats.
+        keys = [(each != each, each) if isinstance(each, float) else each for each in values]
+        found = is_null.nonzero()[0].tolist()
+        filled = (~is_null).nonzero()[0].tolist()
+        filled.sort(key=keys.__getitem__, reverse=is_reversed)
+        return np.array(filled + found if is_reversed else found + filled, dtype=np.intp)
+    words = values
+    if values.dtype == np.float64:
+        bits = (values + 0.0).view(np.int64)
+        words = np.where(np.isnan(values), _GREATEST, bits ^ (bits >> 63 & _GREATEST))
+    order = np.argsort(~words if is_reversed else words, kind="stable")
+    return order[np.argsort(is_null[order] if is_reversed else ~is_null[order], kind="stable")]

@@ -132,6 +132,40 @@ DEFECTS = (
         _programs(100),
     ),
     Defect(
+        "NULL is in the group of 0",
+        "tidemark.engine.programs.vm_groups_kernels",
+        "            mask |= 1 << part\n            low = 0\n",
+        "            mask |= 0\n            low = 0\n",
+        _programs(120),
+        is_compiled=True,
+    ),
+    Defect(
+        "keys of bytes are equal if their lengths are",
+        "tidemark.engine.programs.vm_groups_kernels",
+        "            is_found = slot != 0 and (slot ^ h) & ~P.SLOT_PLACE_MASK == 0\n",
+        "            if slot != 0 and work[key + np.uint64(2)] == length:\n"
+        "                work[np.uint64(P.W_GROUP) + step] = group\n                continue\n"
+        "            is_found = False\n",
+        _programs(200),
+        is_compiled=True,
+    ),
+    Defect(
+        "groups in reverse order begin with NULL",
+        "tidemark.engine.programs.aggregates",
+        '    return order[np.argsort(is_null[order] if is_reversed else ~is_null[order], kind="stable")]\n',
+        '    return order[np.argsort(~is_null[order], kind="stable")]\n',
+        _programs(60),
+        is_quick=True,
+    ),
+    Defect(
+        "every aggregate of a group counts the values of the first one",
+        "tidemark.engine.programs.aggregates",
+        "        first = at + output.at * p.ACCUMULATOR_WORDS\n        count = work[first]\n",
+        "        first = at + output.at * p.ACCUMULATOR_WORDS\n        count = work[at]\n",
+        _programs(60),
+        is_quick=True,
+    ),
+    Defect(
         "MAXVALUE is not sent",
         "tidemark.replication.calls.values",
         '    (type(MAXVALUE), "maxvalue", lambda value: b""),\n',
