@@ -45,21 +45,23 @@ def grown(work: Words, table: str) -> Words:
     state = work[p.W_GROUPS :]
     count, slots = int(state[p.GS_COUNT]), int(state[p.GS_SLOTS])
     slots_at, heap_at = int(state[p.GS_SLOTS_AT]), int(state[p.GS_HEAP_AT])
-    heap = work.size - heap_at
-    needed = int(state[p.GS_TOP]) + int(state[p.GS_NEEDED])
+    heap, top = work.size - heap_at, int(state[p.GS_TOP])
+    # The least that helps; then both parts grow, if either is half used, so that groups are moved less often.
     slots_needed = slots if (count + 1) * 2 <= slots else slots * 2
-    most = limits.GROUPS_BYTES_MAX // 8
-    heap_needed = heap
-    if needed > heap:
-        heap_needed = max(needed, min(2 * max(heap, needed), most - slots_at - slots_needed))
-    size = slots_at + slots_needed + heap_needed
-    if size > most:
+    heap_needed = max(heap, top + int(state[p.GS_NEEDED]))
+    most = limits.GROUPS_BYTES_MAX // 8 - slots_at
+    if slots_needed + heap_needed > most:
         raise LimitExceeded(
             f"{table}: {count} groups and their keys take all of {limits.GROUPS_BYTES_MAX >> 20} MiB, and there are"
             " more; aggregate fewer rows at a time with where=, or let DuckDB group the table's dataset()",
             table=table,
             groups=count,
         )
+    if count * 4 >= slots and slots * 2 + heap_needed <= most:
+        slots_needed = slots * 2
+    if top * 2 >= heap or heap_needed > heap:
+        heap_needed = max(heap_needed, min(heap_needed * 2, most - slots_needed))
+    size = slots_at + slots_needed + heap_needed
     made = np.empty(size, dtype=np.int64)
     made[:slots_at] = work[:slots_at]
     made[slots_at : slots_at + slots_needed] = 0

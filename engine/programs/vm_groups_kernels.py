@@ -300,6 +300,37 @@ def _groups_by_word(data, program, work, k, begin, end):
 
 
 @helper
+def _groups_by_words(data, program, work, k, begin, end):
+    """Do `_groups_by_word` for keys of several words, numbers alone."""
+    words = program[P.H_KEY_WORDS]
+    seed = work[P.W_GROUPS + P.GS_SEED]
+    by = seed ^ MULTIPLIER
+    slots_at = work[P.W_GROUPS + P.GS_SLOTS_AT]
+    first = work[P.W_GROUPS + P.GS_HEAP_AT] + P.GROUP_HEADER_WORDS - 1
+    key_at = program[P.H_ACCUMULATORS] * P.ACCUMULATOR_WORDS
+    last = work[P.W_GROUPS + P.GS_SLOTS] - 1
+    for i in range(begin, end):
+        step = np.uint64(i)
+        if work[np.uint64(P.W_RESUME) + step] > k:
+            continue
+        at = np.uint64(P.W_KEYS + i * words)
+        h = seed ^ work[at]
+        for word in range(1, words):
+            h = _mixed(work[at + np.uint64(word)] ^ h, by)
+        slot = work[np.uint64(slots_at + (h & last))]
+        group = first + (slot & P.SLOT_PLACE_MASK)
+        key = np.uint64(group + key_at)
+        gap = (slot ^ h) & ~P.SLOT_PLACE_MASK
+        if slot != 0 and gap == 0:
+            for word in range(words):
+                gap |= work[at + np.uint64(word)] ^ work[key + np.uint64(word)]
+        if slot != 0 and gap == 0:
+            work[np.uint64(P.W_GROUP) + step] = group
+        elif not _group_of_row(data, program, work, i):
+            return
+
+
+@helper
 def _groups_by_octets(data, program, work, k, begin, end):
     """Do `find_groups` for keys of one column of bytes: most are found in their first slot."""
     seed = work[P.W_GROUPS + P.GS_SEED]
@@ -340,6 +371,8 @@ def find_groups(data, program, work, k, begin, end):
         _groups_by_word(data, program, work, k, begin, end)
     elif words == 3 and bytes_parts == 1:
         _groups_by_octets(data, program, work, k, begin, end)
+    elif bytes_parts == 0:
+        _groups_by_words(data, program, work, k, begin, end)
     else:
         for i in range(begin, end):
             if work[np.uint64(P.W_RESUME + i)] <= k and not _group_of_row(data, program, work, i):
