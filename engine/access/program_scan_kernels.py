@@ -26,6 +26,7 @@ from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view
 
 SLOT_BITS = 16
+FEW_ROWS = 8
 COPIED_WORDS_SHIFT = 6  # so many words are copied in the time of a slot
 SLOT_MASK = 0xFFFF
 
@@ -67,14 +68,14 @@ def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
 
 
 @helper
-def _gather(mem, fragment, txn, limit, rows, state):
-    """Gather the addresses of the next visible rows, at most a vector of them. state[PS_OWN]: the transaction has
-    changed the next row, which gets its own vector.
+def _gather(mem, fragment, txn, limit, most, rows, state):
+    """Gather the addresses of the next visible rows, at most `most`. state[PS_OWN]: the transaction has changed the
+    next row, which gets its own vector.
     """
     count = 0
     row_words = mem[fragment + A.F_ROW_WORDS]
     state[Q.PS_OWN] = 0
-    while count < P.VECTOR_ROWS and state[Q.PS_LOOKED] < limit:
+    while count < most and state[Q.PS_LOOKED] < limit:
         position = state[Q.PS_POSITION]
         logical = position >> SLOT_BITS
         if logical >= mem[fragment + A.F_PAGES]:
@@ -88,7 +89,7 @@ def _gather(mem, fragment, txn, limit, rows, state):
             state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
             state[Q.PS_LOOKED] += 1
             continue
-        stop = min(fresh, slot + P.VECTOR_ROWS - count, slot + limit - state[Q.PS_LOOKED])
+        stop = min(fresh, slot + most - count, slot + limit - state[Q.PS_LOOKED])
         row = base + A.PAGE_HEADER_WORDS + slot * row_words
         end = stop
         if txn == 0:
@@ -210,13 +211,20 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
     state[Q.PS_END] = 0
     state[Q.PS_STATUS] = P.RUN_OK
     needs_var = program[P.H_NEEDS] & P.NEED_VAR != 0
+    most = P.VECTOR_ROWS
     if is_copied != 0 and state[Q.PS_ROWS] >= offsets.size:
         return A.ST_SPACE
     while state[Q.PS_END] == 0 and state[Q.PS_LOOKED] < limit:
         first = state[Q.PS_POSITION]
-        count = _gather(mem, fragment, txn, limit, rows, state)
+        count = _gather(mem, fragment, txn, limit, most, rows, state)
         if count != 0 and needs_var:
-            count = _find_vars(mem, fragment, rows, count, state)
+            found = _find_vars(mem, fragment, rows, count, state)
+            if found < count:  # the next rows may be like this one
+                state[Q.PS_LOOKED] -= count - found
+                most = FEW_ROWS
+            else:
+                most = min(most * 2, P.VECTOR_ROWS)
+            count = found
         is_own = count == 0 and state[Q.PS_OWN] != 0
         data = mem
         if is_own:

@@ -140,13 +140,11 @@ DEFECTS = (
         is_compiled=True,
     ),
     Defect(
-        "keys of bytes are equal if their lengths are",
+        "a group keeps eight bytes of its key",
         "tidemark.engine.programs.vm_groups_kernels",
-        "            is_found = slot != 0 and (slot ^ h) & ~P.SLOT_PLACE_MASK == 0\n",
-        "            if slot != 0 and work[key + np.uint64(2)] == length:\n"
-        "                work[np.uint64(P.W_GROUP) + step] = group\n                continue\n"
-        "            is_found = False\n",
-        _programs(200),
+        "    for done in range(0, length, 8):\n        work[at + (done >> 3)] =",
+        "    for done in range(0, min(length, 8), 8):\n        work[at + (done >> 3)] =",
+        _programs(60),
         is_compiled=True,
     ),
     Defect(
