@@ -7,7 +7,7 @@ this file. Opcodes up to 27 and the error codes below 900 have the numbers they 
 from __future__ import annotations
 
 PROGRAM_MAGIC = 0x54_4D_50_52_4F_47  # "TMPROG"
-PROGRAM_VERSION = 3
+PROGRAM_VERSION = 2
 PROGRAM_STEPS_MAX = 8_000
 PROGRAM_INSTRUCTIONS_MAX = PROGRAM_STEPS_MAX
 VECTOR_ROWS = 512

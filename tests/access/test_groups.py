@@ -419,13 +419,19 @@ def test_var_parts_of_several_chunks_and_of_added_columns_are_read(db: tm.Databa
     for _, s, long in rows:
         expected.setdefault(s, []).append(long)
     with db.transaction() as txn:
-        for source in (table.aggregate, lambda **given: txn.aggregate("t", **given)):
+        for source in (table.aggregate, lambda *given, **named: txn.aggregate("t", *given, **named)):
             found = source(by="s", n=("count",), long=("max", "long"))
             assert {row.s: (row.n, row.long) for row in found} == {s: (len(v), max(v)) for s, v in expected.items()}
+            assert {row.s: row.n for row in source(by="s", n=("count",))} == {s: len(v) for s, v in expected.items()}
+            assert source(tm.col("s") == "s1", n=("count",), s=("min", "s")) == (len(expected["s1"]), "s1")
             lengths = source(by="long", n=("count",))
             assert [(len(row.long), row.n) for row in lengths] == [(3, 45), (100_000, 15)]
         txn.update("t", 1, {"long": "y" * 90_000})
         assert txn.aggregate("t", by="s", long=("max", "long"))[2].long == "y" * 90_000
+        txn.update("t", 2, {"s": "own"})
+        txn.insert("t", (99, "own", "z" * 50_000))
+        assert txn.aggregate("t", by="s", n=("count",))[1] == ("own", 2)
+        assert [row.id for row in txn.scan("t", ["id"], where=tm.col("s") == "own")] == [2, 99]
         txn.rollback()
     flat = db.create_table("f", [tm.Column("id", tm.Int64)], "id")
     flat.insert_many([(key,) for key in range(40)])
