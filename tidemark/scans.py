@@ -686,6 +686,8 @@ def _sorting(
     for name in sorted_by:
         if name not in names:
             raise SchemaInvalid(f"order: there is no result {shown(name)}; the results are {', '.join(names)}")
+    if len(set(sorted_by)) != len(sorted_by):
+        raise SchemaInvalid(f"order names a result twice: {shown(sorted_by)}")
     if isinstance(reverse, bool):
         turns = [reverse] * len(sorted_by)
     else:

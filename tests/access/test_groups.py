@@ -19,6 +19,8 @@ from tests.seeds import fresh_seeds
 from tests.storage import memory_only
 from tests.store.support import open_memory
 from tidemark.engine.access import conditions, program_scans
+from tidemark.engine.base import limits
+from tidemark.engine.programs import group_memory
 from tidemark.engine.schema.types import Boolean, Enum
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -288,6 +290,7 @@ WRONG = [
     ({"by": "nothing"}, tm.NoSuchColumn, "nothing"),
     ({"by": "s", "s": ("count",)}, tm.SchemaInvalid, "different names, got s, s"),
     ({"by": "s", "order": "n"}, tm.SchemaInvalid, "there is no result str 'n'; the results are s"),
+    ({"by": "s", "order": ["s", "s"]}, tm.SchemaInvalid, "names a result twice"),
     ({"by": "s", "reverse": [True, False]}, tm.SchemaInvalid, "reverse must be a bool, or 1 of them"),
     ({"by": "s", "reverse": 1}, tm.SchemaInvalid, "reverse must be a bool"),
     ({"by": "s", "limit": -1}, tm.SchemaInvalid, "limit must be a number of groups"),
@@ -305,6 +308,38 @@ WRONG = [
 def test_wrong_arguments_are_refused(db: tm.Database, options: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         plain(db).aggregate(**options)
+
+
+@memory_only
+def test_memory_that_the_system_refuses_ends_the_call_alone(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = db.create_table("t", [tm.Column("id", tm.Int64)], "id")
+    table.insert_many([(key,) for key in range(9_000)])
+
+    def refuse(*given: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group_memory, "grow_groups", refuse)
+        for source in (table, table.scan()):
+            with pytest.raises(tm.MemoryExhausted):
+                source.aggregate(by="id")
+    assert len(table.aggregate(by="id")) == 9_000
+
+
+@memory_only
+def test_more_groups_than_fit_are_refused_and_the_store_goes_on(
+    db: tm.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = db.create_table("t", [tm.Column("id", tm.Int64)], "id")
+    table.insert_many([(key,) for key in range(60_000)])
+    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 2 << 20)
+    with pytest.raises(tm.LimitExceeded, match=r"main\.t: \d+ groups and their keys take all of 2 MiB"):
+        table.aggregate(by="id", n=("count",))
+    with db.transaction() as txn:
+        with pytest.raises(tm.LimitExceeded):
+            txn.aggregate("t", by="id", n=("count",))
+        txn.insert("t", (-1,))
+    assert len(table.aggregate(by={"k": tm.col("id") // 10}, n=("count",), where=tm.col("id") < 1_000)) == 101
 
 
 def test_a_scan_with_a_lock_has_no_groups(db: tm.Database) -> None:
