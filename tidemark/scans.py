@@ -78,7 +78,6 @@ Progress = Callable[[int, int, str], None]
 By = str | Sequence[str] | Mapping[str, str | Expression] | None
 
 
-@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
 class _Rows(itertools.chain[Any]):
     """Rows of lists, one after the other. Like a generator it can be closed, which ends the scan."""
 
@@ -98,6 +97,7 @@ class _Rows(itertools.chain[Any]):
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
+@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
