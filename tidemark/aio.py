@@ -132,9 +132,7 @@ class Scan(_Calls):
     max = Awaited(SyncScan.max)
     mean = Awaited(SyncScan.mean)
 
-    async def aggregate(self, /, **functions: Any) -> Any:
-        """`Scan.aggregate`, awaited."""
-        return await self._call("aggregate", **functions)
+    aggregate = Awaited(SyncScan.aggregate)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._pieces(iter, PIECE_ROWS)
@@ -162,6 +160,7 @@ class _Reads(_Calls):
     to_pandas = Awaited(TableReads.to_pandas)
     to_polars = Awaited(TableReads.to_polars)
     to_numpy = Awaited(TableReads.to_numpy)
+    aggregate = Awaited(TableReads.aggregate)
 
     async def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
         """`TableHandle.explain`, awaited."""
@@ -224,10 +223,6 @@ class SnapshotTable(_Reads):
     min = Awaited(SyncSnapshotTable.min)
     max = Awaited(SyncSnapshotTable.max)
     mean = Awaited(SyncSnapshotTable.mean)
-
-    async def aggregate(self, /, where: Any = None, **functions: Any) -> Any:
-        """`SnapshotTable.aggregate`, awaited."""
-        return await self._call("aggregate", where, **functions)
 
 
 class Snapshot(_Calls):
@@ -292,6 +287,7 @@ class Transaction(_Calls):
 
     get = Awaited(SyncTransaction.get)
     get_many = Awaited(SyncTransaction.get_many)
+    aggregate = Awaited(SyncTransaction.aggregate)
     insert = Awaited(SyncTransaction.insert)
     insert_many = Awaited(SyncTransaction.insert_many)
     write = Awaited(SyncTransaction.write)

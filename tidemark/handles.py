@@ -19,7 +19,7 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted, shown
-from tidemark.scans import NO_INDEX, ByIndex, Scan
+from tidemark.scans import NO_INDEX, By, ByIndex, Scan, grouping
 
 if TYPE_CHECKING:
     import polars as pl
@@ -152,6 +152,33 @@ class TableReads(ABC):
             'full scan'
         """
         return self.scan(columns, where=where, **options).explain()
+
+    def aggregate(
+        self,
+        /,
+        where: Where = None,
+        *,
+        by: By = None,
+        order: str | Sequence[str] | None = None,
+        reverse: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        **functions: Any,
+    ) -> Any:
+        """Compute several aggregates in one pass over the rows, or those that a condition accepts; with `by`, those of
+        each group.
+
+        The arguments are those of `Scan.aggregate`, which says what they return. All rows are of one instant.
+
+        Raises: as `scan` and `Scan.aggregate`.
+
+        Examples:
+            >>> db["item"].aggregate(where=tm.col("stock") > 0, rows=("count",), total=("sum", "stock"))
+            Row(rows=2, total=15)
+            >>> db["item"].aggregate(by="name", total=("sum", "stock"), order="total", reverse=True, limit=2)
+            [Row(name='pen', total=10), Row(name='cup', total=5)]
+        """
+        scan = self.scan(where=where)
+        return scan.aggregate(**grouping(by, order, reverse, limit), **functions)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from tidemark.display import ROWS_SHOWN, html_table
@@ -21,27 +20,30 @@ from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
 from tidemark.engine.access.own_changes import has_changed
-from tidemark.engine.access.program_scans import accepted_batches, aggregate, scan_where
+from tidemark.engine.access.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
+from tidemark.engine.base.limits import GROUP_COLUMNS_MAX
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.point.plan import row_plan
 from tidemark.engine.point.selects import FEW_ROWS as SELECTED_MAX
 from tidemark.engine.point.selects import Select, select, select_range
+from tidemark.engine.programs.expression_programs import argument
+from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
 from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
 from tidemark.engine.schema.names import as_names
+from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.base.watch import Watch
-    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -50,7 +52,6 @@ ROWID = "$ROWID"
 EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
-_DIVISION = Context(prec=38)
 LOCKED_BATCH_ROWS = 1_000
 LIST_ROWS = 256  # made by one kernel call, in 20 to 50 µs
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
@@ -88,6 +89,7 @@ NO_INDEX = ByIndex()
 
 
 Progress = Callable[[int, int, str], None]
+By = str | Sequence[str] | Mapping[str, str | Expression] | None
 
 
 class _Rows(itertools.chain[Any]):
@@ -392,49 +394,85 @@ class Scan:
         return reader.__arrow_c_stream__(requested_schema)
 
     # --- aggregates ------------------------------------------------------------------------------
-    def aggregate(self, /, **functions: Any) -> Any:
-        """Compute several aggregates in one pass: `aggregate(total=("sum", "b"), n=("count",))`.
+    def aggregate(
+        self,
+        /,
+        *,
+        by: By = None,
+        order: str | Sequence[str] | None = None,
+        reverse: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        **functions: Any,
+    ) -> Any:
+        """Compute several aggregates in one pass: `aggregate(total=("sum", "b"), n=("count",))`; with `by`, those of
+        each group.
 
-        Each is a function (count, sum, min, max or mean) with the name of a column or an expression; count needs
-        neither.
+        An aggregate is a function (count, sum, min, max or mean) with the name of a column or an expression; count
+        needs neither. NULLs are left out. A count of no value is 0, everything else None. A sum is exact for integers
+        and decimals. min and max take every type but Enum; characters and bytes are in binary order, and NaN is above
+        every number.
+
+        Args:
+            by: Columns whose equal values make a group: a name, several, or a dict of names with columns or
+                expressions. They may be of every type. NULL is a value of its own, NaN equals NaN, and -0.0 equals 0.0.
+            order: Sort the groups by these results, a name or several, then by the columns of `by`. Without it, by the
+                columns of `by`, in the order of an index over them: NULL comes first.
+            reverse: Sort in descending order; a list has one bool for each name of `order`, or of `by` without it.
+            limit: Return at most this many groups.
+            functions: The aggregates by the names of their results. There may be none with `by`: it returns the
+                different values.
 
         Returns:
-            A row (`Row`) with their names.
+            A row (`Row`) with the aggregates. With `by` a list of rows, one for each group, which have the columns of
+            `by` first; it is empty if the scan has no rows.
 
         Raises:
-            ProgramInvalid: The column has no such aggregate; characters, bytes, Bool and Enum have count only.
+            ProgramInvalid: The column has no such aggregate: characters, bytes and Bool have count, min and max, Enum
+                has count only, and calendar types have no sum and no mean.
             NoSuchColumn: The table has no column of that name.
-            SchemaInvalid: The arguments are not aggregates, or the scan locks its rows.
+            LimitExceeded: The groups take more than 1 GiB of memory while they are added up.
+            SchemaInvalid: The arguments are not aggregates, a name is used twice, or the scan locks its rows.
 
         Examples:
             >>> scan = db["item"].scan(where=tm.col("stock") > 0)
             >>> scan.aggregate(rows=("count",), total=("sum", "stock"), twice=("max", tm.col("stock") * 2))
             Row(rows=2, total=15, twice=20)
+            >>> db["item"].scan().aggregate(by={"tens": tm.col("stock") // 10}, n=("count",), last=("max", "name"))
+            [Row(tens=0, n=2, last='cup'), Row(tens=1, n=1, last='pen')]
         """
-        values = self._added_up(functions)
-        return row_class(tuple(functions))._make(values)
+        if by is None:
+            if order is not None or reverse is not False or limit is not None:
+                raise SchemaInvalid("order, reverse and limit sort groups; say by what they are made with by=")
+            return row_class(tuple(functions))._make(self._added_up(functions))
+        keys = _keys(by)
+        wanted = _functions(functions)
+        names = (*keys, *functions)
+        if len(set(names)) != len(names):
+            raise SchemaInvalid(f"results must have different names, got {', '.join(names)}")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise SchemaInvalid(f"limit must be a number of groups, got {limit!r}")
+        sorting = _sorting(list(keys), names, order, reverse)
+        given = [argument(each) for each in keys.values()]
+        columns = self._pass(aggregate_groups, wanted, [each for each in given if each is not None], sorting, limit)
+        return list(map(row_class(names)._make, zip(*columns, strict=True)))
 
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
-        self._check_usable()
-        if self._lock is not None:
-            raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
-        wanted: list[tuple[str, Any]] = []
-        for name, given in functions.items():
-            if not isinstance(given, tuple) or len(given) not in (1, 2) or not isinstance(given[0], str):
-                raise SchemaInvalid(f'{name}: an aggregate is ("sum", column) or ("count",), got {given!r}')
-            function, what = given if len(given) == 2 else (given[0], None)
-            if function != "count" and what is None:
-                raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
-            wanted += [("sum", what), ("count", what)] if function == "mean" else [(function, what)]
+        wanted = _functions(functions)
         counted = self._counted() if all(each == "count" and what is None for each, what in wanted) else None
         if counted is not None:
             return [counted] * len(wanted)
+        found: list[Any] = self._pass(aggregate, wanted)
+        return found
+
+    def _pass(self, aggregated: Callable[..., Any], *what: Any) -> Any:
+        """Aggregate the rows of this scan."""
+        self._check_usable()
+        if self._lock is not None:
+            raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
         rows = self._found if self._index is not None or self._is_copied else None
         watch = self._watch
         with nullcontext() if watch is None else watch.timed("aggregate", table=self._table.name, **self._way()):
-            values = aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows)
-        found = iter(values)
-        return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
+            return aggregated(self._table, self._txn, *what, self._condition, self._limit, self._partitions, rows)
 
     def _counted(self) -> int | None:
         """Return the number of entries of the named index in the range, if that number answers the scan."""
@@ -689,7 +727,63 @@ class Scan:
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if is_accepted else None, is_last
 
 
-def _mean(total: Any, count: int) -> Any:
-    if total is None:
-        return None
-    return _DIVISION.divide(total, count) if isinstance(total, Decimal) else total / count
+def grouping(by: By, order: Any, reverse: Any, limit: int | None) -> dict[str, Any]:
+    """Return the arguments of `Scan.aggregate` for groups that are given: an older version of another process knows
+    none of them.
+    """
+    given = {"by": by, "order": order, "limit": limit, "reverse": None if reverse is False else reverse}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _functions(functions: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return (function, column, expression or None) for each aggregate. Raises: SchemaInvalid."""
+    wanted: list[tuple[str, Any]] = []
+    for name, given in functions.items():
+        if not isinstance(given, tuple) or len(given) not in (1, 2) or not isinstance(given[0], str):
+            raise SchemaInvalid(f'{name}: an aggregate is ("sum", column) or ("count",), got {shown(given)}')
+        function, what = given if len(given) == 2 else (given[0], None)
+        if function != "count" and what is None:
+            raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
+        wanted.append((function, what))
+    return wanted
+
+
+def _keys(by: Any) -> dict[str, Any]:
+    """Return the columns or expressions by which rows are grouped, by their names. Raises: SchemaInvalid."""
+    if isinstance(by, Mapping):
+        keys = dict(by)
+    else:
+        given = as_names(by, "by")
+        keys = {name: name for name in given if isinstance(name, str)}
+        if len(keys) != len(given):
+            raise SchemaInvalid(
+                f"by must be different names of columns, got {shown(given)}; give expressions as a dict with names"
+            )
+    if not keys:
+        raise SchemaInvalid("by is empty; leave it out to aggregate all rows together")
+    if len(keys) > GROUP_COLUMNS_MAX:
+        raise SchemaInvalid(f"by has {len(keys)} columns; {GROUP_COLUMNS_MAX} are possible")
+    for name, what in keys.items():
+        if not isinstance(name, str) or not isinstance(what, (str, Expression)):
+            raise SchemaInvalid(f"by: {shown(name)} must be the name of a column or an expression, got {shown(what)}")
+    return keys
+
+
+def _sorting(
+    keys: list[str], names: Sequence[str], order: Any, reverse: bool | Sequence[bool]
+) -> list[tuple[int, bool]]:
+    """Return (number of a result, whether its greatest value comes first) pairs, the parts of the key last."""
+    sorted_by = keys if order is None else as_names(order, "order")
+    for name in sorted_by:
+        if name not in names:
+            raise SchemaInvalid(f"order: there is no result {shown(name)}; the results are {', '.join(names)}")
+    if len(set(sorted_by)) != len(sorted_by):
+        raise SchemaInvalid(f"order names a result twice: {shown(sorted_by)}")
+    if isinstance(reverse, bool):
+        turns = [reverse] * len(sorted_by)
+    else:
+        turns = list(reverse) if isinstance(reverse, Sequence) else []
+        if len(turns) != len(sorted_by) or not all(isinstance(each, bool) for each in turns):
+            raise SchemaInvalid(f"reverse must be a bool, or {len(sorted_by)} of them, got {shown(reverse)}")
+    found = [(names.index(name), turn) for name, turn in zip(sorted_by, turns, strict=True)]
+    return [*found, *((number, False) for number, name in enumerate(keys) if name not in sorted_by)]

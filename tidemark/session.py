@@ -17,7 +17,7 @@ from tidemark.engine.point.plan import plan_of
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
-from tidemark.scans import ByIndex, Scan
+from tidemark.scans import By, ByIndex, Scan, grouping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -442,3 +442,31 @@ class Transaction(EngineTransaction):
         by = ByIndex(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)
         return kind(self.store.table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
+
+    def aggregate(
+        self,
+        table: str,
+        /,
+        where: Where = None,
+        *,
+        by: By = None,
+        order: str | Sequence[str] | None = None,
+        reverse: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        **functions: Any,
+    ) -> Any:
+        """Compute several aggregates in one pass over the rows, or those that a condition accepts, as this transaction
+        sees them; with `by`, those of each group.
+
+        The arguments are those of `Scan.aggregate`, which says what they return.
+
+        Raises: as `scan` and `Scan.aggregate`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     txn.insert("item", (4, "pen", 7))
+            ...     txn.aggregate("item", by="name", total=("sum", "stock"))
+            [Row(name='bag', total=0), Row(name='cup', total=5), Row(name='pen', total=17)]
+        """
+        scan = self.scan(table, where=where)
+        return scan.aggregate(**grouping(by, order, reverse, limit), **functions)

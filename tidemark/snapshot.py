@@ -276,10 +276,6 @@ class SnapshotTable(TableReads):
         self._snapshot.check()
         return SnapshotScan(self._snapshot, self._table, columns, limit, partitions, where, by, progress)
 
-    def aggregate(self, /, where: Where = None, **functions: Any) -> Any:
-        """Compute several aggregates in one pass; see `Scan.aggregate`."""
-        return self.scan(where=where).aggregate(**functions)
-
     def count(self, column: str | Expression | None = None, where: Where = None) -> int:
         """Return the number of rows; with a column, of rows that have no NULL in it."""
         return self.scan(where=where).count(column)

@@ -33,6 +33,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.types_base import ColumnType, shown
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.scans import By
 
 R = TypeVar("R")
 Where = Expression | Program | None
@@ -172,7 +173,7 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
 class TypedTable(Generic[R]):
     """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
     `TypedDict`. The class is compared with the table's definition once, when this object is created. `handle` is the
-    table's handle without types, for Arrow, aggregates and the other calls.
+    table's handle without types, for Arrow and the other calls.
 
     Each call does and raises what the call of `TableHandle` with this name does and raises. It also raises TypeMismatch
     for a row of another class. After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable
@@ -197,6 +198,8 @@ class TypedTable(Generic[R]):
         (1, 1)
         >>> [each.name for each in item.scan(tm.col("stock") > 5)], len(item), 9 in item
         (['pen', 'ink'], 4, False)
+        >>> item.aggregate(total=("sum", "stock"))
+        Row(total=22)
     """
 
     def __init__(self, handle: Any, kind: type[R]) -> None:
@@ -242,6 +245,22 @@ class TypedTable(Generic[R]):
         """Iterate over the rows that a condition accepts. The arguments are those of `TableHandle.scan`."""
         bounds = {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
         return map(self._make, self.handle.scan(list(self._names), limit, partitions, where, **bounds))
+
+    def aggregate(
+        self,
+        /,
+        where: Where = None,
+        *,
+        by: By = None,
+        order: str | Sequence[str] | None = None,
+        reverse: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        **functions: Any,
+    ) -> Any:
+        """Compute several aggregates in one pass; with `by`, those of each group. See `TableHandle.aggregate`: the
+        results are rows (`Row`), whatever the class.
+        """
+        return self.handle.aggregate(where, by=by, order=order, reverse=reverse, limit=limit, **functions)
 
     def __getitem__(self, key: Any) -> R:
         row = self.get(key)

@@ -26,6 +26,7 @@ from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_filter
 from tidemark.engine.programs.condition_ranges import is_never, known_of
 from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.group_memory import grown
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.schema.partition_pruning import Known, partitions_for
@@ -114,7 +115,7 @@ class Running:
         self.program = program
         self.rows_per_call = max(1, STEPS_PER_CALL // (facts.steps * p.VECTOR_ROWS)) * p.VECTOR_ROWS
         self._matches = facts.matches
-        self._own: Words | None = program.new_work() if facts.accumulators else None
+        self._own: Words | None = program.new_work() if facts.accumulators or facts.key_words else None
 
     @property
     def work(self) -> Words:
@@ -143,7 +144,15 @@ class Running:
         status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
             raise _broken(table)
+        if status == p.RUN_FULL:
+            done = int(self.work[p.W_GROUPS + p.GS_DONE])
+            self.grow(table)
+            status, planes[:, done:] = self._run_once(table, entries, offsets[done:], parameters)
         return status, planes
+
+    def grow(self, table: Judged) -> None:
+        """Make room for more groups, after RUN_FULL. Raises: LimitExceeded."""
+        self._own = grown(self.work, table.name)
 
     def _run_in_parts(self, table: Judged, entries: Words, offsets: Words, parameters: Words) -> tuple[int, Words]:
         """Do `run` for more rows than one call may process."""
@@ -270,7 +279,7 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
             table=definition.name,
         )
     words = program.words
-    if words[p.H_OUTPUTS] or words[p.H_ACCUMULATORS] or words[p.H_PARAMETERS]:
+    if words[p.H_OUTPUTS] or words[p.H_ACCUMULATORS] or words[p.H_PARAMETERS] or words[p.H_KEY_WORDS]:
         raise ProgramInvalid(
             f"{definition.name}: a condition must not write columns, aggregate or take parameters; leave them out",
             table=definition.name,

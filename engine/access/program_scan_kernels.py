@@ -1,7 +1,8 @@
 """Programs over rows in place: a scan that copies only rows its condition accepts, or aggregates rows.
 
-Only short programs that read nothing but fixed columns in memory and run as a vector are run here, so that a call is
-short. Rows this transaction has changed are in its buffer: each is copied to the output first, and judged there alone.
+Only short programs that read nothing but columns in memory and run as a vector are run here, so that a call is short.
+Rows this transaction has changed are in its buffer: each is copied to the output first, and judged there alone. So is a
+row whose var part is missing or in several chunks, if the program reads var parts.
 """
 
 # mypy: ignore-errors
@@ -21,9 +22,12 @@ from tidemark.engine.programs.vm_rows_kernels import add_wide
 from tidemark.engine.programs.vm_run_kernels import run_rows
 from tidemark.engine.programs.vm_words_kernels import bits_of, float_of
 from tidemark.engine.rows.rows_kernels import known_row_address, map_get
+from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view
 
 SLOT_BITS = 16
+FEW_ROWS = 8
+COPIED_WORDS_SHIFT = 6  # so many words are copied in the time of a slot
 SLOT_MASK = 0xFFFF
 
 
@@ -64,14 +68,14 @@ def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
 
 
 @helper
-def _gather(mem, fragment, txn, limit, rows, state):
-    """Gather the addresses of the next visible rows, at most a vector of them. state[PS_OWN]: the transaction has
-    changed the next row, which gets its own vector.
+def _gather(mem, fragment, txn, limit, most, rows, state):
+    """Gather the addresses of the next visible rows, at most `most`. state[PS_OWN]: the transaction has changed the
+    next row, which gets its own vector.
     """
     count = 0
     row_words = mem[fragment + A.F_ROW_WORDS]
     state[Q.PS_OWN] = 0
-    while count < P.VECTOR_ROWS and state[Q.PS_LOOKED] < limit:
+    while count < most and state[Q.PS_LOOKED] < limit:
         position = state[Q.PS_POSITION]
         logical = position >> SLOT_BITS
         if logical >= mem[fragment + A.F_PAGES]:
@@ -85,7 +89,7 @@ def _gather(mem, fragment, txn, limit, rows, state):
             state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
             state[Q.PS_LOOKED] += 1
             continue
-        stop = min(fresh, slot + P.VECTOR_ROWS - count, slot + limit - state[Q.PS_LOOKED])
+        stop = min(fresh, slot + most - count, slot + limit - state[Q.PS_LOOKED])
         row = base + A.PAGE_HEADER_WORDS + slot * row_words
         end = stop
         if txn == 0:
@@ -95,14 +99,39 @@ def _gather(mem, fragment, txn, limit, rows, state):
         state[Q.PS_LOOKED] += end - slot
         state[Q.PS_POSITION] = (logical << SLOT_BITS) | end
         if end < stop:
-            state[Q.PS_OWN] = 1
+            state[Q.PS_OWN] = Q.OWN
             break
     return count
 
 
 @helper
+def _find_vars(mem, fragment, rows, count, state):
+    """Find the var parts of the gathered rows, up to the first one that is not one chunk; the next vector begins there.
+    Return the number of rows before it; if there is none, state[PS_OWN] says that this row is copied.
+    """
+    is_beside = mem[fragment + A.F_VAR_SINCE] != 0  # references are in side pages
+    place = mem[fragment + A.F_ROW_WORDS] - A.ROW_HEADER_WORDS - 1
+    for i in range(count):
+        step = np.uint64(i)
+        image = rows[np.uint64(P.R_FIXED * P.VECTOR_ROWS) + step]
+        if is_beside:
+            reference = var_of(mem, fragment, image - A.ROW_HEADER_WORDS)
+        else:
+            reference = mem[np.uint64(image + place)]
+        base = (reference >> 16) << A.PAGE_SHIFT
+        word = mem[np.uint64(base + A.PAGE_WORDS - 1 - (reference & 0xFFFF))]
+        if reference == 0 or word & A.VAR_CHAINED:
+            state[Q.PS_POSITION] = rows[P.R_ROWID * P.VECTOR_ROWS + i]
+            state[Q.PS_END] = 0
+            state[Q.PS_OWN] = Q.OWN_NOT if i == 0 else 0
+            return i
+        rows[np.uint64(P.R_VAR * P.VECTOR_ROWS) + step] = base + (word & 0xFFFF)
+    return count
+
+
+@helper
 def _fill_headers(mem, data, fragment, program, rows, count, is_own):
-    """Fill the planes of pseudo-columns, as far as the program needs them."""
+    """Fill the planes of pseudo-columns, as far as the program needs them; of a copied row the var part too."""
     needs = program[P.H_NEEDS]
     if needs & (P.NEED_EPOCH | P.NEED_AUTHOR):
         for i in range(count):
@@ -113,6 +142,8 @@ def _fill_headers(mem, data, fragment, program, rows, count, is_own):
             else:
                 rows[P.R_EPOCH * P.VECTOR_ROWS + i] = mem[image - 1]
                 rows[P.R_AUTHOR * P.VECTOR_ROWS + i] = (mem[image - 2] >> A.AUTHOR_SHIFT) & A.AUTHOR_MASK
+    if is_own:
+        rows[P.R_VAR * P.VECTOR_ROWS] = rows[P.R_FIXED * P.VECTOR_ROWS] + program[P.H_FIXED_WORDS]
     if needs & P.NEED_FRAGMENT:
         for i in range(count):
             rows[P.R_FRAGMENT * P.VECTOR_ROWS + i] = mem[fragment + A.F_NUMBER]
@@ -133,7 +164,7 @@ def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out
         is_error = verdict == P.VERDICT_ERROR
         if is_copied or is_error:
             row = known_row_address(mem, fragment, rowid)
-            need = entry_words(mem, fragment, row, is_own)
+            need = entry_words(mem, fragment, row, is_own and state[Q.PS_OWN] == Q.OWN)
             if state[Q.PS_WORDS] + need > out.size:
                 state[Q.PS_POSITION] = rowid
                 return A.ST_SPACE - need
@@ -165,7 +196,8 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
     of accepted rows into out unless is_copied is 0.
 
     state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after the row at which
-    the program ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE;
+    the program ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE,
+    with RUN_FULL in state[PS_STATUS] if groups need more memory before it is called again;
     ST_SPOOLED; ST_SPACE - words needed, or ST_SPACE if offsets is full; ST_INVARIANT for RUN_BROKEN; or, with nothing
     done, ST_CHANGED if the table has changed since the view was opened, or ST_TOO_OLD.
     """
@@ -178,25 +210,37 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
     state[Q.PS_LOOKED] = 0
     state[Q.PS_END] = 0
     state[Q.PS_STATUS] = P.RUN_OK
+    needs_var = program[P.H_NEEDS] & P.NEED_VAR != 0
+    most = P.VECTOR_ROWS
     if is_copied != 0 and state[Q.PS_ROWS] >= offsets.size:
         return A.ST_SPACE
     while state[Q.PS_END] == 0 and state[Q.PS_LOOKED] < limit:
-        count = _gather(mem, fragment, txn, limit, rows, state)
+        first = state[Q.PS_POSITION]
+        count = _gather(mem, fragment, txn, limit, most, rows, state)
+        if count != 0 and needs_var:
+            found = _find_vars(mem, fragment, rows, count, state)
+            if found < count:  # the next rows may be like this one
+                state[Q.PS_LOOKED] -= count - found
+                most = FEW_ROWS
+            else:
+                most = min(most * 2, P.VECTOR_ROWS)
+            count = found
         is_own = count == 0 and state[Q.PS_OWN] != 0
         data = mem
         if is_own:
             rowid = state[Q.PS_POSITION]
             row = known_row_address(mem, fragment, rowid)
-            if is_image_evicted(mem, buf, row):
+            mine = state[Q.PS_OWN] == Q.OWN
+            if mine and is_image_evicted(mem, buf, row):
                 return A.ST_SPOOLED
-            need = entry_words(mem, fragment, row, True)
+            need = entry_words(mem, fragment, row, mine)
             if state[Q.PS_WORDS] + need > out.size:
                 return A.ST_SPACE - need
-            write_entry(mem, buf, fragment, rowid, row, True, out, state[Q.PS_WORDS])
+            write_entry(mem, buf, fragment, rowid, row, mine, out, state[Q.PS_WORDS])
             rows[P.R_FIXED * P.VECTOR_ROWS] = state[Q.PS_WORDS] + A.ENTRY_WORDS
             rows[P.R_ROWID * P.VECTOR_ROWS] = rowid
             state[Q.PS_POSITION] = rowid + 1
-            state[Q.PS_LOOKED] += 1
+            state[Q.PS_LOOKED] += 1 + (need >> COPIED_WORDS_SHIFT)
             data = out
             count = 1
         if count == 0:
@@ -205,6 +249,10 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
         status = run_rows(data, rows, count, program, work)
         if status == P.RUN_BROKEN:
             return A.ST_INVARIANT
+        if status == P.RUN_FULL:
+            state[Q.PS_POSITION] = first
+            state[Q.PS_STATUS] = status
+            return A.ST_MORE
         if is_copied == 0 and status == P.RUN_OK:
             continue
         done = _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied != 0, out, offsets, state)

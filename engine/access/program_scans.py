@@ -50,13 +50,14 @@ from tidemark.engine.memory.arena_layout import (
 )
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
-from tidemark.engine.programs.expression_programs import Aggregates
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.programs.aggregates import Aggregates
+    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
@@ -121,6 +122,8 @@ class _InPlace:
             return OK
         if status == ST_INVARIANT:
             raise InvariantBroken(f"{table.name}: a program was run on rows it was not built for; report this")
+        if status == ST_MORE and int(state[PS_STATUS]) == p.RUN_FULL:
+            self._running.grow(table)
         if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
             raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
         return status
@@ -327,57 +330,109 @@ def aggregate(
     copies of the rows.
 
     rows: source of the rows in place of a scan of the table, with any condition applied; called with columns and limit.
-    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, errors of a program in a row.
+    sum, min, max and mean of no value are None; NULLs are left out. Raises: ProgramInvalid, errors of a program in a
+    row.
     """
-    if rows is not None:
-        return _aggregate_copies(
-            table, compile_aggregates(table.definition, functions), lambda names: rows(names, limit)
-        )
     is_count = all(function == "count" and what is None for function, what in functions)
-    if condition is None and limit is None and txn is None and is_count:
-        check_table(table)
-        return [count_rows(table, partitions)] * len(functions)
-    keys = few_keys(table, condition) if is_count and condition is not None and limit is None else None
-    if keys is not None and is_decided(table, keys, ()):
-        with suppress(NoSuchIndex):  # dropped after it was chosen
-            found_by_key = _chosen(table, txn, keys, (), table.numbers_of(partitions))
-            return [sum(batch.count for batch in found_by_key)] * len(functions)
+    if rows is None and is_count:
+        if condition is None and limit is None and txn is None:
+            check_table(table)
+            return [count_rows(table, partitions)] * len(functions)
+        keys = few_keys(table, condition) if condition is not None and limit is None else None
+        if keys is not None and is_decided(table, keys, ()):
+            with suppress(NoSuchIndex):  # dropped after it was chosen
+                found_by_key = _chosen(table, txn, keys, (), table.numbers_of(partitions))
+                return [sum(batch.count for batch in found_by_key)] * len(functions)
+    found, work = _added_up(table, txn, functions, (), condition, limit, partitions, rows)
+    return found.results(work)
+
+
+def aggregate_groups(
+    table: Table,
+    txn: Transaction | None,
+    functions: Sequence[tuple[str, Any]],
+    keys: Sequence[Expression],
+    order: Sequence[tuple[int, bool]],
+    most: int | None,
+    condition: Condition | None,
+    limit: int | None = None,
+    partitions: Sequence[str] | None = None,
+    rows: Rows | None = None,
+) -> list[list[Any]]:
+    """Return the groups of rows with equal keys as columns: parts of the key, then one for each function.
+
+    order, most: as `Aggregates.groups`. The rest and Raises: as `aggregate`; LimitExceeded for too many groups.
+    """
+    found, work = _added_up(table, txn, functions, keys, condition, limit, partitions, rows)
+    return found.groups(work, order, most)
+
+
+def _added_up(
+    table: Table,
+    txn: Transaction | None,
+    functions: Sequence[tuple[str, Any]],
+    keys: Sequence[Expression],
+    condition: Condition | None,
+    limit: int | None,
+    partitions: Sequence[str] | None,
+    rows: Rows | None,
+) -> tuple[Aggregates, Words]:
+    """Run the program of the aggregates over all rows; return it with its memory."""
+    definition = table.definition
+    if rows is not None:
+        return _add_up_copies(
+            table, compile_aggregates(definition, functions, None, keys), lambda names: rows(names, limit)
+        )
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
-        found = compile_aggregates(table.definition, functions, where)
-        cost = found.program.facts.cost
+        found = compile_aggregates(definition, functions, where, keys)
+        names = names_of(definition, found.program)
         if condition is not None and limit is None:
-            choice, numbers = way_of(table, condition, names_of(table.definition, found.program), partitions)
+            choice, numbers = way_of(table, condition, names, partitions)
             if choice is not None:
                 with suppress(NoSuchIndex):  # dropped after it was chosen
-                    return _aggregate_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
+                    return _add_up_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
         else:
             numbers = table.numbers_of(partitions)
-        if limit is None and cost is not None:
-            running = Running(found.program)
-            column = _summed_column(found.program, functions) if condition is None and txn is None else None
-            names = names_of(table.definition, found.program)
-            check_table(table)
-            with table.views.open(table.handle) as view:
-                for number in numbers:
-                    part = _InPlace(table, txn, view, number, running, cost)
-                    if column is not None:
-                        part.sum_column(column, names)
-                    else:
-                        part.add_up(names)
-            return found.results(running.work)
+        if limit is None and found.program.facts.cost is not None:
+            is_plain = condition is None and txn is None and not keys
+            column = _summed_column(found.program, functions) if is_plain else None
+            return found, _add_up_in_place(table, txn, found.program, numbers, names, column)
 
     def found_rows(names: Sequence[str]) -> Iterator[ScanBatch]:
         if condition is None:
             return scan(table, txn, limit, names, table.numbers_of(partitions))
         return scan_where(table, txn, condition, limit, names, partitions)
 
-    return _aggregate_copies(table, compile_aggregates(table.definition, functions), found_rows)
+    return _add_up_copies(table, compile_aggregates(definition, functions, None, keys), found_rows)
+
+
+def _add_up_in_place(
+    table: Table,
+    txn: Transaction | None,
+    program: Program,
+    numbers: Sequence[int],
+    names: Sequence[str],
+    column: _PlainColumn | None,
+) -> Words:
+    """Run a program with accumulators over the rows of fragments, in place; return its memory. column: all that the
+    program sums.
+    """
+    running = Running(program)
+    check_table(table)
+    with table.views.open(table.handle) as view:
+        for number in numbers:
+            part = _InPlace(table, txn, view, number, running, program.facts.cost or 0)
+            if column is not None:
+                part.sum_column(column, names)
+            else:
+                part.add_up(names)
+    return running.work
 
 
 def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _PlainColumn | None:
     """Return the column of a program that only sums that column, if it has eight bytes in the fixed image."""
-    if len(functions) != 1 or functions[0][0] != "sum" or not isinstance(functions[0][1], str):
+    if len(functions) != 1 or functions[0][0] not in ("sum", "mean") or not isinstance(functions[0][1], str):
         return None
     words = program.words[p.PROGRAM_HEADER_WORDS :][: c.COLUMN_WORDS].tolist()
     part, at, width, kind, null_byte, null_mask = words[: c.CW_NULL_MASK + 1]
@@ -408,10 +463,11 @@ def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:
     return [by_number[number] for number in table.numbers_of(partitions) if number in by_number]
 
 
-def _aggregate_copies(
+def _add_up_copies(
     table: Table, found: Aggregates, rows: Callable[[Sequence[str]], Iterator[ScanBatch]]
-) -> list[Any]:
+) -> tuple[Aggregates, Words]:
+    """Run the program of aggregates over copies of rows; return it with its memory."""
     running = Running(found.program)
     for batch in rows(names_of(table.definition, found.program)):
         running.accepted(table, batch.entries, batch.offsets)
-    return found.results(running.work)
+    return found, running.work

@@ -46,6 +46,9 @@ TRANSACTIONS_OPEN_MAX = 65_536
 # Snapshots open at once: a commit that needs room looks at the oldest, and every read searches their list for its own.
 SNAPSHOTS_OPEN_MAX = 512
 VIEWS_OPEN_MAX = 1_024  # snapshots, and scans that are under way
+# Groups of one aggregate with their keys: they are in memory at once, and are moved as they grow.
+GROUPS_BYTES_MAX = 1 << 30
+GROUP_COLUMNS_MAX = 32  # as of an index
 # Openings of a store that write: a transaction id is a non-negative int64, incarnation << 40 | counter.
 INCARNATION_MAX = (1 << 23) - 1
 # GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.

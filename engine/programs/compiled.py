@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.programs import expression_programs
-from tidemark.engine.programs.expression_programs import Aggregates, argument
+from tidemark.engine.programs.aggregates import Aggregates
+from tidemark.engine.programs.expression_programs import argument
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.lowering import lower_all
 from tidemark.engine.programs.shapes import add_shape
@@ -127,15 +128,18 @@ def compile_filter(definition: TableDefinition, where: Expression) -> Program:
 
 
 def compile_aggregates(
-    definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
+    definition: TableDefinition,
+    functions: Sequence[tuple[str, Any]],
+    where: Expression | None = None,
+    keys: Sequence[Expression] = (),
 ) -> Aggregates:
     """Return what `expression_programs.compile_aggregates` compiles, with the cache. Raises: the same."""
-    head = ("aggregates", *(function for function, _ in functions))
-    nodes = [where, *(argument(what) for _, what in functions)]
+    head = ("aggregates", len(keys), *(function for function, _ in functions))
+    nodes = [where, *keys, *(argument(what) for _, what in functions)]
     found, program = _found(
-        definition, head, nodes, lambda: expression_programs.compile_aggregates(definition, functions, where)
+        definition, head, nodes, lambda: expression_programs.compile_aggregates(definition, functions, where, keys)
     )
-    return Aggregates(program, found.functions)
+    return Aggregates(program, found.outputs)
 
 
 def compile_update(

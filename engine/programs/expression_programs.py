@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from decimal import Context
-from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.expression_compiler import Compiler
+from tidemark.engine.programs.aggregates import BYTES, KEY, Output
+from tidemark.engine.programs.expression_compiler import Compiler, kind_of
 from tidemark.engine.programs.expressions import Col, Expression, as_expression
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
-from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.lowering import Kind, Lowering
 from tidemark.engine.programs.shapes import numbered
 from tidemark.engine.programs.templates import Template
-from tidemark.engine.schema.types import Decimal
+from tidemark.engine.rows.column_words import column_class
+from tidemark.engine.rows.columns_layout import CLASS_BYTES
+from tidemark.engine.schema.types import Boolean, Decimal, Enum
 from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
+    from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
 
-# A sum of 192 bits has at most 58 digits.
-_EXACT = Context(prec=64)
+FUNCTIONS = ("count", "sum", "min", "max", "mean")
+_STORED = Kind(INTEGER)  # what is no number, as its stored number
 
 
 def _where(compiler: Compiler, where: Expression | None, no: str) -> None:
@@ -36,13 +37,13 @@ def _where(compiler: Compiler, where: Expression | None, no: str) -> None:
 class Compiled(NamedTuple):
     """The program of an expression with its own constants, and what binds others.
 
-    `structures` is what the constants decide (`engine/programs/lowering.py`); `functions` are those of aggregates.
+    `structures` is what the constants decide (`engine/programs/lowering.py`); `outputs` are those of aggregates.
     """
 
     template: Template
     lowerings: Sequence[Lowering]
     structures: tuple[Any, ...]
-    functions: Sequence[tuple[str, Kind, bool]] = ()
+    outputs: Sequence[Output] = ()
 
     @property
     def program(self) -> Program:
@@ -50,12 +51,12 @@ class Compiled(NamedTuple):
         return self.template.program
 
 
-def _finish(compiler: Compiler, no: str, functions: Sequence[tuple[str, Kind, bool]] = ()) -> Compiled:
+def _finish(compiler: Compiler, no: str, outputs: Sequence[Output] = ()) -> Compiled:
     compiler.asm.exit_ok()
     compiler.asm.label(no)
     compiler.asm.exit_refuse()
     return Compiled(
-        compiler.asm.finish_template(), tuple(compiler.lowerings), tuple(compiler.structures), tuple(functions)
+        compiler.asm.finish_template(), tuple(compiler.lowerings), tuple(compiler.structures), tuple(outputs)
     )
 
 
@@ -92,69 +93,101 @@ def compile_update(
     return _finish(compiler, no)
 
 
-class Aggregates:
-    """A program that aggregates rows, and how to read its accumulators; one `work` may serve for many batches."""
-
-    def __init__(self, program: Program, functions: Sequence[tuple[str, Kind, bool]]) -> None:
-        self.program = program
-        self._functions = functions
-
-    def results(self, work: Any) -> list[Any]:
-        """Return one value for each aggregate: None for sum, min and max of no values. Sums of integers are exact."""
-        return [self._result(work, number) for number in range(len(self._functions))]
-
-    def _result(self, work: Any, number: int) -> Any:
-        function, kind, is_decimal = self._functions[number]
-        count, low, high = self.program.accumulator(work, number)
-        if function == "count":
-            return count
-        if count == 0:
-            return None
-        if kind.type == FLOAT:
-            rest = bits_float(high) if function == "sum" else 0.0
-            total = bits_float(low)
-            return total + rest if math.isfinite(total) else total
-        value = self.program.integer_sum(work, number) if function == "sum" else (high << 64) + low % (1 << 64)
-        if kind.calendar is not None:
-            return kind.calendar.loaded(value)
-        return _EXACT.scaleb(PythonDecimal(value), -kind.scale) if is_decimal else value
-
-
 def argument(what: Any) -> Expression | None:
     """Return the argument of an aggregate as an expression; None: rows."""
     return None if what is None else Col(what) if isinstance(what, str) else as_expression(what)
 
 
 def compile_aggregates(
-    definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
+    definition: TableDefinition,
+    functions: Sequence[tuple[str, Any]],
+    where: Expression | None = None,
+    keys: Sequence[Expression] = (),
 ) -> Compiled:
-    """Compile a program that aggregates the rows for which the condition is true.
+    """Compile a program that aggregates the rows for which the condition is true, with keys in groups.
 
-    functions: (function, argument) pairs. A function is count, sum, min or max; an argument is a column's name, an
-    expression, or None (count: rows). Raises: ProgramInvalid, NoSuchColumn.
+    functions: (function, argument) pairs. A function is count, sum, min, max or mean; an argument is a column's name,
+    an expression, or None (count: rows). Raises: ProgramInvalid, NoSuchColumn.
     """
-    (where, *nodes), constants = numbered([where, *(argument(what) for _, what in functions)])
+    given = [argument(what) for _, what in functions]
+    (where, *nodes), constants = numbered([where, *keys, *given])
     compiler = Compiler(definition, constants)
     no = compiler.label()
     _where(compiler, where, no)
-    kinds: list[tuple[str, Kind, bool]] = []
-    for number, (function, node) in enumerate(zip([each for each, _ in functions], nodes, strict=True)):
-        if function not in ("count", "sum", "min", "max"):
-            raise compiler.refuse(f"aggregates are count, sum, min and max, got {shown(function)}")
-        null = compiler.label()
-        if function == "count":
-            kind = Kind(INTEGER)
-            if node is not None:
-                some = compiler.label()
-                compiler.null_test(node, null, some)
-                compiler.asm.label(some)
-            compiler.asm.load_const(0, 1)
-        else:
-            _, kind = compiler.value(as_expression(node), list(range(p.REGISTERS)), null)
-            if function == "sum" and kind.calendar is not None:
-                raise compiler.refuse("calendar values have no sum")
-        compiler.asm.aggregate(function, 0, number, kind.type)
-        compiler.asm.label(null)
-        is_decimal = isinstance(node, Col) and isinstance(compiler.column(node.name).type, Decimal)
-        kinds.append((function, kind, kind.scale > 0 or is_decimal))
-    return _finish(compiler, no, kinds)
+    outputs: list[Output] = []
+    at = 1
+    for part, node in enumerate(nodes[: len(keys)]):
+        outputs.append(_key(compiler, node, part, at))
+        at += 1 if outputs[-1].kind.type in (INTEGER, FLOAT) else 2
+    arguments = nodes[len(keys) :]
+    of_bytes = [
+        function in ("min", "max") and isinstance(node, Col) and _is_of_bytes(compiler.column(node.name))
+        for (function, _), node in zip(functions, arguments, strict=True)
+    ]
+    if keys or any(of_bytes):  # the least bytes of all rows are those of one group
+        compiler.asm.group()
+    found: list[Output | None] = [None] * len(functions)
+    for is_first in (True, False):  # the machine may repeat what it does with bytes, and nothing before it
+        for number, ((function, _), node) in enumerate(zip(functions, arguments, strict=True)):
+            if of_bytes[number] is not is_first:
+                continue
+            make = _extreme_of_bytes if is_first else _aggregate
+            found[number] = make(compiler, function, node, number)
+    return _finish(compiler, no, [*outputs, *(each for each in found if each is not None)])
+
+
+def _is_of_bytes(column: Column) -> bool:
+    return column_class(column.type) == CLASS_BYTES
+
+
+def _key(compiler: Compiler, node: Expression, part: int, at: int) -> Output:
+    """Emit what makes an expression a part of the key, at word `at` of it."""
+    if isinstance(node, Col):
+        column = compiler.column(node.name)
+        if _is_of_bytes(column):
+            compiler.asm.key_bytes(node.name, part, at)
+            return Output(KEY, Kind(BYTES), column.type, False, at, part)
+        kind = kind_of(column.type) or _STORED
+        compiler.asm.read(0, node.name)
+        compiler.asm.key(0, kind.type, part, at)
+        return Output(KEY, kind, column.type, isinstance(column.type, Decimal), at, part)
+    null, done = compiler.label(), compiler.label()
+    register, kind = compiler.value(node, list(range(p.REGISTERS)), null)
+    compiler.asm.branch(done)
+    compiler.asm.label(null)
+    compiler.asm.load_null(register)
+    compiler.asm.label(done)
+    compiler.asm.key(register, kind.type, part, at)
+    return Output(KEY, kind, None, kind.scale > 0, at, part)
+
+
+def _extreme_of_bytes(compiler: Compiler, function: str, node: Any, number: int) -> Output:
+    compiler.asm.extreme_bytes(function, node.name, number)
+    return Output(function, Kind(BYTES), compiler.column(node.name).type, False, number)
+
+
+def _aggregate(compiler: Compiler, function: str, node: Expression | None, number: int) -> Output:
+    """Emit an aggregate of numbers, or a count."""
+    if function not in FUNCTIONS:
+        raise compiler.refuse(f"aggregates are {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}, got {shown(function)}")
+    declared = compiler.column(node.name).type if isinstance(node, Col) else None
+    null = compiler.label()
+    register = 0
+    kind = _STORED
+    if function == "count":
+        if node is not None:
+            some = compiler.label()
+            compiler.null_test(node, null, some)
+            compiler.asm.label(some)
+        compiler.asm.load_const(0, 1)
+    elif function in ("min", "max") and isinstance(declared, Boolean) and isinstance(node, Col):
+        compiler.asm.read(0, node.name)
+    else:
+        if function in ("min", "max") and isinstance(declared, Enum) and isinstance(node, Col):
+            raise compiler.refuse(f"Enum column {node.name!r} has no order, and no {function}")
+        register, kind = compiler.value(as_expression(node), list(range(p.REGISTERS)), null)
+        if function in ("sum", "mean") and kind.calendar is not None:
+            raise compiler.refuse(f"calendar values have no {function}")
+    compiler.asm.aggregate("sum" if function == "mean" else function, register, number, kind.type)
+    compiler.asm.label(null)
+    return Output(function, kind, declared, kind.scale > 0 or isinstance(declared, Decimal), number)

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.instruction_set import AGGREGATES, OF_BYTES, OF_GROUPS
 from tidemark.engine.programs.patterns import may_be_slow, tokens_at
 from tidemark.engine.rows import columns_layout as c
 
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 # Bound on the cost of a vector of rows in a call that holds the GIL; an instruction on numbers is 1, about half a µs.
 COST_MAX = 128
 _BYTES_PER_COST = 4
+_KEY_BYTES_PER_COST = 16  # hashed and compared by words
+_GROUP_COST = 8
+_VAR_COST = 8  # finding the var parts
 _WITHOUT_ERRORS = frozenset(
     [
         *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
         *(p.OP_LOAD_WIDE, p.OP_MOVE, p.OP_INTEGER_TO_FLOAT, p.OP_INTEGER_TO_WIDE, p.OP_WIDE_TO_FLOAT),
         *(p.OP_BRANCH, p.OP_BRANCH_REG_EQ_NULL, p.OP_BRANCH_REG_NE_NULL, p.OP_EXIT_OK, p.OP_EXIT_REFUSE),
         *(p.OP_BRANCH_ATTR_OP_ARG, p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL, p.OP_BRANCH_ATTR_OP_ATTR),
-        *(p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX),
+        *(p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX, *OF_GROUPS),
     ]
 )
 
@@ -36,7 +40,10 @@ class Facts:
     is as slow as the one here (`may_be_slow`).
     """
 
-    def __init__(self, words: NDArray[np.int64], instructions: Sequence[Fields], columns: int) -> None:
+    def __init__(
+        self, words: NDArray[np.int64], instructions: Sequence[Fields], columns: int, all_have_vars: bool = True
+    ) -> None:
+        """all_have_vars: each row of the table has a var part, if any row may have one."""
         described = words[p.PROGRAM_HEADER_WORDS :][: columns * c.COLUMN_WORDS]
         self._columns = described.reshape(-1, c.COLUMN_WORDS).tolist()
         self._instructions = instructions
@@ -46,6 +53,8 @@ class Facts:
         # The most instructions that one row may take.
         self.steps = len(instructions) if self._is_forward else p.PROGRAM_STEPS_MAX
         self.accumulators = int(words[p.H_ACCUMULATORS])
+        self._all_have_vars = all_have_vars
+        self.key_words = int(words[p.H_KEY_WORDS])
 
     @cached_property
     def may_fail(self) -> bool:
@@ -61,7 +70,8 @@ class Facts:
     def matches(self) -> int:
         """How many times the program may compare bytes of a row, or match them with a pattern."""
         matches = sum(
-            p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
+            each.opcode in OF_BYTES
+            or p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
             and self._columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
             for each in self._instructions
             if each.opcode not in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL)
@@ -71,15 +81,28 @@ class Facts:
     @cached_property
     def cost(self) -> int | None:
         """Cost of a vector of rows in place, at most; None if the program must not run in place (over COST_MAX)."""
-        if not self._is_forward or self._needs & (p.NEED_VAR | p.NEED_DISK):
+        if not self._is_forward or self._needs & p.NEED_DISK:
             return None
-        cost = 0
+        if self._needs & p.NEED_VAR and not self._all_have_vars:
+            return None
+        cost = _VAR_COST if self._needs & p.NEED_VAR else 0
         for each in self._instructions:
             cost += 1
+            if each.opcode == p.OP_GROUP:
+                cost += _GROUP_COST + self.key_words
+            elif each.opcode in AGGREGATES and self.key_words:
+                cost += 2  # each row has accumulators of its own
+            elif each.opcode in OF_BYTES:
+                width = self._columns[each.place][c.CW_BYTES]
+                if width == 0:  # Text or Blob
+                    return None
+                cost += width // _KEY_BYTES_PER_COST + 4
             if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
                 column = self._columns[each.place]
                 if column[c.CW_CLASS] == c.CLASS_BYTES:
                     width = column[c.CW_BYTES]
+                    if width == 0:  # Text or Blob
+                        return None
                     is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
                     cost += width * (width if is_pattern else 1) // _BYTES_PER_COST + 4
         return cost if cost <= COST_MAX else None

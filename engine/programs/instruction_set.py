@@ -24,7 +24,7 @@ class Instruction(NamedTuple):
 
     `reads` maps register fields to types; `writes` is the type written to register a. `fields` names the contents of
     words 1 to 3 and of the flags: column, other, pseudo, parameter, code, accumulator, immediate, constant, condition,
-    target.
+    target, part.
     """
 
     name: str
@@ -116,6 +116,11 @@ INSTRUCTIONS: Final[dict[int, Instruction]] = {
     p.OP_SUM: Instruction("sum", _AGGREGATE, None, ("accumulator",), p.TYPE_MASK),
     p.OP_MIN: Instruction("min", _AGGREGATE, None, ("accumulator",), p.TYPE_MASK),
     p.OP_MAX: Instruction("max", _AGGREGATE, None, ("accumulator",), p.TYPE_MASK),
+    p.OP_KEY: Instruction("key", _AGGREGATE, None, ("part",), p.TYPE_MASK),
+    p.OP_KEY_BYTES: Instruction("key_bytes", (), None, ("column", "part")),
+    p.OP_GROUP: Instruction("group"),
+    p.OP_MIN_BYTES: Instruction("min_bytes", (), None, ("column", "accumulator")),
+    p.OP_MAX_BYTES: Instruction("max_bytes", (), None, ("column", "accumulator")),
     p.OP_WIDE_ADD_EXACT: _three("wide_add_exact", WIDE),
     p.OP_WIDE_SUB_EXACT: _three("wide_sub_exact", WIDE),
 }
@@ -142,6 +147,9 @@ PSEUDO_COLUMNS: Final = {
     p.PSEUDO_AUTHOR: ("author", p.NEED_AUTHOR),
 }
 AGGREGATES: Final = (p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX)
+BYTES_AGGREGATES: Final = (p.OP_MIN_BYTES, p.OP_MAX_BYTES)
+OF_BYTES: Final = (p.OP_KEY_BYTES, *BYTES_AGGREGATES)  # they read columns of bytes
+OF_GROUPS: Final = (p.OP_KEY, p.OP_GROUP, *OF_BYTES)
 
 
 class Fields(NamedTuple):
@@ -185,3 +193,18 @@ def join(fields: Fields) -> tuple[int, int, int, int]:
         | fields.flags << p.FLAGS_SHIFT
     )
     return head, fields.place, fields.value, fields.target
+
+
+def accumulator_of(fields: Fields) -> int:
+    """Return the accumulator of an aggregate."""
+    return fields.target if fields.opcode in BYTES_AGGREGATES else fields.place
+
+
+def part_of(fields: Fields) -> int:
+    """Return the number of the key part that an instruction makes."""
+    return fields.target if fields.opcode == p.OP_KEY_BYTES else fields.place
+
+
+def part_words(fields: Fields) -> int:
+    """Return the words of a key part: of a wide number both, of bytes their place and length."""
+    return 1 if fields.opcode == p.OP_KEY and fields.flags & p.TYPE_MASK != p.TYPE_WIDE else 2

@@ -17,6 +17,7 @@ import numpy as np
 from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.facts import Facts
+from tidemark.engine.programs.group_memory import new_groups
 from tidemark.engine.programs.instruction_set import (
     CONDITIONS,
     FLOAT,
@@ -30,7 +31,15 @@ from tidemark.engine.programs.instruction_set import (
     split,
 )
 from tidemark.engine.programs.patterns import tokens_of
-from tidemark.engine.programs.verifier import Verifier, flags_of, geometry, limit_bytes, needs_of, padding_of
+from tidemark.engine.programs.verifier import (
+    Verifier,
+    flags_of,
+    geometry,
+    key_words,
+    limit_bytes,
+    needs_of,
+    padding_of,
+)
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.names import no_such_column
@@ -102,7 +111,8 @@ class Program:
         """What follows from the instructions; programs that differ in constants only share it."""
         template = self._template
         if template._facts is None:
-            template._facts = Facts(self.words, self.instructions, len(self.columns))
+            has_all = compute_layout(self.definition).var_since == 0
+            template._facts = Facts(self.words, self.instructions, len(self.columns), has_all)
         return template._facts
 
     @property
@@ -128,7 +138,9 @@ class Program:
         return int(self.words[p.H_NEEDS])
 
     def new_work(self) -> Words:
-        """Return memory in which one thread can run the program; accumulators are zero."""
+        """Return memory in which one thread can run the program; accumulators are zero, and there are no groups."""
+        if self.words[p.H_KEY_WORDS]:
+            return new_groups(self.instructions, int(self.words[p.H_KEY_WORDS]))
         return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
 
     def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
@@ -211,6 +223,7 @@ class Assembler:
         flags: int = 0,
         place: int = 0,
         value: int = 0,
+        target: int = 0,
         label: str | None = None,
         constant: bytes | None = None,
         parameter: Parameter | None = None,
@@ -220,7 +233,7 @@ class Assembler:
         for each in (place, value):
             if not is_int(each) or not -(1 << _WORD_BITS - 1) <= each < 1 << _WORD_BITS - 1:
                 raise self._refuse(f"{shown(each)} is not an integer of 64 bits")
-        self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, 0), label, constant, parameter))
+        self._code.append((Fields(opcode, a, b, c, condition, flags, place, value, target), label, constant, parameter))
 
     def _column(self, name: str) -> int:
         position = self._positions.get(name)
@@ -679,6 +692,7 @@ class Assembler:
             p.H_OUTPUTS: len(self._outputs),
             p.H_ACCUMULATORS: self._accumulators,
             p.H_PARAMETERS: self._parameters,
+            p.H_KEY_WORDS: key_words(instructions),
         }
         for place, value in values.items():
             words[place] = value

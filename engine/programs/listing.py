@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.instruction_set import AGGREGATES, CONDITIONS, INSTRUCTIONS, PSEUDO_COLUMNS, TYPES, Fields
+from tidemark.engine.programs.instruction_set import (
+    AGGREGATES,
+    CONDITIONS,
+    INSTRUCTIONS,
+    PSEUDO_COLUMNS,
+    TYPES,
+    Fields,
+    accumulator_of,
+    part_of,
+)
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.programs.patterns import pattern_of, tokens_at
 from tidemark.engine.rows import columns_layout as c
@@ -39,9 +48,13 @@ def _instruction(program: Program, each: Fields) -> str:
         words.append(_constant(program, each))
     if "immediate" in known.fields:
         words.append(repr(bits_float(each.value)) if each.opcode == p.OP_LOAD_FLOAT else str(each.value))
-    if "code" in known.fields or "accumulator" in known.fields:
+    if "code" in known.fields:
         words.append(str(each.place))
-    is_typed = p.OP_BRANCH_EQ <= each.opcode <= p.OP_BRANCH_GE or each.opcode in AGGREGATES
+    if "accumulator" in known.fields:
+        words.append(str(accumulator_of(each)))
+    if "part" in known.fields:
+        words.append(f"part {part_of(each)}")
+    is_typed = p.OP_BRANCH_EQ <= each.opcode <= p.OP_BRANCH_GE or each.opcode in (*AGGREGATES, p.OP_KEY)
     if is_typed or each.opcode == p.OP_LOAD_PARAM:
         words.append(TYPES[each.flags & p.TYPE_MASK])
     names = ((p.FL_SQL, "sql"), (p.FL_ZERO_NULL, "zero_null"), (p.FL_OCTETS, "octets"), (p.FL_PADDED, "padded"))

@@ -35,16 +35,18 @@ H_HAS_VAR = 11
 H_DISK_FIXED_WORDS = 12  # 0 without disk columns
 H_DISK_HAS_VAR = 13
 H_PARAMETERS = 14
-H_RESERVED = 15
+H_KEY_WORDS = 15  # of the key of a group, its NULL bits included; 0: the program has no groups
 
 PF_FORWARD = 1  # no backward branch, no call, no LAST together with aggregates: may run as a vector
 PF_UPDATES = 2  # may write columns
 
 # --- instructions ---------------------------------------------------------------------------------
 INSTRUCTION_WORDS = 4  # the first is its head: operation, registers A, B and C, condition, flags
-I_PLACE = 1  # column number, pseudo-column, parameter, refuse code, or accumulator
-I_VALUE = 2  # immediate, offset of the constant in words, or number of the other column
-I_TARGET = 3  # target instruction of a branch; of WRITE_ATTR the offset of its limits
+I_PLACE = 1  # column number, pseudo-column, parameter, refuse code, accumulator, or number of a key part
+I_VALUE = 2  # immediate, offset of the constant in words, number of the other column, or offset in the key
+# Target instruction of a branch; of WRITE_ATTR the offset of its limits; of KEY_BYTES the number of the key part; of
+# MIN_BYTES and MAX_BYTES the accumulator.
+I_TARGET = 3
 A_SHIFT = 8
 B_SHIFT = 16
 C_SHIFT = 24
@@ -134,7 +136,12 @@ OP_MIN = 58
 OP_MAX = 59
 OP_WIDE_ADD_EXACT = 60
 OP_WIDE_SUB_EXACT = 61
-OPCODES_END = 62
+OP_KEY = 62  # a register becomes a part of the row's key
+OP_KEY_BYTES = 63  # and a column of bytes
+OP_GROUP = 64  # find the group of the key, or add it
+OP_MIN_BYTES = 65
+OP_MAX_BYTES = 66
+OPCODES_END = 67
 
 # --- conditions -----------------------------------------------------------------------------------
 COND_EQ = 0
@@ -213,6 +220,37 @@ OUTPUT_PLANES = 3
 OUT_UNWRITTEN = 2
 FINISHED = 1 << 40  # the resume number of rows with a verdict
 
+# --- groups ---------------------------------------------------------------------------------------------
+# A program with groups has no outputs. In their place are the state, the group of each row, the keys of the rows, then
+# the slots of a hash table, and the heap. The heap has the groups: hash, accumulators, key, bytes of the key. Addresses
+# in slots, keys and accumulators are counted from its beginning, so it can be moved.
+W_GROUPS = W_OUTPUTS
+GS_COUNT = 0  # groups
+GS_SLOTS = 1  # a power of two
+GS_SLOTS_AT = 2
+GS_HEAP_AT = 3
+GS_TOP = 4  # words of the heap that are used
+GS_SEED = 5  # of the hash
+GS_FULL = 6  # 1: no room for what the row needs; the vector is run again with more
+GS_NEEDED = 7  # words of the heap that it needs
+GS_DONE = 8  # rows of the batch that were run before
+GS_BYTES = 9  # parts of the key that are bytes
+GS_BYTES_AT = 10  # their offsets in the key
+KEY_PARTS_MAX = 32
+GROUP_STATE_WORDS = 64
+W_GROUP = W_GROUPS + GROUP_STATE_WORDS  # address of the accumulators of each row's group
+W_KEYS = W_GROUP + VECTOR_ROWS  # H_KEY_WORDS of each row
+# A slot: bits of the hash above, place of the group in the heap + 1 below; 0: empty.
+SLOT_PLACE_MASK = (1 << 40) - 1
+# A group begins with its hash; accumulators and key follow. The key begins with its NULL bits, by part. A number has a
+# word, or two; bytes have their place and their length. In the key of a row the place is a byte address of the row, or
+# the complement of one of the program; in a group it is a word address of the heap.
+GROUP_HEADER_WORDS = 1
+# The accumulator of the least or greatest bytes.
+ACC_LENGTH = ACC_LOW
+ACC_PLACE = ACC_HIGH
+ACC_ROOM = ACC_TOP  # words at its place
+
 # --- verdicts and errors of a row -----------------------------------------------------------------------
 VERDICT_NONE = 0  # not run: after an error or a last row
 VERDICT_OK = 1
@@ -234,12 +272,14 @@ PE_MATCH = 906  # comparing bytes and matching patterns takes too many steps
 RUN_OK = 0
 RUN_LAST = 1
 RUN_ERROR = 2
+RUN_FULL = 3  # more memory for groups is needed; nothing was added up of the rows from GS_DONE on
 RUN_BROKEN = -1  # program or memory has an invalid size
 
 assert W_ACCUMULATORS + ACCUMULATORS_MAX * ACCUMULATOR_WORDS <= W_LOW
 assert REGISTER_PLANES <= W_STACK - W_NULLS_SEEN
-assert OPCODES_END <= 64
-assert H_RESERVED + 1 == PROGRAM_HEADER_WORDS
+assert GS_BYTES_AT + KEY_PARTS_MAX <= GROUP_STATE_WORDS
+assert OPCODES_END <= FIELD_MASK
+assert H_KEY_WORDS + 1 == PROGRAM_HEADER_WORDS
 assert PROGRAM_INSTRUCTIONS_MAX < FINISHED
 
 

@@ -116,6 +116,24 @@ class TemplateAssembler(Assembler):
         opcode = {INTEGER: p.OP_LOAD_CONST64, FLOAT: p.OP_LOAD_FLOAT}[kind]
         self._emit(opcode, register, value=value, parameter=Parameter(parameter))
 
+    def key(self, register: int, kind: str, part: int, at: int) -> None:
+        """Make a register of that type a part of the row's key, at word `at`."""
+        self._emit(p.OP_KEY, register, flags=self._type_flag(kind), place=part, value=at)
+
+    def key_bytes(self, name: str, part: int, at: int) -> None:
+        """Make a column of characters or bytes a part of the row's key, at word `at`."""
+        self._emit(p.OP_KEY_BYTES, place=self._column(name), value=at, target=part)
+
+    def group(self) -> None:
+        """Find the group of the row's key; the aggregates after it are those of the group."""
+        self._emit(p.OP_GROUP)
+
+    def extreme_bytes(self, function: str, name: str, accumulator: int) -> None:
+        """Take a column of characters or bytes into a min or max of the group."""
+        opcode = {"min": p.OP_MIN_BYTES, "max": p.OP_MAX_BYTES}[function]
+        self._emit(opcode, place=self._column(name), target=accumulator)
+        self._accumulators = max(self._accumulators, accumulator + 1)
+
     def finish_template(self) -> Template:
         """Return the program, verified, with the places of its parameters. Raises: ProgramInvalid."""
         return Template(*self._assembled())

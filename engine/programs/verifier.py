@@ -17,14 +17,20 @@ from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import (
     AGGREGATES,
     BY_FLAGS,
+    BYTES_AGGREGATES,
     FLOAT,
     INSTRUCTIONS,
     INTEGER,
     NULL,
+    OF_BYTES,
+    OF_GROUPS,
     PSEUDO_COLUMNS,
     TYPES,
     WIDE,
     Fields,
+    accumulator_of,
+    part_of,
+    part_words,
     split,
 )
 from tidemark.engine.rows import columns_layout as c
@@ -60,6 +66,9 @@ CLASS_TYPES = {
     c.CLASS_WIDE_UNSIGNED: WIDE,
     c.CLASS_BYTES: "bytes",
 }
+# Marks in the types of registers: the parts of the key that are made, and that the group is found.
+_GROUP_FOUND = -1
+_PART_MADE = -2  # of the first part; those of the others are below
 _PART_NEEDS = {
     c.PART_FIXED: p.NEED_FIXED,
     c.PART_VAR: p.NEED_VAR,
@@ -112,6 +121,18 @@ def flags_of(instructions: Sequence[Fields], updates: bool) -> int:
     if p.OP_EXIT_OK_LAST in opcodes and not opcodes.isdisjoint(AGGREGATES):
         forward = False
     return forward * p.PF_FORWARD | updates * p.PF_UPDATES
+
+
+def key_parts(instructions: Sequence[Fields]) -> list[Fields]:
+    """Return the instructions that make parts of a key."""
+    return [each for each in instructions if each.opcode in (p.OP_KEY, p.OP_KEY_BYTES)]
+
+
+def key_words(instructions: Sequence[Fields]) -> int:
+    """Return the words of a group's key, with the word of its NULL bits; 0 if the program has no groups."""
+    if all(each.opcode not in OF_GROUPS for each in instructions):
+        return 0
+    return 1 + sum(part_words(each) for each in key_parts(instructions))
 
 
 class Verifier:
@@ -215,8 +236,8 @@ class Verifier:
         fields = INSTRUCTIONS[each.opcode].fields
         if "code" in fields and not 0 <= each.place <= p.REFUSE_CODE_MAX:
             raise self._refuse(number, f"refuses with {each.place}; codes are 0 to {p.REFUSE_CODE_MAX}")
-        if "accumulator" in fields and not 0 <= each.place < self.words[p.H_ACCUMULATORS]:
-            raise self._refuse(number, f"names accumulator {each.place}, which is not declared")
+        if "accumulator" in fields and not 0 <= accumulator_of(each) < self.words[p.H_ACCUMULATORS]:
+            raise self._refuse(number, f"names accumulator {accumulator_of(each)}, which is not declared")
         if "parameter" in fields:
             parameter = each.value if "column" in fields else each.place
             if not 0 <= parameter < self.words[p.H_PARAMETERS]:
@@ -241,6 +262,8 @@ class Verifier:
             raise self._refuse(number, f"names column {each.place}, which is not declared")
         if each.opcode in (p.OP_READ_ATTR, p.OP_WRITE_ATTR) and self._type_of(each.place) == "bytes":
             raise self._refuse(number, "takes a column of characters or bytes into a register")
+        if each.opcode in OF_BYTES and self._type_of(each.place) != "bytes":
+            raise self._refuse(number, "takes a column that is not of characters or bytes")
 
     def _check_condition(self, number: int, each: Fields) -> None:
         kind = self._type_of(each.place)
@@ -298,11 +321,32 @@ class Verifier:
         expected = geometry(self.definition) | {
             p.H_NEEDS: needs_of(self.instructions, self.column_words),
             p.H_FLAGS: flags_of(self.instructions, updates),
-            p.H_RESERVED: 0,
+            p.H_KEY_WORDS: key_words(self.instructions),
         }
         for place, value in expected.items():
             if words[place] != value:
                 raise self._wrong(f"says {words[place]} in word {place} of its header, where {value} is right")
+        if words[p.H_KEY_WORDS]:
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Check what a run that is repeated needs: it runs as a vector, and groups and extremes of bytes come before
+        what must not be done twice.
+        """
+        if not int(self.words[p.H_FLAGS]) & p.PF_FORWARD or self.words[p.H_OUTPUTS]:
+            raise self._wrong("has groups together with loops, calls, a last row or outputs")
+        made = [(part_of(each), each.value, part_words(each)) for each in key_parts(self.instructions)]
+        at = 1
+        for number, (part, offset, words) in enumerate(made):
+            if part != number or offset != at:
+                raise self._wrong("has parts of a key that are not one after the other")
+            at += words
+        opcodes = [each.opcode for each in self.instructions]
+        if len(made) > p.KEY_PARTS_MAX or opcodes.count(p.OP_GROUP) != 1:
+            raise self._wrong(f"has {len(made)} parts of a key; {p.KEY_PARTS_MAX} are possible, and one group")
+        repeated = max(number for number, opcode in enumerate(opcodes) if opcode in (p.OP_GROUP, *BYTES_AGGREGATES))
+        if not set(opcodes[:repeated]).isdisjoint(AGGREGATES):
+            raise self._wrong("aggregates numbers before the group and the extremes of bytes")
 
     # --- along the paths --------------------------------------------------------------------------------
     def _follow_paths(self) -> None:
@@ -344,6 +388,8 @@ class Verifier:
         """Return the types after an instruction."""
         known = INSTRUCTIONS[each.opcode]
         registers = {"a": each.a, "b": each.b, "c": each.c}
+        if self.words[p.H_KEY_WORDS]:
+            state = self._after_group(number, each, state)
         for field, wanted in known.reads:
             register = registers[field]
             found = state.get(register)
@@ -367,6 +413,26 @@ class Verifier:
         elif written == BY_FLAGS:
             written = TYPES[each.flags & p.TYPE_MASK]
         return {**state, each.a: written}
+
+    def _after_group(self, number: int, each: Fields, state: Types) -> Types:
+        """Return the types with the mark that an instruction of groups sets. Raises: ProgramInvalid if what it needs
+        is not done on every path.
+        """
+        parts = len(key_parts(self.instructions))
+        needed: set[int]
+        made = None
+        if each.opcode in (p.OP_KEY, p.OP_KEY_BYTES):
+            part = part_of(each)
+            needed, made = ({_PART_MADE - part + 1} if part else set()), _PART_MADE - part
+        elif each.opcode == p.OP_GROUP:
+            needed, made = ({_PART_MADE - parts + 1} if parts else set()), _GROUP_FOUND
+        elif each.opcode in (*AGGREGATES, *BYTES_AGGREGATES):
+            needed = {_GROUP_FOUND}
+        else:
+            return state
+        if not needed <= state.keys():
+            raise self._refuse(number, "comes before the parts of the key, or the group, that it needs")
+        return state if made is None else {**state, made: NULL}
 
 
 MIXED = "mixed"

@@ -60,7 +60,8 @@ def run_batch(entries, offsets, count, parameters, program, rows, work, out):
     """Run a program over a batch of entries in private memory, as reads and scans build them; VECTOR_ROWS at a time.
 
     parameters: a plane of `count` words for each. out: planes of `count` words: verdicts, codes, then for each output
-    low words, high words and NULLs. Returns the same as `run_rows`.
+    low words, high words and NULLs. Returns the same as `run_rows`; after RUN_FULL work[W_GROUPS + GS_DONE] rows were
+    run.
     """
     if program.size < P.PROGRAM_HEADER_WORDS or not 0 <= count <= offsets.size:
         return P.RUN_BROKEN
@@ -77,7 +78,9 @@ def run_batch(entries, offsets, count, parameters, program, rows, work, out):
             continue
         _fill_planes(entries, offsets, first, rest, count, parameters, program, rows)
         status = run_rows(entries, rows, rest, program, work)
-        if status == P.RUN_BROKEN:
+        if status == P.RUN_FULL:
+            work[P.W_GROUPS + P.GS_DONE] = first
+        if status == P.RUN_BROKEN or status == P.RUN_FULL:
             return status
         for plane in range(planes):
             source = np.uint64(P.W_VERDICT + plane * P.VECTOR_ROWS)

@@ -43,10 +43,11 @@ def byte_at(words, at):
 @helper
 def var_part_words(data, part):
     """Return the words of the var part at a word address; 0 if it is invalid."""
-    if part <= 0 or part >= data.size or data[part] < 0:
+    if part <= 0 or part >= data.size:
         return 0
-    words = data[part] & R.VAR_WORDS_MASK
-    return words if part + words <= data.size else 0
+    head = data[np.uint64(part)]
+    words = head & R.VAR_WORDS_MASK
+    return words if head >= 0 and part + words <= data.size else 0
 
 
 @helper
@@ -60,8 +61,9 @@ def var_value(data, part, ordinal):
     words = var_part_words(data, part)
     if words == 0:
         return 0, IS_DAMAGED
-    count = (data[part] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
-    ends = part + 1 + ((data[part] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
+    head = data[np.uint64(part)]
+    count = (head >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    ends = part + 1 + ((head >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)
     start = ends + ((count + 1) >> 1)
     if start > part + words:
         return 0, IS_DAMAGED
@@ -147,38 +149,59 @@ def pad_bytes(text, at, length, width, target, word):
 
 
 @helper
-def bytes_value(data, rows, program, column, row):
-    """Return (byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED."""
+def _stored_bytes(data, rows, program, column, row):
+    """Return (byte address, length) of a column of bytes; the length may be IS_NULL, IS_ABSENT or IS_DAMAGED. Values of
+    a fixed size have all their bytes.
+    """
     part = program[column + K.CW_PART]
     if part == K.PART_FIXED or part == K.PART_DISK:
         base = rows[(P.R_FIXED if part == K.PART_FIXED else P.R_DISK) * P.VECTOR_ROWS + row]
         if is_fixed_null(data, base, program, column):
             return 0, IS_NULL
-        at = (base << 3) + program[column + K.CW_AT]
-        length = program[column + K.CW_BYTES]
-    elif part == K.PART_KEY:
-        at, length = key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
-        if not is_fixed_key_piece(program, column):
-            return at, length
-    else:
-        var = rows[P.R_VAR * P.VECTOR_ROWS + row]
-        if part == K.PART_DISK_VAR:
-            var = rows[P.R_DISK * P.VECTOR_ROWS + row] + program[P.H_DISK_FIXED_WORDS]
-        return var_value(data, var, program[column + K.CW_AT])
-    while length > 0 and byte_at(data, at + length - 1) == 0:
+        return (base << 3) + program[column + K.CW_AT], program[column + K.CW_BYTES]
+    if part == K.PART_KEY:
+        return key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
+    var = rows[P.R_VAR * P.VECTOR_ROWS + row]
+    if part == K.PART_DISK_VAR:
+        var = rows[P.R_DISK * P.VECTOR_ROWS + row] + program[P.H_DISK_FIXED_WORDS]
+    return var_value(data, var, program[column + K.CW_AT])
+
+
+@helper
+def _bytes_value(data, rows, program, column, row):
+    """Do `_stored_bytes` without the zero bytes at the end of values of a fixed size."""
+    at, length = _stored_bytes(data, rows, program, column, row)
+    part = program[column + K.CW_PART]
+    is_cut = part == K.PART_FIXED or part == K.PART_DISK
+    if part == K.PART_KEY:
+        is_cut = is_fixed_key_piece(program, column)
+    while is_cut and length > 0 and byte_at(data, at + length - 1) == 0:
         length -= 1
     return at, length
 
 
 @helper
-def read_bytes(data, rows, program, column, row):
+def _or_default(program, column, at, length):
     """Return (whether the value is in the program, byte address, length): absent columns have their default there."""
-    at, length = bytes_value(data, rows, program, column, row)
     if length != IS_ABSENT:
         return False, at, length
     if program[column + K.CW_MISSING] < 0:
         return False, 0, IS_NULL
     return True, (constants_at(program) << 3) + program[column + K.CW_MISSING], program[column + K.CW_MISSING_BYTES]
+
+
+@helper
+def read_bytes(data, rows, program, column, row):
+    """Return (whether the value is in the program, byte address, length; see `_bytes_value`)."""
+    at, length = _bytes_value(data, rows, program, column, row)
+    return _or_default(program, column, at, length)
+
+
+@helper
+def read_whole_bytes(data, rows, program, column, row):
+    """Do `read_bytes` with all bytes of a value of a fixed size."""
+    at, length = _stored_bytes(data, rows, program, column, row)
+    return _or_default(program, column, at, length)
 
 
 @helper

@@ -258,7 +258,7 @@ def add_wide(work, at, low, high):
 
 
 @helper
-def _is_due(work, register, k, step):
+def is_due(work, register, k, step):
     """Return 1 if a row is due and its register is not NULL; the null plane must be valid for every row."""
     due = 1 if work[np.uint64(P.W_RESUME) + step] <= k else 0
     return due & (1 if work[np.uint64(P.W_NULL + register * P.VECTOR_ROWS) + step] == 0 else 0)
@@ -273,7 +273,7 @@ def _sum_integers(work, register, at, k, begin, end):
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS)
     for i in range(begin, end):
         step = np.uint64(i)
-        due = _is_due(work, register, k, step)
+        due = is_due(work, register, k, step)
         value = work[first + step] & -due
         lows += value & 0xFFFFFFFF
         highs += value >> 32
@@ -294,7 +294,7 @@ def _sum_floats(work, register, at, k, begin, end):
     first = np.uint64(P.W_LOW + register * P.VECTOR_ROWS)
     for i in range(begin, end):
         step = np.uint64(i)
-        due = _is_due(work, register, k, step)
+        due = is_due(work, register, k, step)
         value = float_of(work[first + step] & -due)
         whole = total + value
         lost_of_value = (total - whole) + value
@@ -320,7 +320,7 @@ def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
         step = np.uint64(i)
         low = work[first + step]
         key = (float_key(low) if is_float else low) ^ turn
-        due = _is_due(work, register, k, step) != 0
+        due = is_due(work, register, k, step) != 0
         is_better = due and (key < best_key or count == 0)
         best = low if is_better else best
         best_key = key if is_better else best_key
@@ -332,22 +332,27 @@ def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
 
 
 @helper
+def add_wide_value(work, opcode, at, low, high):
+    """Take one wide value into a sum, a minimum or a maximum."""
+    count = work[at + P.ACC_COUNT]
+    work[at + P.ACC_COUNT] = count + 1
+    if opcode == P.OP_SUM:
+        add_wide(work, at, low, high)
+        return
+    order = wide_order(low, high, work[at + P.ACC_LOW], work[at + P.ACC_HIGH])
+    if count == 0 or order == (1 if opcode == P.OP_MAX else -1):
+        work[at + P.ACC_LOW] = low
+        work[at + P.ACC_HIGH] = high
+
+
+@helper
 def _add_up_wide(work, opcode, register, at, k, begin, end):
     """Compute sum, minimum or maximum of wide values."""
     for i in range(begin, end):
-        if _is_due(work, register, k, np.uint64(i)) == 0:
-            continue
-        low = work[P.W_LOW + register * P.VECTOR_ROWS + i]
-        high = work[P.W_HIGH + register * P.VECTOR_ROWS + i]
-        count = work[at + P.ACC_COUNT]
-        work[at + P.ACC_COUNT] = count + 1
-        if opcode == P.OP_SUM:
-            add_wide(work, at, low, high)
-            continue
-        order = wide_order(low, high, work[at + P.ACC_LOW], work[at + P.ACC_HIGH])
-        if count == 0 or order == (1 if opcode == P.OP_MAX else -1):
-            work[at + P.ACC_LOW] = low
-            work[at + P.ACC_HIGH] = high
+        if is_due(work, register, k, np.uint64(i)) != 0:
+            low = work[P.W_LOW + register * P.VECTOR_ROWS + i]
+            high = work[P.W_HIGH + register * P.VECTOR_ROWS + i]
+            add_wide_value(work, opcode, at, low, high)
 
 
 @helper
@@ -358,7 +363,7 @@ def add_up(work, opcode, register, accumulator, kind, k, begin, end):
     if opcode == P.OP_COUNT:
         count = 0
         for i in range(begin, end):
-            count += _is_due(work, register, k, np.uint64(i))
+            count += is_due(work, register, k, np.uint64(i))
         work[at + P.ACC_COUNT] += count
     elif kind == P.TYPE_WIDE:
         _add_up_wide(work, opcode, register, at, k, begin, end)

@@ -28,6 +28,13 @@ from tidemark.engine.programs.vm_columns_kernels import (
     read_key_numbers,
     read_var_numbers,
 )
+from tidemark.engine.programs.vm_groups_kernels import (
+    add_up_groups,
+    extreme_bytes,
+    find_groups,
+    put_key,
+    put_key_bytes,
+)
 from tidemark.engine.programs.vm_rows_kernels import (
     add_up,
     blend,
@@ -316,6 +323,30 @@ def _put(data, rows, program, work, at, opcode, k, begin, end):
 
 
 @helper
+def _group(data, rows, program, work, at, opcode, k, begin, end):
+    """Run an instruction of a program with groups."""
+    head = program[at]
+    place = program[at + P.I_PLACE]
+    value = program[at + P.I_VALUE]
+    target = program[at + P.I_TARGET]
+    failed = 0
+    if opcode == P.OP_KEY:
+        a = (head >> P.A_SHIFT) & P.FIELD_MASK
+        kind = (head >> P.FLAGS_SHIFT) & P.TYPE_MASK
+        put_key(work, program[P.H_KEY_WORDS], a, kind, place, value, begin, end)
+    elif opcode == P.OP_GROUP:
+        find_groups(data, program, work, k, begin, end)
+    elif opcode == P.OP_KEY_BYTES:
+        failed = put_key_bytes(data, rows, program, work, column_at(place), target, value, k, begin, end)
+    else:
+        failed = extreme_bytes(data, rows, program, work, opcode, column_at(place), target, k, begin, end)
+    if failed:
+        survey(work, begin, end)
+    if work[P.W_GROUPS + P.GS_FULL] != 0:
+        work[P.W_NEXT] = P.FINISHED  # the run ends here
+
+
+@helper
 def _step(data, rows, program, work, at, k, begin, end):
     """Run instruction k, with its words at `at`, for the due rows of [begin, end)."""
     head = program[at]
@@ -348,7 +379,12 @@ def _step(data, rows, program, work, at, k, begin, end):
             work[P.W_COMPARED + i] = 0
         branch_rows(work, 0b010, target, k, begin, end)
     elif P.OP_COUNT <= opcode <= P.OP_MAX:
-        add_up(work, opcode, a, place, kind, k, begin, end)
+        if program[P.H_KEY_WORDS] != 0:
+            add_up_groups(work, opcode, a, place, kind, k, begin, end)
+        else:
+            add_up(work, opcode, a, place, kind, k, begin, end)
+    elif P.OP_KEY <= opcode <= P.OP_MAX_BYTES:
+        _group(data, rows, program, work, at, opcode, k, begin, end)
     elif opcode == P.OP_WRITE_ATTR:
         column = column_at(place)
         nullable = program[column + K.CW_NULL_MASK] != 0
@@ -375,6 +411,8 @@ def _prepare(data, rows, program, work, count):
             work[nulls + i] = P.OUT_UNWRITTEN
     for number in range(P.REGISTER_PLANES):
         work[P.W_NULLS_SEEN + number] = 0
+    if program[P.H_KEY_WORDS] != 0:
+        work[P.W_GROUPS + P.GS_FULL] = 0
     needs = program[P.H_NEEDS]
     failed = 0
     for plane in (P.R_FIXED, P.R_DISK):
@@ -444,7 +482,8 @@ def run_rows(data, rows, count, program, work):
     """Run a program over up to VECTOR_ROWS rows, with their planes in `rows` (docs/internals/access.md, section 2).
 
     Verdicts, codes and outputs are in the planes of `work`. Returns RUN_OK; RUN_LAST or RUN_ERROR if a row ended the
-    run (the rows after it have VERDICT_NONE); or RUN_BROKEN. After an error, accumulators are undefined.
+    run (the rows after it have VERDICT_NONE); RUN_FULL, with no row added up; or RUN_BROKEN. After an error,
+    accumulators are undefined.
     """
     words = program[P.H_WORDS] if program.size >= P.PROGRAM_HEADER_WORDS else -1
     if words != program.size or not 0 <= count <= P.VECTOR_ROWS or rows.size < P.ROWS_WORDS:
@@ -456,9 +495,14 @@ def run_rows(data, rows, count, program, work):
         least = max(least, program[P.H_DISK_FIXED_WORDS])
     if data.size < least:
         return P.RUN_BROKEN
+    key_words = program[P.H_KEY_WORDS]
+    if key_words != 0 and (work.size < P.W_KEYS + key_words * P.VECTOR_ROWS or program[P.H_FLAGS] & P.PF_FORWARD == 0):
+        return P.RUN_BROKEN
     _prepare(data, rows, program, work, count)
     if program[P.H_FLAGS] & P.PF_FORWARD:
         _run_vector(data, rows, program, work, count)
+        if key_words != 0 and work[P.W_GROUPS + P.GS_FULL] != 0:
+            return P.RUN_FULL
         greatest = 0
         for i in range(count):
             greatest = max(greatest, work[np.uint64(P.W_VERDICT) + np.uint64(i)])

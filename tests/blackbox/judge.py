@@ -23,9 +23,11 @@ from tests.blackbox import forms, odd
 from tests.blackbox.doors import TYPED, Doors, bound_of, class_of, column_of, partition_of
 from tests.blackbox.expressions import build, build_changes
 from tests.blackbox.kinds import Refused, Unsure, all_of, canonical
+from tests.blackbox.kinds import order as sort_key
 from tests.blackbox.model import Table
 from tests.blackbox.schema import State
 from tests.blackbox.sqlite import answers as sqlite_answers
+from tests.blackbox.sqlite import groups as sqlite_groups
 
 SCHEMA = frozenset(
     "create_table drop_table rename add_column drop_column rename_column set_default widen_column add_partition"
@@ -726,6 +728,48 @@ class Judge:
             ):
                 raise Fault(label, f"{found[1]!r}, right is {wanted[1]!r}")
 
+    def _groups(
+        self, door: str, table: str, where: Any, by: list[str], functions: list[tuple[str, str | None]], order: Any
+    ) -> None:
+        """Aggregates by group. order: what the groups are sorted by, whether in reverse, and how many are wanted."""
+        name, is_reversed, limit = order
+        if name is not None and name not in by and len(functions) == 0:
+            name = None
+        wanted = self._predicted(
+            lambda: grouped(self.state.table(table), where, by, functions, order=(name, is_reversed))
+        )
+        named = {f"f{number}": given if given[1] else given[:1] for number, given in enumerate(functions)}
+        options: dict[str, Any] = {"by": by, "order": name, "reverse": is_reversed, "limit": limit, **named}
+
+        def call() -> Any:
+            if door == "aio":
+                return self.doors.awaited(self.doors.aio[table].aggregate(build(where), **options))
+            if door == "txn":
+                with self.doors.db.transaction() as txn:
+                    return txn.aggregate(table, build(where), **options)
+            if door == "snapshot":
+                with self.doors.db.snapshot() as snapshot:
+                    return snapshot[table].aggregate(build(where), **options)
+            model = self.state.tables.get(table)
+            if door == "typed" and model is not None and all(map(str.isidentifier, model.names)):
+                return self.doors.typed(table, model).aggregate(build(where), **options)
+            return self.doors.source(door, table).aggregate(build(where), **options)
+
+        found = self._outcome(call)
+        label = f"groups by {door}"
+        if door == "snapshot":
+            self._durable()
+        if not self._agree(label, wanted, found):
+            return
+        right = wanted[1][:limit]
+        rows = [tuple(row) for row in found[1]]
+        if [type(row).__name__ for row in found[1]] != ["Row"] * len(rows) or not same_groups(rows, right):
+            raise Fault(label, f"{short(rows)}, right are {short(right)}")
+        answers = sqlite_groups(self.state.table(table), where, by, functions)
+        if answers is not None and name is None and not is_reversed and limit is None:
+            if not same_groups(rows, answers):
+                raise Fault("groups beside SQLite", f"{short(rows)}, SQLite has {short(answers)}")
+
     def _sql(self, table: str, where: Any) -> None:
         """Ask SQLite the same."""
         model = self.state.tables.get(table)
@@ -1039,20 +1083,17 @@ def _in_range(table: Table, index: str, row: Any, options: dict[str, Any]) -> bo
     return True
 
 
-def _aggregated(function: str, values: list[Any], kind: Any) -> Any:
+def _aggregated(function: str, values: list[Any], kind: Any, zeros_are_one: bool = False) -> Any:
     if function == "count":
         return len(values)
-    if not (
-        kind.is_integer or kind.is_float or kind.name == "Decimal" or (kind.is_time and function in ("min", "max"))
-    ):
-        if kind.is_time:
-            raise Unsure
+    has_order = kind.name != "Enum" and function in ("min", "max")
+    if not (kind.is_integer or kind.is_float or kind.name == "Decimal" or has_order):
         raise Refused("ProgramInvalid")
     if not values:
         return None
     if function in ("min", "max"):
         found = sorted(values, key=kind.order)[0 if function == "min" else -1]
-        if kind.is_float and found == 0:
+        if kind.is_float and found == 0 and not zeros_are_one:
             raise Unsure  # 0.0 or -0.0
         return found
     if kind.is_float:
@@ -1065,6 +1106,67 @@ def _aggregated(function: str, values: list[Any], kind: Any) -> Any:
     if function == "sum":
         return total
     return _DIVISION.divide(total, len(values)) if kind.name == "Decimal" else total / len(values)
+
+
+def grouped(
+    table: Table, where: Any, by: list[str], functions: list[tuple[str, str | None]], order: tuple[str | None, bool]
+) -> list[tuple[Any, ...]]:
+    """Return the groups of rows with equal keys, sorted. Raises: Refused with the errors of all faults, Unsure."""
+    kinds, columns, rows = all_of(
+        lambda: [table.column(name).kind for name in by],
+        lambda: [None if name is None else table.column(name).kind for _, name in functions],
+        lambda: table.selected(where),
+    )
+    names = [*by, *(name for _, name in functions if name is not None)]
+    places = {name: table.names.index(name) for name in names}
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        key = tuple(kind.order(row[places[name]]) for kind, name in zip(kinds, by, strict=True))
+        groups.setdefault(key, []).append(row)
+    found = []
+    for key, some in groups.items() if groups else ((None, []),):
+        values = []
+        for (function, name), kind in zip(functions, columns, strict=True):
+            given = [1] * len(some) if name is None else [row[places[name]] for row in some]
+            values.append(aggregated(function, [each for each in given if each is not None], kind))
+        if key is not None:
+            found.append((key, (*(_key_value(some[0][places[name]]) for name in by), *values)))
+    name, is_reversed = order
+    by_key = [(place, is_reversed if name is None else False) for place in range(len(by))]
+    results = [*by, *(f"f{number}" for number in range(len(functions)))]
+    for place, turn in reversed([*([] if name is None else [(results.index(name), is_reversed)]), *by_key]):
+        found.sort(
+            key=lambda each, place=place: each[0][place] if place < len(by) else sort_key(each[1][place]), reverse=turn
+        )
+    if name is not None and name not in by and any(isinstance(row[results.index(name)], float) for _, row in found):
+        raise Unsure  # sums of floats may differ in the last bit
+    return [row for _, row in found]
+
+
+def _key_value(value: Any) -> Any:
+    """Return a value as a group has it: -0.0 is 0.0."""
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def same_groups(found: Sequence[tuple[Any, ...]], wanted: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether both are the same rows in the same order. Floats may differ in the last bits, and by the sign of 0."""
+    return len(found) == len(wanted) and all(
+        len(one) == len(other) and all(map(_near, one, other)) for one, other in zip(found, wanted, strict=True)
+    )
+
+
+def _near(found: Any, wanted: Any) -> bool:
+    if isinstance(found, float) and isinstance(wanted, float):
+        if not math.isfinite(wanted):
+            return repr(found) == repr(wanted)
+        return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9)
+    return _identical(found, wanted)
+
+
+def aggregated(function: str, values: list[Any], kind: Any) -> Any:
+    """Return an aggregate of a group; of floats, either zero is right."""
+    zeros = kind is not None and kind.is_float and function in ("min", "max")
+    return _aggregated(function, [each + 0.0 for each in values] if zeros else values, kind, zeros)
 
 
 # A call by a client changes threads several times.

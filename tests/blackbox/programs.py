@@ -482,7 +482,24 @@ class Maker:
         table, rng = self._of(name), self.rng
         function = rng.choice(("count", "sum", "min", "max", "mean"))
         column = rng.choice(table.names) if function != "count" or rng.random() < 0.5 else None
-        return "aggregate", rng.choice((*self.doors, "txn")), name, self._where(table), function, column
+        step = "aggregate", rng.choice((*self.doors, "txn")), name, self._where(table), function, column
+        own = random.Random(repr(step))  # so the steps after it are the same whether it has groups or not
+        return self._groups(step, own) if own.random() < 0.6 else step
+
+    def _groups(self, step: Step, rng: random.Random) -> Step:
+        """Aggregates by group over the rows of an aggregate."""
+        _, door, name, where, *_ = step
+        names = self._of(name).names
+        by = rng.sample(names, min(rng.choice((1, 1, 2, 3)), len(names)))
+        if rng.random() < 0.02:
+            by.append("nothing")
+        functions = [("count", None)] if rng.random() < 0.4 else []
+        for _ in range(rng.randrange(0, 4)):
+            functions.append((rng.choice(("count", "sum", "min", "max", "mean")), rng.choice(names)))
+        order = rng.choice((None, None, rng.choice(by), "f0"))
+        limit = rng.choice((None, None, 0, 1, 2, 5))
+        found = rng.choice((door, door, "snapshot", "typed"))
+        return "groups", found, name, where, by, functions, (order, rng.random() < 0.4, limit)
 
     def _sql(self, name: str) -> Step:
         return "sql", name, self._where(self._of(name), False)

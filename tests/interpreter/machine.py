@@ -59,6 +59,13 @@ def order(one: Any, other: Any) -> int:
     return (one > other) - (one < other)
 
 
+def same_key(value: Any) -> Any:
+    """A value that is equal for values of one group."""
+    if not isinstance(value, float):
+        return value
+    return "NaN" if value != value else value + 0.0
+
+
 def parts_of(pattern: bytes) -> list[int]:
     """Return the bytes of a pattern, with the tokens of its wildcards."""
     parts = []
@@ -101,8 +108,12 @@ class Machine:
         self.program = program
         self.code = program.instructions
         self.constants = program.constants.tobytes()
-        count = int(program.words[p.H_ACCUMULATORS])
-        self.values: list[list[Any]] = [[] for _ in range(count)]
+        self.values = self._accumulators()
+        # Values of each group by its key, as (type, value) pairs, in the order in which the keys came.
+        self.groups: dict[tuple[Any, ...], list[list[Any]]] = {}
+
+    def _accumulators(self) -> list[list[Any]]:
+        return [[] for _ in range(int(self.program.words[p.H_ACCUMULATORS]))]
 
     def run(self, rows: list[Row]) -> list[Result]:
         """Every row in order, until one fails or is the last."""
@@ -125,6 +136,8 @@ class Machine:
     def _row(self, row: Row) -> Result:
         registers: dict[int, Any] = {}
         stack: list[int] = []
+        key: list[Any] = []
+        values = self.values
         at = 0
         for _ in range(p.PROGRAM_STEPS_MAX):
             each = self.code[at]
@@ -147,7 +160,17 @@ class Machine:
                 self._write(each, registers[each.a])
             elif opcode in (p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX):
                 if registers[each.a] is not None:
-                    self.values[each.place].append((opcode, registers[each.a]))
+                    values[each.place].append((opcode, registers[each.a]))
+            elif opcode == p.OP_KEY:
+                key.append(same_key(registers[each.a]))
+            elif opcode == p.OP_KEY_BYTES:
+                key.append(self._column(each.place, row, True))
+            elif opcode == p.OP_GROUP:
+                values = self.groups.setdefault(tuple(key), self._accumulators())
+            elif opcode in (p.OP_MIN_BYTES, p.OP_MAX_BYTES):
+                found = self._column(each.place, row, True)
+                if found is not None:
+                    values[each.target].append((opcode, found))
             elif self._is_branch(each):
                 if self._branches(each, registers, row):
                     at = each.target

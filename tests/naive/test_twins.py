@@ -402,6 +402,9 @@ TWINS = {
         ["point.values.row_of_values", "point.values.rows_of_images"],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),
+    "programs.vm_groups.grow_groups": (
+        "tests.interpreter.test_groups:test_many_groups_grow_the_memory_and_are_all_there"
+    ),
 }
 
 

@@ -315,7 +315,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     known |= {"update_where", "delete_where", "upsert", "upsert_many"}
-    read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
+    read = {"aggregate", "get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
         "end_killed",
         "grow",

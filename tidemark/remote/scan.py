@@ -149,10 +149,7 @@ class RemoteScan:
         finally:
             self._close()
 
-    def aggregate(self, /, **functions: Any) -> Any:
-        """See `Scan.aggregate`."""
-        return self._forward("aggregate", [], functions)
-
+    aggregate = forwarded(Scan.aggregate)
     count = forwarded(Scan.count)
     sum = forwarded(Scan.sum)
     min = forwarded(Scan.min)

@@ -23,7 +23,7 @@ from tidemark.engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.forwarded import forwarded
 from tidemark.remote.scan import RemoteScan, scan_arguments
-from tidemark.scans import ByIndex
+from tidemark.scans import By, ByIndex, grouping
 from tidemark.session import Lock, Transaction, check_lock
 
 if TYPE_CHECKING:
@@ -357,3 +357,27 @@ class RemoteTransaction:
         if skip_locked:  # an older version of the other process does not know it
             named["skip_locked"] = True
         return RemoteScan(table, named, self._ask, True, progress)
+
+    def aggregate(
+        self,
+        table: str,
+        /,
+        where: Any = None,
+        *,
+        by: By = None,
+        order: str | Sequence[str] | None = None,
+        reverse: bool | Sequence[bool] = False,
+        limit: int | None = None,
+        **functions: Any,
+    ) -> Any:
+        """Compute several aggregates in one pass in the other process; with `by`, those of each group.
+
+        As `Transaction.aggregate`.
+
+        Examples:
+            >>> with remote.transaction() as txn:
+            ...     txn.aggregate("item", by="name", total=("sum", "stock"), limit=1)
+            [Row(name='bag', total=0)]
+        """
+        scan = self.scan(table, where=where)
+        return scan.aggregate(**grouping(by, order, reverse, limit), **functions)
