@@ -1,4 +1,4 @@
-"""State of a scan that runs a program over rows in place: words shared by Python and its kernel.
+"""Scans that judge rows in place: the state that Python and the kernels share, and filters.
 
 Main memory only. Kernels freeze these constants; the kernel cache is keyed on this file.
 """
@@ -14,3 +14,39 @@ PS_LOOKED = 5  # slots examined in this call
 PS_END = 6  # 1: the fragment has no more pages
 PS_OWN = 7  # 1: the transaction has changed the next row
 PS_STATE_WORDS = 8
+
+# --- filters: up to three tests of columns, then aggregates (`engine/access/filters.py`) ------------------
+FT_FORM = 0  # which loop tests the rows
+FT_ACCEPTED = 1  # bit o: rows are accepted for which the set of tests o holds
+FT_AGGREGATES = 2
+FT_TESTS = 4
+FORM_ALL = 0  # no test
+FORM_INTEGER = 1  # one test of an integer that is never NULL
+FORM_NUMBER = 2  # one test of a number that is never NULL
+FORM_INTEGERS = 3  # two of them
+FORM_NUMBERS = 4
+FORM_ANY = 5
+
+TEST_WORDS = 8
+TW_WORD = 0  # word of the row, counted from its header
+TW_LEFT = 1  # shift that puts the value at the top of a word
+TW_MASK = 2  # the bits that are the value's
+TW_FOLD = 3  # bits that the sign of a float inverts, so that floats are in the order of integers; 0 for integers
+TW_LEAST = 4  # the test holds from here on
+TW_SPAN = 5  # and so far, as an unsigned number: ranges go past the end to the beginning
+TW_NULL_WORD = 6  # of the row, counted from its header
+TW_NULL_BIT = 7  # 0 if the column is never NULL
+
+FT_ADDED = FT_TESTS + 3 * TEST_WORDS
+AGGREGATE_WORDS = 16  # column words (`engine/rows/columns_layout.py`), then these
+AG_OPCODE = 8  # OP_COUNT, OP_SUM, OP_MIN or OP_MAX
+AG_TYPE = 9
+AG_WAY = 10
+AG_READ = 11  # 0: the column is in the register already
+AG_WORD = 12  # of a sum of words: word of the fixed image
+AG_NULL_WORD = 13
+AG_NULL_BIT = 14  # 0 if the column is never NULL
+WAY_MACHINE = 0
+WAY_ROWS = 1  # count rows
+WAY_INTEGERS = 2  # sum of integers of eight bytes
+WAY_FLOATS = 3

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.decisions import Decision, decision_of
 from tidemark.engine.programs.patterns import may_be_slow, tokens_at
 from tidemark.engine.rows import columns_layout as c
 
@@ -38,7 +39,7 @@ class Facts:
 
     def __init__(self, words: NDArray[np.int64], instructions: Sequence[Fields], columns: int) -> None:
         described = words[p.PROGRAM_HEADER_WORDS :][: columns * c.COLUMN_WORDS]
-        self._columns = described.reshape(-1, c.COLUMN_WORDS).tolist()
+        self.columns: list[list[int]] = described.reshape(-1, c.COLUMN_WORDS).tolist()  # column words of each
         self._instructions = instructions
         self._constants = words[words.size - int(words[p.H_CONSTANTS]) :]
         self._is_forward = bool(words[p.H_FLAGS] & p.PF_FORWARD)
@@ -62,11 +63,16 @@ class Facts:
         """How many times the program may compare bytes of a row, or match them with a pattern."""
         matches = sum(
             p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
-            and self._columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
+            and self.columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
             for each in self._instructions
             if each.opcode not in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL)
         )
         return matches if self._is_forward or not matches else p.PROGRAM_STEPS_MAX
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """The few tests that the program consists of; None for any other program."""
+        return decision_of(self._instructions, self.columns) if self._is_forward else None
 
     @cached_property
     def cost(self) -> int | None:
@@ -77,7 +83,7 @@ class Facts:
         for each in self._instructions:
             cost += 1
             if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
-                column = self._columns[each.place]
+                column = self.columns[each.place]
                 if column[c.CW_CLASS] == c.CLASS_BYTES:
                     width = column[c.CW_BYTES]
                     is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)

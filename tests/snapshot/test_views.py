@@ -200,9 +200,9 @@ def after_call(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, work: Ca
         yield calls
 
 
-@pytest.mark.parametrize("name", ["sum_column", "scan_program"])
+@pytest.mark.parametrize("name", ["scan_filter", "scan_program"])
 def test_sums_are_those_of_the_instant_they_began(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(program_scans, "SUM_SLOTS", 500)
+    monkeypatch.setattr(program_scans, "FILTER_SLOTS", 500)
     with made() as db:
         db["t"].insert_many([(key, 1, None, 7) for key in range(20_000)])
 
@@ -214,10 +214,10 @@ def test_sums_are_those_of_the_instant_they_began(monkeypatch: pytest.MonkeyPatc
                 txn.insert("t", (30_000, 1, None, 7))
 
         for _ in range(3):
-            where = {} if name == "sum_column" else {"where": tm.col("k") >= 0}
-            total = db["t"].scan(**where).sum("d")
+            where = tm.col("k") >= 0 if name == "scan_filter" else tm.col("k") + 0 >= 0
+            total = db["t"].scan(where=where).sum("d")
             with after_call(monkeypatch, program_scans, name, move) as calls:
-                assert db["t"].scan(**where).sum("d") == total
+                assert db["t"].scan(where=where).sum("d") == total
             assert calls[0] > 1, "the sum was made in several steps"
             db["t"].write((19_998, 1, None, 7))
             db["t"].delete(30_000)
