@@ -54,7 +54,7 @@ def filter_of(
         if decision is None:
             return None
         tests = [_test_words(condition, each) for each in decision.tests]
-        head[q.FT_FORM] = _form(tests)
+        head[q.FT_FORM] = _form(tests, decision.accepted)
         head[q.FT_ACCEPTED] = decision.accepted
         for number, words in enumerate(tests):
             at = q.FT_TESTS + number * q.TEST_WORDS
@@ -107,13 +107,15 @@ def _null_place(column: Sequence[int]) -> tuple[int, int]:
     return word, _signed(column[c.CW_NULL_MASK] << 8 * byte)
 
 
-def _form(tests: Sequence[Sequence[int]]) -> int:
+def _form(tests: Sequence[Sequence[int]], accepted: int) -> int:
+    if not tests:
+        return q.FORM_ALL if accepted else q.FORM_ANY
     if len(tests) > 2 or any(each[q.TW_NULL_BIT] for each in tests):
         return q.FORM_ANY
     has_floats = any(each[q.TW_FOLD] for each in tests)
     if len(tests) == 1:
         return q.FORM_NUMBER if has_floats else q.FORM_INTEGER
-    return (q.FORM_NUMBERS if has_floats else q.FORM_INTEGERS) if tests else q.FORM_ALL
+    return q.FORM_NUMBERS if has_floats else q.FORM_INTEGERS
 
 
 def _test_words(program: Program, test: ColumnTest) -> list[int]:

@@ -50,3 +50,28 @@ WAY_MACHINE = 0
 WAY_ROWS = 1  # count rows
 WAY_INTEGERS = 2  # sum of integers of eight bytes
 WAY_FLOATS = 3
+
+# --- columns that rows are copied into (`engine/access/column_scans.py`) ----------------------------------
+CO_COLUMNS = 0
+CO_CAPACITY = 1  # rows that the columns have room for
+CO_FIRST = 2
+
+CO_WORDS = 16  # of each column:
+CO_KIND = 0
+CO_UNIT = 1  # bytes of the elements that values are copied by; of texts, of their ends
+CO_UNITS = 2  # elements of a value; of padded texts, their width in bytes
+CO_AT = 3  # first element of the fixed image; of padded texts the byte, of var columns the ordinal
+CO_TARGET = 4  # element of the output that the first value goes to; of texts, their ends
+CO_NULL_WORD = 5  # of the fixed image
+CO_NULL_BIT = 6  # 0 if the column is never NULL
+CO_BITMAP = 7  # word of the output where the validity begins, or -1
+CO_BYTES = 8  # byte of the output where texts begin
+CO_ROOM = 9  # bytes of texts that there is room for
+CO_NULLS = 10  # NULLs so far
+CO_USED = 11  # bytes of texts so far
+CO_MORE_NULLS = 12  # of the rows that are being copied
+CO_MORE_USED = 13
+
+COLUMN_FIXED = 0
+COLUMN_PADDED = 1  # characters of the fixed image, without the zeros at their end
+COLUMN_VAR = 2
