@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.views import View
 
 COLUMN_SLOTS = 8_192  # of a call: about 100 µs
+CALL_WORDS = 65_536  # of rows of one call
 
 
 class ColumnBatch:
@@ -83,19 +84,21 @@ class ColumnScan:
         general path must read the rest.
         """
         table = self._table
-        most = min(SCAN_BATCH_ROWS, max(SCAN_WORDS // table.format.fixed_words, VECTOR_ROWS))
+        row_words = max(table.format.fixed_words, 1)
+        most = min(SCAN_BATCH_ROWS, max(SCAN_WORDS // row_words, VECTOR_ROWS))
         most = min(most, table.arena.sum_words([fragment], F_ROWS) + VECTOR_ROWS)
         columns = Columns(self._places, most, self._text_bytes)
         state[q.PS_ROWS] = 0
         mem = table.mem
         pages = (mem, mem.view(np.int32), mem.view(np.int16), mem.view(np.uint8))
+        slots = min(COLUMN_SLOTS, max(CALL_WORDS // row_words, VECTOR_ROWS))
         status = ST_MORE
         while status == ST_MORE and not state[q.PS_OWN]:
             check_table(table)
             if txn is not None:
                 txn.check()
             desc = 0 if txn is None else txn.desc
-            place = (*pages, fragment, view.view, desc, COLUMN_SLOTS, self._filter, columns.plan, rows_memory())
+            place = (*pages, fragment, view.view, desc, slots, self._filter, columns.plan, rows_memory())
             status = view.check_status(int(scan_columns(*place, *columns.elements, state)))
             view.advance(number, int(state[q.PS_POSITION]))
         count = int(state[q.PS_ROWS])

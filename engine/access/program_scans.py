@@ -24,6 +24,7 @@ from tidemark.engine.access.index_only import scan_index
 from tidemark.engine.access.lookups import look_up
 from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program
 from tidemark.engine.access.program_scan_layout import (
+    FT_AGGREGATES,
     PS_CODE,
     PS_OWN,
     PS_POSITION,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
-FILTER_SLOTS = 32_768  # about 100 µs of a call with a filter that aggregates
+FILTER_SLOTS = 32_768  # about 100 µs of a call with a filter and one aggregate
 Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 
 
@@ -87,6 +88,8 @@ class _InPlace:
         self._running = running
         self._slots = slots_per_call(cost)
         self._filter = filter_words
+        if filter_words is not None:
+            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[FT_AGGREGATES]))
         self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
 
     def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
@@ -108,7 +111,7 @@ class _InPlace:
             status = int(scan_program(*place, self._slots, int(is_copied), words, *rest))
             state[PS_OWN] = 0
         else:
-            slots = SLOTS_MAX if is_copied else FILTER_SLOTS
+            slots = SLOTS_MAX if is_copied else self._filter_slots
             status = int(scan_filter(*place, slots, int(is_copied), self._filter, *rest))
         self._view.check_status(status)
         self._view.advance(self._number, int(state[PS_POSITION]))
