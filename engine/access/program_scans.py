@@ -89,7 +89,7 @@ class _InPlace:
         self._slots = slots_per_call(cost)
         self._filter = filter_words
         if filter_words is not None:
-            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[FT_AGGREGATES]))
+            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[FT_AGGREGATES])) + 1
         self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
 
     def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
