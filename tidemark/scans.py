@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
+from tidemark.engine.access.column_scans import ColumnBatch, scan_by_columns
 from tidemark.engine.access.conditions import Condition, run_one
 from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
@@ -209,10 +210,11 @@ class Scan:
         if self._failure is not None and self._failure.first is not None:
             self._failure.check()
 
-    def _batches_found(self) -> Iterator[ScanBatch]:
-        """Yield the rows that `_found` finds for this scan, and report progress after each batch."""
+    def _batches_found(self, found: Iterator[Any] | None = None) -> Iterator[Any]:
+        """Yield the rows that `_found` finds for this scan, or the given ones, and report progress after each batch."""
         self._check_usable()
-        found = self._found(self._read, self._limit)
+        if found is None:
+            found = self._found(self._read, self._limit)
         if self._watch is not None:
             found = self._watched(found, self._watch)
         return found if self._on_rows is None else self._with_progress(found, self._on_rows)
@@ -321,8 +323,14 @@ class Scan:
         if self._lock is not None:
             yield from self._locked_batches()
             return
-        for batch in self._batches_found():
-            yield self._decoded(batch, self._columns)
+        for batch in self._batches_found(self._by_columns()):
+            yield batch.columns if isinstance(batch, ColumnBatch) else self._decoded(batch, self._columns)
+
+    def _by_columns(self) -> Iterator[ScanBatch | ColumnBatch] | None:
+        """Return the rows as kernels copy them into columns, if they can."""
+        if self._is_copied or self._index is not None or self._limit is not None or self._plain != self._columns:
+            return None
+        return scan_by_columns(self._table, self._txn, self._condition, self._columns, self._partitions)
 
     def _decoded(self, batch: ScanBatch, wanted: Sequence[str]) -> pa.RecordBatch:
         plain = [name for name in wanted if name not in HIDDEN]

@@ -13,6 +13,7 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
+from tidemark.engine.access.key_columns import read_columns_by_key
 from tidemark.engine.access.reads_kernels import read_rows
 from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, refused, settle
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
@@ -394,6 +395,9 @@ def get_many(
     elif txn is not None and lock == "shared":
         for row in range(encoded.count):  # shared locks are kept in Python
             lock_shared(txn, table, table.format.decode_key(_key_words(encoded, row)))
+    copied = None if with_disk else read_columns_by_key(table, encoded, columns, txn)
+    if copied is not None:
+        return copied
     entries, offsets, found = read_keys(table, encoded, txn, with_disk)
     return decode_entries(table.format, entries, offsets, found, columns)
 

@@ -80,6 +80,11 @@ class _Memory(threading.local):
 _memory = _Memory()
 
 
+def rows_memory() -> Words:
+    """Return memory for the planes of rows in the next call of a kernel in this thread."""
+    return _memory.rows
+
+
 def run_one(program: Program, table: Judged, entry: Words) -> list[int]:
     """Run a program without accumulators over one entry in private memory; return its verdict, a code, and
     OUTPUT_PLANES words for each output. Raises: the error of `failed`.
@@ -124,7 +129,7 @@ class Running:
 
     @property
     def rows(self) -> Words:
-        """Memory for the planes of rows in the next call of a kernel in this thread."""
+        """See `rows_memory`."""
         return _memory.rows
 
     def run(self, table: Judged, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:

@@ -13,18 +13,18 @@ import numpy as np
 
 from tidemark.engine.access import program_scan_layout as Q
 from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
-from tidemark.engine.programs.vm_rows_kernels import add_wide
 from tidemark.engine.programs.vm_run_kernels import run_rows
-from tidemark.engine.programs.vm_words_kernels import bits_of, float_of
 from tidemark.engine.rows.rows_kernels import known_row_address, map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view
 
+READ_AHEAD_ROWS = 64
 SLOT_BITS = 16
 FEW_ROWS = 8
 COPIED_WORDS_SHIFT = 6  # so many words are copied in the time of a slot
@@ -32,13 +32,15 @@ SLOT_MASK = 0xFFFF
 
 
 @helper
-def _gather_live(mem, row, row_words, stop, rowid, rows, count):
+def gather_live(mem, row, row_words, stop, rowid, rows, count):
     """Append the addresses of LIVE rows in slots from that of `rowid` to `stop` (exclusive) to the planes; return the
     new number of rows.
     """
     fixed = np.uint64(P.R_FIXED * P.VECTOR_ROWS)
     rowids = np.uint64(P.R_ROWID * P.VECTOR_ROWS)
+    ahead = READ_AHEAD_ROWS * row_words
     for i in range(stop - (rowid & SLOT_MASK)):
+        read_ahead(mem, row + ahead)
         head = mem[np.uint64(row)]
         rows[fixed + np.uint64(count)] = row + A.ROW_HEADER_WORDS
         rows[rowids + np.uint64(count)] = rowid + i
@@ -49,7 +51,7 @@ def _gather_live(mem, row, row_words, stop, rowid, rows, count):
 
 @helper
 def _gather_seen(mem, txn, row, row_words, stop, rowid, rows, count):
-    """Do `_gather_live` as a transaction sees the rows; return (number of rows, slot of the first row it has changed,
+    """Do `gather_live` as a transaction sees the rows; return (number of rows, slot of the first row it has changed,
     or stop).
     """
     for slot in range(rowid & SLOT_MASK, stop):
@@ -93,7 +95,7 @@ def _gather(mem, fragment, txn, limit, most, rows, state):
         row = base + A.PAGE_HEADER_WORDS + slot * row_words
         end = stop
         if txn == 0:
-            count = _gather_live(mem, row, row_words, stop, position, rows, count)
+            count = gather_live(mem, row, row_words, stop, position, rows, count)
         else:
             count, end = _gather_seen(mem, txn, row, row_words, stop, position, rows, count)
         state[Q.PS_LOOKED] += end - slot
@@ -150,7 +152,7 @@ def _fill_headers(mem, data, fragment, program, rows, count, is_own):
 
 
 @helper
-def _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out, offsets, state):
+def copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied, out, offsets, state):
     """Copy entries of accepted rows to out, in order. Return OK, or ST_SPACE - words needed with the position at the
     row that does not fit. A row with an error is copied too, so that the error can name it.
     """
@@ -255,88 +257,10 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
             return A.ST_MORE
         if is_copied == 0 and status == P.RUN_OK:
             continue
-        done = _copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied != 0, out, offsets, state)
+        done = copy_accepted(mem, buf, fragment, rows, count, is_own, work, is_copied != 0, out, offsets, state)
         if done != A.OK or state[Q.PS_STATUS] != P.RUN_OK:
             return done
     return A.OK if state[Q.PS_END] != 0 else A.ST_MORE
-
-
-@helper
-def _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
-    """Sum integers of a page's LIVE rows, as halves that cannot overflow; other slots add 0."""
-    lows = 0
-    highs = 0
-    count = 0
-    for _ in range(slots):
-        due = 1 if (mem[np.uint64(row)] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0
-        due &= 1 if mem[np.uint64(row + null_word)] & null_bit == 0 else 0
-        value = mem[np.uint64(row + word)] & -due
-        lows += value & 0xFFFFFFFF
-        highs += value >> 32
-        count += due
-        row += row_words
-    add_wide(work, P.W_ACCUMULATORS, lows, 0)
-    add_wide(work, P.W_ACCUMULATORS, highs << 32, highs >> 32)
-    work[P.W_ACCUMULATORS + P.ACC_COUNT] += count
-
-
-@helper
-def _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
-    """Sum floats of a page's LIVE rows by Neumaier's sum, as programs do; other slots add 0."""
-    total = float_of(work[P.W_ACCUMULATORS + P.ACC_LOW])
-    rest = float_of(work[P.W_ACCUMULATORS + P.ACC_HIGH])
-    count = 0
-    for _ in range(slots):
-        due = 1 if (mem[np.uint64(row)] >> A.STATE_SHIFT) & A.STATE_MASK == A.LIVE else 0
-        due &= 1 if mem[np.uint64(row + null_word)] & null_bit == 0 else 0
-        value = float_of(mem[np.uint64(row + word)] & -due)
-        whole = total + value
-        lost_of_value = (total - whole) + value
-        lost_of_total = (value - whole) + total
-        lost = lost_of_value if abs(total) >= abs(value) else lost_of_total
-        rest += lost if lost == lost else 0.0
-        total = whole
-        count += due
-        row += row_words
-    work[P.W_ACCUMULATORS + P.ACC_LOW] = bits_of(total)
-    work[P.W_ACCUMULATORS + P.ACC_HIGH] = bits_of(rest)
-    work[P.W_ACCUMULATORS + P.ACC_COUNT] += count
-
-
-@kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64, int64[::1], int64[::1])")
-def sum_column(mem, fragment, view, limit, is_float, word, null_word, null_bit, work, state):
-    """Do what `scan_program` does for a program that only sums a column of eight bytes, over committed rows: page by
-    page from state[PS_POSITION] on, until `limit` slots were examined. Words of the image are counted from the row's
-    header; null_bit is 0 for columns without NULLs. Return OK at the fragment's end, ST_MORE, or as `scan_program`.
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    status = check_view(mem, view, mem[fragment + A.F_OWNER])
-    if status != A.OK:
-        return status
-    state[Q.PS_LOOKED] = 0
-    state[Q.PS_STATUS] = P.RUN_OK
-    row_words = mem[fragment + A.F_ROW_WORDS]
-    if not 0 <= word < row_words or not 0 <= null_word < row_words:
-        return A.ST_INVARIANT
-    while state[Q.PS_LOOKED] < limit:
-        logical = state[Q.PS_POSITION] >> SLOT_BITS
-        if logical >= mem[fragment + A.F_PAGES]:
-            return A.OK
-        page = map_get(mem, fragment, logical)
-        if page > 0:
-            base = page << A.PAGE_SHIFT
-            row = base + A.PAGE_HEADER_WORDS
-            slots = mem[base + A.PG_FRESH]
-            if is_float:
-                _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work)
-            else:
-                _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, work)
-            state[Q.PS_LOOKED] += slots
-        state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
-        state[Q.PS_LOOKED] += 1
-    return A.ST_MORE
 
 
 @kernel("int64(int64[::1], int64[::1])")

@@ -16,13 +16,17 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
-from tidemark.engine.access.conditions import Condition, Running, failed, names_of, slots_per_call
+from tidemark.engine.access.conditions import SLOTS_MAX, Condition, Running, failed, names_of, slots_per_call
+from tidemark.engine.access.filter_scan_kernels import scan_filter
+from tidemark.engine.access.filters import filter_of
 from tidemark.engine.access.index_choice import Choice, Lookup, few_keys, way_of
 from tidemark.engine.access.index_only import scan_index
 from tidemark.engine.access.lookups import look_up
-from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program, sum_column
+from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program
 from tidemark.engine.access.program_scan_layout import (
+    FT_AGGREGATES,
     PS_CODE,
+    PS_OWN,
     PS_POSITION,
     PS_ROWS,
     PS_STATE_WORDS,
@@ -36,7 +40,6 @@ from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     OK,
-    ROW_HEADER_WORDS,
     S_UNFINISHED_KINDS,
     ST_CHANGED,
     ST_DROPPED,
@@ -51,8 +54,6 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.interpreter import Program
-from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -62,17 +63,25 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
-SUM_SLOTS = 32_768  # about 150 µs of a call that only sums
-# (1 for floats, word of the value, word of the NULL bit, NULL bit); words are counted from the row's header.
-_PlainColumn = tuple[int, int, int, int]
+FILTER_SLOTS = 32_768  # about 100 µs of a call with a filter and one aggregate
 Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 
 
 class _InPlace:
-    """One fragment; the program runs over its rows in place."""
+    """One fragment; the program runs over its rows in place, or the filter that the program is.
+
+    Rows that the transaction has changed are judged by the program.
+    """
 
     def __init__(
-        self, table: Table, txn: Transaction | None, view: View, number: int, running: Running, cost: int
+        self,
+        table: Table,
+        txn: Transaction | None,
+        view: View,
+        number: int,
+        running: Running,
+        cost: int,
+        filter_words: Words | None,
     ) -> None:
         self._table = table
         self._txn = txn
@@ -80,6 +89,9 @@ class _InPlace:
         self._number = number
         self._running = running
         self._slots = slots_per_call(cost)
+        self._filter = filter_words
+        if filter_words is not None:
+            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[FT_AGGREGATES])) + 1
         self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
 
     def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
@@ -94,24 +106,15 @@ class _InPlace:
         if txn is not None:
             txn.check()
         desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-        words, rows, work = self._running.program.words, self._running.rows, self._running.work
-        status = int(
-            scan_program(
-                table.mem,
-                fragment,
-                self._view.view,
-                desc,
-                buf,
-                self._slots,
-                int(is_copied),
-                words,
-                rows,
-                work,
-                out,
-                offsets,
-                state,
-            )
-        )
+        place = (table.mem, fragment, self._view.view, desc, buf)
+        rest = (self._running.rows, self._running.work, out, offsets, state)
+        if self._filter is None or (txn is not None and state[PS_OWN]):
+            words = self._running.program.words
+            status = int(scan_program(*place, self._slots, int(is_copied), words, *rest))
+            state[PS_OWN] = 0
+        else:
+            slots = SLOTS_MAX if is_copied else self._filter_slots
+            status = int(scan_filter(*place, slots, int(is_copied), self._filter, *rest))
         self._view.check_status(status)
         self._view.advance(self._number, int(state[PS_POSITION]))
         if status == ST_SPOOLED and txn is not None:
@@ -150,23 +153,6 @@ class _InPlace:
                 out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
                 continue
             return ScanBatch(out, offsets[:count], count), status if status in (OK, ST_CHANGED) else ST_MORE
-
-    def sum_column(self, column: _PlainColumn, names: Sequence[str]) -> None:
-        """Do what `add_up` does for the sum of one column, directly from the pages, over committed rows."""
-        table, work, state = self._table, self._running.work, self._state
-        status = ST_MORE
-        while status == ST_MORE:
-            check_table(table)
-            fragment = table.by_number.get(self._number)
-            if fragment is None:
-                return
-            status = int(sum_column(table.mem, fragment, self._view.view, SUM_SLOTS, *column, work, state))
-        if self._view.check_status(status) == ST_CHANGED:
-            return self._add_rest(names)
-        if status == ST_DROPPED:
-            return check_table(table)
-        if status != OK:
-            raise InvariantBroken(f"{table.name}: a column is outside its rows; report this")
 
     def _add_rest(self, names: Sequence[str]) -> None:
         for batch in self.rest(names):
@@ -263,11 +249,12 @@ def _scan_fragments(
         )
         return
     running = Running(condition.program)
+    found = filter_of(condition.program)
     left = limit
     check_table(table)
     with table.views.open(table.handle) as view:
         for number in numbers:
-            part = _InPlace(table, txn, view, number, running, condition.cost)
+            part = _InPlace(table, txn, view, number, running, condition.cost, found)
             status = ST_MORE
             while status == ST_MORE:
                 if left is not None and left <= 0:
@@ -395,9 +382,9 @@ def _added_up(
         else:
             numbers = table.numbers_of(partitions)
         if limit is None and found.program.facts.cost is not None:
-            is_plain = condition is None and txn is None and not keys
-            column = _summed_column(found.program, functions) if is_plain else None
-            return found, _add_up_in_place(table, txn, found.program, numbers, names, column)
+            where_program = None if condition is None else condition.program
+            words = None if keys else filter_of(where_program, functions, found.program)
+            return found, _add_up_in_place(table, txn, found.program, numbers, names, words)
 
     def found_rows(names: Sequence[str]) -> Iterator[ScanBatch]:
         if condition is None:
@@ -413,37 +400,17 @@ def _add_up_in_place(
     program: Program,
     numbers: Sequence[int],
     names: Sequence[str],
-    column: _PlainColumn | None,
+    filter_words: Words | None,
 ) -> Words:
-    """Run a program with accumulators over the rows of fragments, in place; return its memory. column: all that the
-    program sums.
+    """Run a program with accumulators over the rows of fragments, in place; return its memory. filter_words: the filter
+    that the program is, if it is one.
     """
     running = Running(program)
     check_table(table)
     with table.views.open(table.handle) as view:
         for number in numbers:
-            part = _InPlace(table, txn, view, number, running, program.facts.cost or 0)
-            if column is not None:
-                part.sum_column(column, names)
-            else:
-                part.add_up(names)
+            _InPlace(table, txn, view, number, running, program.facts.cost or 0, filter_words).add_up(names)
     return running.work
-
-
-def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _PlainColumn | None:
-    """Return the column of a program that only sums that column, if it has eight bytes in the fixed image."""
-    if len(functions) != 1 or functions[0][0] not in ("sum", "mean") or not isinstance(functions[0][1], str):
-        return None
-    words = program.words[p.PROGRAM_HEADER_WORDS :][: c.COLUMN_WORDS].tolist()
-    part, at, width, kind, null_byte, null_mask = words[: c.CW_NULL_MASK + 1]
-    if part != c.PART_FIXED or width != WORD_BYTES or kind not in (c.CLASS_SIGNED, c.CLASS_FLOAT64):
-        return None
-    null_word, null_bit = 0, 0
-    if null_byte >= 0:
-        null_word, null_bit = divmod(null_byte, WORD_BYTES)
-        null_word, null_bit = ROW_HEADER_WORDS + null_word, null_mask << 8 * null_bit
-        null_bit -= (null_bit >> 63) << 64
-    return int(kind == c.CLASS_FLOAT64), ROW_HEADER_WORDS + at // WORD_BYTES, null_word, null_bit
 
 
 def count_rows(table: Table, partitions: Sequence[str] | None = None) -> int:

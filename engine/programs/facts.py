@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.decisions import Decision, decision_of
 from tidemark.engine.programs.instruction_set import AGGREGATES, OF_BYTES, OF_GROUPS
 from tidemark.engine.programs.patterns import may_be_slow, tokens_at
 from tidemark.engine.rows import columns_layout as c
@@ -45,7 +46,7 @@ class Facts:
     ) -> None:
         """all_have_vars: each row of the table has a var part, if any row may have one."""
         described = words[p.PROGRAM_HEADER_WORDS :][: columns * c.COLUMN_WORDS]
-        self._columns = described.reshape(-1, c.COLUMN_WORDS).tolist()
+        self.columns: list[list[int]] = described.reshape(-1, c.COLUMN_WORDS).tolist()  # column words of each
         self._instructions = instructions
         self._constants = words[words.size - int(words[p.H_CONSTANTS]) :]
         self._is_forward = bool(words[p.H_FLAGS] & p.PF_FORWARD)
@@ -72,11 +73,16 @@ class Facts:
         matches = sum(
             each.opcode in OF_BYTES
             or p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
-            and self._columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
+            and self.columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
             for each in self._instructions
             if each.opcode not in (p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL)
         )
         return matches if self._is_forward or not matches else p.PROGRAM_STEPS_MAX
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        """The few tests that the program consists of; None for any other program."""
+        return decision_of(self._instructions, self.columns) if self._is_forward else None
 
     @cached_property
     def cost(self) -> int | None:
@@ -93,12 +99,12 @@ class Facts:
             elif each.opcode in AGGREGATES and self.key_words:
                 cost += 2  # each row has accumulators of its own
             elif each.opcode in OF_BYTES:
-                width = self._columns[each.place][c.CW_BYTES]
+                width = self.columns[each.place][c.CW_BYTES]
                 if width == 0:  # Text or Blob
                     return None
                 cost += width // _KEY_BYTES_PER_COST + 4
             if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
-                column = self._columns[each.place]
+                column = self.columns[each.place]
                 if column[c.CW_CLASS] == c.CLASS_BYTES:
                     width = column[c.CW_BYTES]
                     if width == 0:  # Text or Blob

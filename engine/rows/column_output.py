@@ -210,7 +210,7 @@ def _decode_fixed(arrays: dict[int, Any], images: Words, stride: int, places: Se
         if isinstance(place.column.type, Char):
             arrays[place.position] = _decode_char(octets, stride * WORD_BYTES, place, count, bitmap, nulls)
         else:
-            arrays[place.position] = _to_arrow(gathered[place.position], place.column, count, bitmap, nulls)
+            arrays[place.position] = arrow_of(gathered[place.position], place.column, count, bitmap, nulls)
 
 
 def _decode_char(octets: Any, stride_bytes: int, place: Place, count: int, bitmap: Any, nulls: int) -> Any:
@@ -229,7 +229,7 @@ def _check_column_size(column: Column, total: int) -> None:
         )
 
 
-def _to_arrow(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
+def arrow_of(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
     """Return gathered units (8 bytes wide in keys) as an Arrow array of the column's type."""
     import pyarrow as pa
 
@@ -326,7 +326,7 @@ def _decode_added(
     unit = min(width, WORD_BYTES)
     values = np.zeros((count, width // unit), f"i{unit}")
     values[valid] = data.view(f"i{unit}").reshape(-1, width // unit)
-    return _to_arrow(values.reshape(-1), column, count, bitmap, nulls)
+    return arrow_of(values.reshape(-1), column, count, bitmap, nulls)
 
 
 # --- other forms --------------------------------------------------------------------------------------
@@ -422,13 +422,23 @@ def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> N
         if dtype.kind == "O":
             values.append(np.array([*held.to_pylist(), None], dtype=object)[:-1])
         elif dtype.kind == "V":
-            values.append(np.frombuffer(b"".join(held.to_pylist()), dtype))
+            values.append(np.concatenate([np.zeros(0, dtype), *[_octets(each, dtype) for each in _chunks(held)]]))
         else:
             values.append(held.to_numpy() if hasattr(held, "chunks") else held.to_numpy(zero_copy_only=False))
     result = np.empty(table.num_rows, np.dtype(fields))
     for (name, _), column_values in zip(fields, values, strict=True):
         result[name] = column_values
     return result
+
+
+def _chunks(held: Any) -> list[Any]:
+    """Return the arrays of a column of a table or of a batch."""
+    return held.chunks if hasattr(held, "chunks") else [held]
+
+
+def _octets(array: pa.Array, dtype: Any) -> NDArray[Any]:
+    """Return the values of an array of fixed size without NULL."""
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _numpy_dtype(column: Column) -> Any:

@@ -352,4 +352,4 @@ def test_sum_of_a_column_equals_the_sum_a_program_makes(db: tm.Database, seed: i
 
 def col_is_there(column: tm.Column) -> tm.Expression:
     """A fact that holds for every row that counts for a sum of the column."""
-    return tm.col(column.name).is_not_null() & (tm.col("id") >= 0)
+    return tm.col(column.name).is_not_null() & (tm.col("id") + 0 >= 0)

@@ -368,9 +368,13 @@ TWINS = {
         f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
     ),
     **dict.fromkeys(["memory.pool.split_pool", "memory.pool.join_pools"], RESTARTED),
-    "access.program_scan.sum_column": (
-        "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes"
+    "access.column_scan.scan_columns": (
+        "tests.access.test_column_scans:test_columns_copied_by_kernels_are_those_of_the_entries"
     ),
+    "access.key_columns.read_columns": (
+        "tests.access.test_column_scans:test_rows_by_key_copied_by_kernels_are_those_of_the_entries"
+    ),
+    "access.filter_scan.scan_filter": "tests.access.test_filters:test_filters_find_and_add_up_what_the_machine_does",
     "access.program_scan.scan_program": (
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),

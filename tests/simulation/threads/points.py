@@ -97,6 +97,7 @@ _WATCHED = (
     "tidemark.engine.access.snapshot_reads",
     "tidemark.engine.access.snapshot_index",
     "tidemark.engine.access.batch_operations",
+    "tidemark.engine.access.column_scans",
     "tidemark.engine.access.disk_reading",
     "tidemark.engine.access.program_scans",
     "tidemark.engine.access.index_choice",

@@ -1,0 +1,75 @@
+"""Rows by key as Arrow columns, copied by one kernel; the general path reads what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tidemark.engine.access import program_scan_layout as q
+from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied
+from tidemark.engine.access.conditions import rows_memory
+from tidemark.engine.access.key_columns_kernels import read_columns
+from tidemark.engine.access.row_operations import check_table
+from tidemark.engine.memory.arena_layout import OK, ST_SPACE
+from tidemark.engine.rows.column_output import arrow_schema, wanted_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.columnar import EncodedKeys
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
+
+FEW_KEYS = 64  # the general path reads them as fast
+SLICE_KEYS = 2_000
+
+
+def read_columns_by_key(
+    table: Table, keys: EncodedKeys, columns: Sequence[str] | None, txn: Transaction | None
+) -> pa.RecordBatch | None:
+    """Return the rows with these keys, in the order of the keys, as of one instant; None if the general path must read
+    them. Raises: NoSuchColumn, SchemaInvalid.
+    """
+    names = wanted_names(table.format, columns)
+    known = dict(zip(table.format.names, table.format.layout.places, strict=True))
+    places = [known[name] for name in names]
+    if keys.count < FEW_KEYS or not all(map(is_copied, places)):
+        return None
+    schema = arrow_schema(table.definition, names)
+    sizes = [TEXT_BYTES] * len(names)
+    hints = np.empty(keys.count, dtype=np.int64)
+    # One call reads few keys at one instant.
+    with nullcontext() if keys.count <= SLICE_KEYS else table.views.open(table.handle) as view:
+        while True:
+            made = Columns(places, keys.count, sizes)
+            count, status = _read(table, keys, txn, view, made, hints)
+            if status == OK:
+                return made.batch(schema, count)
+            if status > ST_SPACE:
+                return None
+            sizes = [max(2 * before, size) for before, size in zip(sizes, made.sizes(sizes, count, 0), strict=True)]
+
+
+def _read(
+    table: Table, keys: EncodedKeys, txn: Transaction | None, view: View | None, made: Columns, hints: Words
+) -> tuple[int, int]:
+    """Return (rows read, status of the kernel)."""
+    mem = table.mem
+    pages = (mem, mem.view(np.int32), mem.view(np.int16), mem.view(np.uint8))
+    state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
+    shown = 0 if view is None else view.view
+    desc = 0 if txn is None else txn.desc
+    status, start = OK, 0
+    while status == OK and start < keys.count:
+        check_table(table)
+        stop = min(start + SLICE_KEYS, keys.count)
+        given = (keys.keys, keys.key_offsets, keys.key_stride, start, stop, hints)
+        place = (*pages, table.handle, shown, desc)
+        status = int(read_columns(*place, *given, made.plan, rows_memory(), *made.elements, state))
+        start = stop
+    return int(state[q.PS_ROWS]), status
