@@ -152,27 +152,27 @@ class Transaction(EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
-        store = self.store
-        if lock is not None or skip_locked:
-            self._check_lock(lock, skip_locked)
-        elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
-            try:
-                found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
-            except TypeError:  # an unhashable object, which the general path refuses
-                found = None
-            if found is not None and found.plan is not None and not found.is_dropped:
-                plan = found.plan
-                if index is None:
-                    row = plan.get_seen(plan.mem, plan.words, self.desc, self.buf, self.shown, key)
-                else:
-                    row = plan.unique_seen(self, key, index)
-                if row is not ...:
-                    return row
         try:
-            if lock == "exclusive" and index is None and not skip_locked:
-                row = locked(self, table, key)
-                if row is not ...:
-                    return row
+            store = self.store
+            if lock is not None or skip_locked:
+                self._check_lock(lock, skip_locked)
+                if lock == "exclusive" and index is None and not skip_locked:
+                    row = locked(self, table, key)
+                    if row is not ...:
+                        return row
+            elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
+                try:
+                    found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
+                except TypeError:  # an unhashable object, which the general path refuses
+                    found = None
+                if found is not None and found.plan is not None and not found.is_dropped:
+                    plan = found.plan
+                    if index is None:
+                        row = plan.get_seen(plan.mem, plan.words, self.desc, self.buf, self.shown, key)
+                    else:
+                        row = plan.unique_seen(self, key, index)
+                    if row is not ...:
+                        return row
             named = store.table(table)
             if index is not None:
                 row = unique_calls.get(self, named, key, index, lock, skip_locked)
