@@ -206,8 +206,11 @@ def test_node_that_takes_no_transactions_any_more_refuses_the_first_change(db: A
         store.refusal = None
 
 
-def test_victim_of_a_deadlock_is_the_one_that_began_last(db: Any) -> None:
+def test_victim_of_a_deadlock_is_the_one_that_began_last() -> None:
     """The transaction that was made first takes its lock last."""
+    db: Any = open_memory(lock_timeout_ms=60_000)
+    table = db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert_many([(1, 10), (2, 20)])
     ready, done = threading.Barrier(2, timeout=60), threading.Event()
     found: list[str] = []
     first = db.transaction()
@@ -226,7 +229,6 @@ def test_victim_of_a_deadlock_is_the_one_that_began_last(db: Any) -> None:
         second.rollback()
         done.set()
 
-    db.parts.store.locks._timeout_ms = 60_000
     thread = threading.Thread(target=other)
     thread.start()
     ready.wait()
@@ -237,3 +239,4 @@ def test_victim_of_a_deadlock_is_the_one_that_began_last(db: Any) -> None:
     assert done.wait(60)
     thread.join()
     assert found == ["second"]
+    db.close()
