@@ -391,6 +391,19 @@ TWINS = {
         "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
     ),
     "programs.vm_batch.run_batch": MACHINE,
+    # Their twin is the general path.
+    **dict.fromkeys(
+        [f"point.get.{name}" for name in "get_by_unique get_by_unique_seen get_row get_seen".split()],
+        "tests.point.test_get:test_both_paths_answer_alike",
+    ),
+    **dict.fromkeys(
+        [f"point.change.{name}" for name in "change_row change_seen get_locked".split()],
+        "tests.point.test_changes:test_both_paths_change_alike",
+    ),
+    **dict.fromkeys(
+        ["point.values.row_of_values", "point.values.rows_of_images"],
+        "tests.point.test_get:test_both_paths_answer_alike",
+    ),
 }
 
 
