@@ -308,10 +308,15 @@ class Transaction(_Calls):
         self._begin = begin
         self._txn: SyncTransaction
 
+    def _begun(self) -> SyncTransaction:
+        txn = self._begin()
+        txn.begin()  # so that it has an id, which no other thread may ask for
+        return txn
+
     async def __aenter__(self) -> Self:
         thread = self._threads.lend()
         try:
-            self._txn = await completed(thread, self._begin, SyncTransaction.rollback)
+            self._txn = await completed(thread, self._begun, SyncTransaction.rollback)
         except BaseException:
             self._threads.take_back(thread)
             raise

@@ -299,7 +299,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
-        """Begin a transaction of this thread; use it with `with`.
+        """Return a transaction of this thread; use it with `with`. It begins at its first change or lock, at a
+        savepoint, or when its `txid` is asked for: one that only reads costs the store nothing.
 
         Args:
             log_exclusive_reads: Whether rows that this transaction reads with an exclusive lock are replicated as read,
@@ -307,9 +308,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
         Raises:
             StoreFailed: The store is closed or has failed.
-            RedoOverloaded: The log has no room.
-            BinlogOverloaded: The log has no room because the binlog has not caught up.
-            MemoryExhausted: There is no room for another transaction.
+            MemoryExhausted: The process has no memory left.
             NotPrimary: Another node of the group executes transactions.
 
         Examples:
@@ -323,9 +322,9 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
                 from tidemark.read_tracking import TrackingTransaction
 
-                txn: Transaction = self._store.begin(kind=TrackingTransaction)
+                txn: Transaction = self._store.transaction(TrackingTransaction)
             else:
-                txn = self._store.begin(kind=Transaction)
+                txn = self._store.transaction(Transaction)
         except MemoryError as error:
             raise memory_error(error) from error
         txn.owner = self

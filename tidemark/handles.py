@@ -13,8 +13,9 @@ from tidemark.engine.access.program_scans import count_rows
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
-from tidemark.engine.memory.arena_layout import F_ROWS
-from tidemark.engine.point.plan import plan_of
+from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point.changes import CommittedChanges
+from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
@@ -370,7 +371,7 @@ class TableHandle(WritableTable):
         ['bag', 'cup', 'pen']
     """
 
-    __slots__ = ("_begin", "_failure", "_owner", "_watch", "table")
+    __slots__ = ("_begin", "_changes", "_failure", "_owner", "_watch", "table")
 
     def __init__(self, store: Store, table: Table, owner: Any = None) -> None:
         """owner: the Database, which stays open while the handle is used."""
@@ -378,6 +379,7 @@ class TableHandle(WritableTable):
         self._failure = store.failure
         self.table = table
         self._begin: Callable[[], Transaction] = store.begin
+        self._changes = CommittedChanges(store)
         self._watch: Watch | None = store.watch
 
     def _check_usable(self) -> None:
@@ -419,6 +421,7 @@ class TableHandle(WritableTable):
             # outcome(txid) tells which.
             txn.rollback()
             raise
+        keep_plan(self.table)
         return result
 
     # --- one row ---------------------------------------------------------------------------------
@@ -433,7 +436,8 @@ class TableHandle(WritableTable):
             >>> db["item"][5].name
             'box'
         """
-        self._in_own_transaction(row_operations.insert, row)
+        if not self._changes.make(self.table, MODE_INSERT, row):
+            self._in_own_transaction(row_operations.insert, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row, or replace the row with its key.
@@ -445,7 +449,8 @@ class TableHandle(WritableTable):
             >>> db["item"][1]
             Row(id=1, name='pencil', stock=12)
         """
-        self._in_own_transaction(row_operations.write, row)
+        if not self._changes.make(self.table, MODE_WRITE, row):
+            self._in_own_transaction(row_operations.write, row)
 
     def get(self, key: Any, *, index: str | None = None) -> Any:
         """Return the committed row with this key (a `Row`), or None.
@@ -479,7 +484,7 @@ class TableHandle(WritableTable):
                 row = unique_calls.get(None, table.newest, key, index)
             else:
                 row = row_operations.get_committed(table.newest, key)
-            plan_of(table)
+            keep_plan(table)
         except MemoryError as error:
             raise memory_error(error) from error
         return row
@@ -497,6 +502,8 @@ class TableHandle(WritableTable):
         """
         if index is not None:
             return self._in_own_transaction(unique_calls.update, key, changes, where, index)
+        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes):
+            return True
         return self._in_own_transaction(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
@@ -512,6 +519,8 @@ class TableHandle(WritableTable):
         """
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
+        if where is None and self._changes.make(self.table, MODE_DELETE, key):
+            return True
         return self._in_own_transaction(conditional_changes.delete, key, where)
 
     def upsert(

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import numpy as np
-
 from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
+from tidemark.engine.point.changes import CommittedChanges
 from tidemark.handles import TableHandle, index_counters
 from tidemark.recovery.system_restart.attach import Attachment, View
 from tidemark.session import Lock, Transaction
@@ -65,15 +64,10 @@ class ReadTransaction(Transaction):
 
     __slots__ = ()
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.mem = store.mem
-        self.desc = 0  # kernels that read take 0 for "no transaction"
-        self.buf = store.no_words
-        self.thread = threading.get_ident()
-        self.txid = 0  # an id belongs to a transaction in the log
-        self.is_ended = False
-        self.shown = np.zeros(1, dtype=np.int64)
+    @property
+    def txid(self) -> int:
+        """0: an id belongs to a transaction in the log."""
+        return 0
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self.check()
@@ -89,6 +83,9 @@ class ReadTransaction(Transaction):
 
     def commit(self, wait: bool | None = None) -> None:
         """End the transaction."""
+        self._commit_reads(False)
+
+    def _commit_reads(self, wait: bool) -> None:
         self.check()
         self.is_ended = True
 
@@ -116,6 +113,7 @@ class ReadOnlyTable(TableHandle):
         self._name = table.name
         self._table_id = table.table_id
         self._begin: Callable[[], NoReturn] = db._refuse
+        self._changes = CommittedChanges(None)
 
     @property
     def name(self) -> str:

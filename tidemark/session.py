@@ -13,7 +13,9 @@ from tidemark.engine.access import batch_operations, conditional_changes, row_op
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
-from tidemark.engine.point.plan import plan_of
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point.changes import change, locked
+from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
@@ -40,19 +42,19 @@ def check_lock(lock: Lock, skip_locked: bool = False) -> None:
 # Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
 class Transaction(EngineTransaction):
-    """An open transaction, for the thread that began it. `with` commits at the end and rolls back on an exception.
-    After that commit the changes are durable with `durability="commit"`, and if there are none, what was read. A
-    transaction that is dropped before its end
-    is rolled back after garbage collection, with a ResourceWarning.
+    """An open transaction, for the thread that made it. `with` commits at the end and rolls back on an exception. After
+    that commit the changes are durable with `durability="commit"`, and if there are none, what was read. It begins at
+    its first change or lock, at a savepoint, or when its `txid` is asked for. One that has begun and is dropped before
+    its end is rolled back after garbage collection, with a ResourceWarning.
 
     Rows are mappings, or sequences in column order. A `Rejected` error leaves the transaction open and as it was before
     the call. A `Retryable` error has rolled it back as a whole, and so has TransactionTooLarge, which is Rejected.
 
     Every call raises TransactionEnded, WrongThread in a thread that did not begin it, StoreFailed, and NoSuchTable for
     the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
-    or locks rows also raises Rejected if another transaction of this thread holds the lock, TransactionTooLarge, and
-    LockTimeout, Deadlock, RedoOverloaded, BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull,
-    which are Retryable.
+    or locks rows also raises Rejected if another transaction of this thread holds the lock, TransactionTooLarge,
+    LimitExceeded if too many transactions have begun, and LockTimeout, Deadlock, NotPrimary, RedoOverloaded,
+    BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are Retryable.
 
     Examples:
         >>> with db.transaction() as txn:
@@ -94,7 +96,10 @@ class Transaction(EngineTransaction):
             Row(id=4, name='ink', stock=7)
         """
         try:
-            row_operations.insert(self, self.store.table(table), row)
+            if change(self, table, MODE_INSERT, row):
+                return
+            row_operations.insert(self, found := self.store.table(table), row)
+            keep_plan(found)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -108,7 +113,10 @@ class Transaction(EngineTransaction):
             ...     txn.write("item", (1, "pencil", 12))
         """
         try:
-            row_operations.write(self, self.store.table(table), row)
+            if change(self, table, MODE_WRITE, row):
+                return
+            row_operations.write(self, found := self.store.table(table), row)
+            keep_plan(found)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -144,29 +152,33 @@ class Transaction(EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
-        store = self.store
-        if lock is not None or skip_locked:
-            self._check_lock(lock, skip_locked)
-        elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
-            try:
-                found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
-            except TypeError:  # an unhashable object, which the general path refuses
-                found = None
-            if found is not None and found.plan is not None and not found.is_dropped:
-                plan = found.plan
-                if index is None:
-                    row = plan.get_seen(plan.mem, plan.words, self.desc, self.buf, self.shown, key)
-                else:
-                    row = plan.unique_seen(self, key, index)
-                if row is not ...:
-                    return row
         try:
+            store = self.store
+            if lock is not None or skip_locked:
+                self._check_lock(lock, skip_locked)
+                if lock == "exclusive" and index is None and not skip_locked:
+                    row = locked(self, table, key)
+                    if row is not ...:
+                        return row
+            elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
+                try:
+                    found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
+                except TypeError:  # an unhashable object, which the general path refuses
+                    found = None
+                if found is not None and found.plan is not None and not found.is_dropped:
+                    plan = found.plan
+                    if index is None:
+                        row = plan.get_seen(plan.mem, plan.words, self.desc, self.buf, self.shown, key)
+                    else:
+                        row = plan.unique_seen(self, key, index)
+                    if row is not ...:
+                        return row
             named = store.table(table)
             if index is not None:
                 row = unique_calls.get(self, named, key, index, lock, skip_locked)
             else:
                 row = row_operations.get(self, named, key, lock, skip_locked)
-            plan_of(named)
+            keep_plan(named)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         return row
@@ -206,7 +218,11 @@ class Transaction(EngineTransaction):
         try:
             if index is not None:
                 return unique_calls.update(self, self.store.table(table), key, changes, where, index)
-            return conditional_changes.update(self, self.store.table(table), key, changes, where)
+            if where is None and change(self, table, MODE_UPDATE, key, changes):
+                return True
+            is_changed = conditional_changes.update(self, found := self.store.table(table), key, changes, where)
+            keep_plan(found)
+            return is_changed
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -223,7 +239,11 @@ class Transaction(EngineTransaction):
         try:
             if index is not None:
                 return unique_calls.delete(self, self.store.table(table), key, where, index)
-            return conditional_changes.delete(self, self.store.table(table), key, where)
+            if where is None and change(self, table, MODE_DELETE, key):
+                return True
+            is_deleted = conditional_changes.delete(self, found := self.store.table(table), key, where)
+            keep_plan(found)
+            return is_deleted
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 

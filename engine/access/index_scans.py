@@ -15,6 +15,7 @@ from tidemark.engine.access.own_changes import OwnChanges, has_changed, key_matr
 from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, SnapshotIndexScan
+from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, X_USED
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
+
+
+FIRST_RECORD_WORD = GROUP_WORDS + TRANSACTION_WORDS  # of a transaction's buffer
 
 
 class IndexScan:
@@ -78,9 +82,12 @@ class IndexScan:
     def gather_own_changes(self) -> None:
         """Gather the transaction's changes: at the first batch, and again after a savepoint has undone some of them."""
         txn = self._txn
-        if txn is None or txn.desc == 0:  # 0: of a read-only view, which has no changes
+        if txn is None:
             return
         txn.check()
+        if not txn.desc:  # it has no changes
+            self._until = FIRST_RECORD_WORD
+            return
         used = int(txn.mem[txn.desc + X_USED])
         if self._until and used >= self._until:
             return

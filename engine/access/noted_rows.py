@@ -37,6 +37,8 @@ def tag(txn: Transaction, any_value: int, author: int) -> None:
     transaction have the same author, or 0.
     """
     txn.check()
+    if not txn.desc:
+        txn.begin()
     if tag_transaction(txn.mem, txn.desc, any_value | author << AUTHOR_SHIFT) != OK:
         raise InvariantBroken("a transaction was given a second author; report this")
 

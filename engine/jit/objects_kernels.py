@@ -16,6 +16,7 @@ other intrinsic runs Python code.
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import sysconfig
 
@@ -93,15 +94,12 @@ class ObjectKernel:
         self.__name__ = name
         self._dispatcher = dispatcher
         self._kinds = kinds
-        self._entry = None
 
-    @property
+    @functools.cached_property
     def entry(self):
         """What to call."""
-        if self._entry is None:
-            compiled = self._dispatcher._compile_for_args()
-            self._entry = _through_door(self._checked(compiled), self.__name__) if HAS_DOOR else compiled
-        return self._entry
+        compiled = self._dispatcher._compile_for_args()
+        return _through_door(self._checked(compiled), self.__name__) if HAS_DOOR else compiled
 
     def _checked(self, compiled):
         def call(*args):
@@ -245,6 +243,58 @@ def load_8(words, byte):
     return _read(words, byte, 1)
 
 
+def _store(bits):
+    kind = ir.IntType(bits)
+
+    def code(context, builder, signature, values):
+        at = builder.bitcast(_place(context, builder, signature.args[0], *values[:2]), kind.as_pointer())
+        builder.store(values[2] if bits == 64 else builder.trunc(values[2], kind), at, align=1)
+        return context.get_dummy_value()
+
+    return emitted(code, types.void, None, types.int64, types.int64)
+
+
+def _write(words, byte, size, word):
+    octets = (int(word) % (1 << 64)).to_bytes(8, "little")[:size]
+    _octets(words)[int(byte) : int(byte) + size] = np.frombuffer(octets, np.uint8)
+
+
+@_store(64)
+def store_64(words, byte, word):
+    """Write 8 bytes from a byte of an array on."""
+    _write(words, byte, 8, word)
+
+
+@_store(32)
+def store_32(words, byte, word):
+    """Write the low 4 bytes of a word."""
+    _write(words, byte, 4, word)
+
+
+@_store(16)
+def store_16(words, byte, word):
+    """Write the low 2 bytes."""
+    _write(words, byte, 2, word)
+
+
+@_store(8)
+def store_8(words, byte, word):
+    """Write the lowest byte."""
+    _write(words, byte, 1, word)
+
+
+def _store_zeros(context, builder, signature, values):
+    at = _place(context, builder, signature.args[0], *values[:2])
+    cgutils.memset(builder, at, values[2], 0)
+    return context.get_dummy_value()
+
+
+@emitted(_store_zeros, types.void, None, types.int64, types.int64)
+def store_zeros(words, byte, count):
+    """Write `count` zeros, 0 or more, from a byte of an array on."""
+    _octets(words)[int(byte) : int(byte) + int(count)] = 0
+
+
 def stack_words(count):
     """Return an intrinsic that returns words of the stack of the kernel that calls it, with any content. Call it in a
     kernel, not in a helper.
@@ -284,6 +334,17 @@ is_float = _is_of(float, "PyFloat_Type")
 is_bytes = _is_of(bytes, "PyBytes_Type")
 is_text = _is_of(str, "PyUnicode_Type")
 is_tuple = _is_of(tuple, "PyTuple_Type")
+is_dict = _is_of(dict, "PyDict_Type")
+
+
+def _is_none(context, builder, signature, values):
+    return builder.zext(builder.icmp_unsigned("==", values[0], _symbol(builder, "_Py_NoneStruct")), _WORD)
+
+
+@emitted(_is_none, types.int64, OBJECT)
+def is_none(held):
+    """Whether an object is None."""
+    return int(held.value is None)
 
 
 def _is_null(context, builder, signature, values):
@@ -311,6 +372,49 @@ def clear_error():
 
 
 # --- reading objects -------------------------------------------------------------------------------
+def _address(context, builder, signature, values):
+    return builder.ptrtoint(values[0], _WORD)
+
+
+@emitted(_address, types.int64, OBJECT)
+def address(held):
+    """Return the address of an object."""
+    return id(held.value)
+
+
+def _object_of(context, builder, signature, values):
+    return builder.inttoptr(values[0], _POINTER)
+
+
+@emitted(_object_of, OBJECT, types.int64)
+def object_of(address):
+    """Return the object at an address, borrowed: something else keeps it alive."""
+    return Held(_object_at(address))
+
+
+def _dict_next(context, builder, signature, values):
+    place, name, value = (cgutils.alloca_once(builder, kind) for kind in (_WORD, _POINTER, _POINTER))
+    builder.store(values[1], place)
+    kinds = [_POINTER, *(each.type for each in (place, name, value))]
+    found = builder.call(_function(builder, "PyDict_Next", _INT, *kinds), [values[0], place, name, value])
+    is_there = builder.icmp_signed("!=", found, _INT(0))
+    after = builder.select(is_there, builder.load(place), _WORD(-1))
+    # At the end, an object that is there instead of a pointer to nowhere.
+    pair = (builder.select(is_there, builder.load(each), values[0]) for each in (name, value))
+    return context.make_tuple(builder, signature.return_type, [after, *pair])
+
+
+@emitted(_dict_next, types.Tuple((types.int64, OBJECT, OBJECT)), OBJECT, types.int64)
+def dict_next(held, place):
+    """Return (the next place, the name and the value there) of a dict, from place 0 on; place -1 at the end. Both are
+    borrowed.
+    """
+    if int(place) >= len(held.value):
+        return -1, held, held
+    name, value = list(held.value.items())[int(place)]
+    return int(place) + 1, Held(name), Held(value)
+
+
 def _int_of(context, builder, signature, values):
     overflow = cgutils.alloca_once(builder, _INT)
     function = _function(builder, "PyLong_AsLongLongAndOverflow", _WORD, _POINTER, _INT.as_pointer())
@@ -368,6 +472,28 @@ def text_size(held):
         return len(held.value.encode())
     except UnicodeEncodeError:
         return -1
+
+
+def _is_same_text(context, builder, signature, values):
+    found = builder.call(_function(builder, "PyUnicode_Compare", _INT, _POINTER, _POINTER), values)
+    return builder.zext(builder.icmp_signed("==", found, _INT(0)), _WORD)
+
+
+@emitted(_is_same_text, types.int64, OBJECT, OBJECT)
+def is_same_text(held, other):
+    """Whether two texts are equal."""
+    return int(held.value == other.value)
+
+
+def _text_byte(context, builder, signature, values):
+    octets, _ = _utf8(builder, values[0])
+    return builder.zext(builder.load(builder.gep(octets, [values[1]])), _WORD)
+
+
+@emitted(_text_byte, types.int64, OBJECT, types.int64)
+def text_byte(held, number):
+    """Return a byte of the UTF-8 of a text. `text_size` has succeeded, and is larger."""
+    return held.value.encode()[int(number)]
 
 
 def _copy(builder, context, signature, source, values):

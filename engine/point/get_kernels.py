@@ -54,15 +54,24 @@ def table_of(mem, plan):
 
 
 @helper
-def find_row(mem, plan, table, keys, words):
-    """Return (FOUND, ST_MISSING or ST_UNFINISHED; fragment; row) of a primary key."""
+def find_rowid(mem, table, keys, words):
+    """Return (FOUND, ST_MISSING or ST_UNFINISHED; fragment; ROWID) of a primary key."""
     fragment = fragment_of(mem, table, keys, 0, words)
     if fragment == 0:
         return A.ST_MISSING, 0, 0
     entry = index_find(mem, fragment, tag_of(keys, 0, words, mem[table + A.T_SEED]), keys, 0, words)
     if entry == 0:
         return seen_absent(mem), 0, 0
-    return FOUND, fragment, known_row_address(mem, fragment, entry_rowid(mem, entry))
+    return FOUND, fragment, entry_rowid(mem, entry)
+
+
+@helper
+def find_row(mem, table, keys, words):
+    """Return (FOUND, ST_MISSING or ST_UNFINISHED; fragment; row) of a primary key."""
+    status, fragment, rowid = find_rowid(mem, table, keys, words)
+    if status != FOUND:
+        return status, 0, 0
+    return FOUND, fragment, known_row_address(mem, fragment, rowid)
 
 
 @helper
@@ -173,7 +182,7 @@ def get_row(mem, plan, key):
     table = table_of(mem, plan)
     if words == 0 or table == 0:
         return leave(made)
-    status, fragment, row = find_row(mem, plan, table, keys, words)
+    status, fragment, row = find_row(mem, table, keys, words)
     if status == FOUND:
         status = fill_seen(made, mem, plan, 0, mem, fragment, row)
     return answer(made, status)
@@ -191,7 +200,7 @@ def get_seen(mem, plan, txn, buf, shown, key):
     table = table_of(mem, plan)
     if words == 0 or table == 0:
         return leave(made)
-    status, fragment, row = find_row(mem, plan, table, keys, words)
+    status, fragment, row = find_row(mem, table, keys, words)
     if status == FOUND:
         status = fill_seen(made, mem, plan, txn, buf, fragment, row)
     note_shown(mem, shown, status, row)

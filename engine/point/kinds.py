@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemark.engine.base.limits import LOB_BYTES_MAX
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.row_layout import WORD_BYTES
@@ -84,3 +85,11 @@ def key_words(kind: ColumnType) -> list[int] | None:
         return None
     length: int = kind.length  # type: ignore[attr-defined]
     return [found, kind.width or kind.bytes_max, length, 0]
+
+
+def read_words(kind: ColumnType) -> list[int]:
+    """Return how kernels read values of a type, as `key_words` does; [KEY_NONE, …] if the general path reads them."""
+    if isinstance(kind, (LongText, LongBinary)):
+        return [u.KEY_TEXT if isinstance(kind, LongText) else u.KEY_BYTES, 0, LOB_BYTES_MAX, 0]
+    found = key_words(kind) or [u.KEY_NONE, 0, 0, 0]
+    return [found[0], kind.width, *found[2:]]

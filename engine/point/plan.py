@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,14 @@ import numpy as np
 
 from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.jit.objects_kernels import IS_USABLE
+from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
-from tidemark.engine.point.kinds import is_converted, key_words, value_kind
+from tidemark.engine.point.kinds import is_converted, key_words, read_words, value_kind
 from tidemark.engine.point.values_kernels import row_of_values, rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.added_columns import from_var
+from tidemark.engine.schema.added_columns import from_var, is_plain
 from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import KEY, VAR
 from tidemark.engine.schema.types import Enum
@@ -172,8 +174,10 @@ class Plan:
         "format",
         "get",
         "get_by_unique",
+        "generation",
         "get_by_unique_seen",
         "get_seen",
+        "kept",
         "mem",
         "rows",
         "selects",
@@ -188,6 +192,8 @@ class Plan:
         self.format = table.format
         definition = table.definition
         self.version = definition.version
+        # Before the indexes are read: the plan of one that is announced meanwhile is an old plan.
+        self.generation = int(self.mem[S_INDEX_GENERATION])
         self.uniques: dict[str, Words] = {}
         self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
         self.get: Callable[..., Any] = _leave
@@ -196,18 +202,23 @@ class Plan:
         self.get_by_unique_seen: Callable[..., Any] = _leave
         row_format = table.format
         self.rows = None if row_format.has_disk else row_plan(row_format, row_format.names)
+        self.kept: list[str] = []  # names that kernels know by address only
         if self.rows is None:
-            self.words: Words = np.zeros(1, dtype=np.int64)
+            self.words: Words = np.zeros(u.U_ROWS, dtype=np.int64)
+            self.words[u.U_GENERATION] = -1
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
         words = self.rows.words
-        self.words = words.copy() if key is None else np.concatenate([words, key])
-        self.words[u.U_HANDLE] = table.handle
-        self.words[u.U_VERSION] = definition.version
-        self.words[u.U_KEY] = words.size
+        self.words = words.copy()
+        self.words[u.U_GENERATION] = -1
         if key is not None:
+            self.words = np.concatenate([words, key])
+            self.words[u.U_KEY] = words.size
+            self._read_values(table)
             self.get = self._made(get_row)
             self.get_seen = self._made(get_seen)
+        self.words[u.U_HANDLE] = table.handle
+        self.words[u.U_VERSION] = definition.version
         for name, index in table.uniques.items():
             columns = [definition.columns[definition.position(each)] for each in index.definition.columns]
             plan = key_plan([key_words(each.type) for each in columns], index.tree.handle)
@@ -220,6 +231,37 @@ class Plan:
     def is_of(self, table: Table) -> bool:
         """Whether it is of this version of its table."""
         return self.version == table.definition.version and self.format is table.format
+
+    def _read_values(self, table: Table) -> None:
+        """Add how kernels read rows and changes."""
+        layout, start = table.format.layout, self.words.size
+        values: list[int] = []
+        is_put = not layout.dropped and table.format.fixed_words < u.IMAGE_WORDS
+        for place in layout.places:
+            column = place.column
+            read = read_words(column.type)
+            if place.part == VAR and not is_plain(column.type):
+                read = [u.KEY_NONE, 0, 0, 0]
+            is_put = is_put and read[u.KC_KIND] != u.KEY_NONE
+            part = u.PART_KEY if place.is_key else _PARTS.get(place.part, u.PART_FIXED)
+            where, null = place.offset, place.null_offset << _NULL_BYTE_SHIFT | place.null_mask
+            if part == u.PART_VAR:
+                where, null = place.ordinal, int(column.nullable)
+            self.kept.append(sys.intern(column.name))
+            # An update of a column of a unique index passes the whole image, see `Table.unique_columns`.
+            is_changed = part == u.PART_FIXED and column.name not in table.unique_columns
+            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed, *read]
+        keys = [place.position for place in layout.key_places]
+        var = [place.position for place in layout.var_places]
+        self.words = np.concatenate([self.words, np.array([*values, *keys, *var], dtype=np.int64)])
+        self.words[u.U_STAMP] = table.stamp
+        self.words[u.U_GENERATION] = self.generation
+        self.words[u.U_VALUES] = start
+        self.words[u.U_KEY_COLUMNS] = start + len(values)
+        self.words[u.U_KEY_IN_VAR] = table.format.key_in_var
+        self.words[u.U_VAR_COLUMNS] = len(var)
+        self.words[u.U_VAR_LIST] = start + len(values) + len(keys)
+        self.words[u.U_IS_PUT] = is_put
 
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""
@@ -258,11 +300,19 @@ def key_plan(columns: Sequence[list[int] | None], handle: int) -> Words | None:
     return np.array([len(columns), handle, *(word for each in columns for word in each or ())], dtype=np.int64)
 
 
+def keep_plan(table: Table) -> None:
+    """Do `plan_of` for later calls. A call that has done its work must not fail because there is no memory for it."""
+    try:
+        plan_of(table)
+    except MemoryError:
+        pass
+
+
 def plan_of(table: Table) -> Plan:
     """Return the plan of the version of a table that is in force, and keep it for callers that have this one."""
     newest = table.newest
     found: Plan | None = newest.plan
-    if found is None or not found.is_of(newest):
+    if found is None or not found.is_of(newest) or found.generation != int(found.mem[S_INDEX_GENERATION]):
         found = Plan(newest)
         newest.plan = found
     table.plan = found

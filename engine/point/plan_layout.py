@@ -23,7 +23,15 @@ U_UTC = 12  # address of the time zone of timestamps
 U_HANDLE = 13
 U_VERSION = 14  # version of its definition
 U_KEY = 15  # offset of the plan of its primary key
-U_ROWS = 16  # for each column:
+U_STAMP = 16  # version of its images, in the bits of a mode above the mode
+U_GENERATION = 17  # S_INDEX_GENERATION whose indexes it knows; -1: changes are left to the general path
+U_VALUES = 18  # offset of how the values of its columns are read, VALUE_WORDS each
+U_KEY_COLUMNS = 19  # offset of the positions of its key columns
+U_KEY_IN_VAR = 20  # 1: the key is in the var part
+U_VAR_COLUMNS = 21  # columns in the var part
+U_VAR_LIST = 22  # offset of their positions
+U_IS_PUT = 23  # 1: kernels can read whole rows
+U_ROWS = 24  # for each column:
 COLUMN_WORDS = 4
 UC_PLACE = 0  # kind << 56 | part << 48 | bytes << 24 | byte offset in the fixed image, or ordinal of the var column
 UC_NULL = 1  # byte of the fixed image << 8 | bit; 0: never NULL there
@@ -73,6 +81,7 @@ KC_BYTES = 1  # width of padded values, most bytes of others
 KC_LEAST = 2  # of integers; else the most code points or bytes
 KC_GREATEST = 3
 
+KEY_NONE = 0  # the general path reads these values
 KEY_INT = 1
 KEY_FLOAT = 2
 KEY_BOOL = 3
@@ -81,9 +90,20 @@ KEY_PADDED_BYTES = 5
 KEY_TEXT = 6
 KEY_BYTES = 7
 
+# --- how a value of a column is read --------------------------------------------------------------
+VALUE_WORDS = 9
+V_NAME = 0  # address of its name, interned
+V_PLACE = 1  # byte of the fixed image; ordinal in the var part
+V_PART = 2
+V_NULL = 3  # byte of the fixed image << 8 | bit, or 1 in the var part; 0: never NULL
+V_IS_CHANGED = 4  # 1: an update may change it in place
+V_READ = 5  # as a column of a key, but KC_BYTES is the size in the image
+
 EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.
 STACK_WORDS = 128
+IMAGE_WORDS = 2_048  # largest image of a row that is put by a kernel
+REDO_WORDS = 4_608  # what a transaction reserves when it begins
 
 # Flags of a select: of its bounds, and of its order.
 LOW_ABOVE = 1
@@ -96,4 +116,9 @@ DAY_LEAST = -719_162
 DAY_GREATEST = 2_932_896
 DAY_MICROSECONDS = 86_400_000_000
 
-assert U_KEY < U_ROWS and UC_MEMBERS + 1 == COLUMN_WORDS and KC_GREATEST + 1 == KEY_WORDS
+assert (
+    U_IS_PUT < U_ROWS
+    and V_READ + KEY_WORDS == VALUE_WORDS
+    and UC_MEMBERS + 1 == COLUMN_WORDS
+    and KC_GREATEST + 1 == KEY_WORDS
+)

@@ -20,7 +20,7 @@ from tidemark.engine.rows.rows_kernels import free_slot, known_row_address
 from tidemark.engine.rows.side_pages_kernels import set_var
 from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import restore_delete, set_lock
-from tidemark.engine.txn.commit_kernels import finish, release_lock, release_row
+from tidemark.engine.txn.commit_kernels import WHOLE, finish, release_lock, release_row
 
 
 @helper
@@ -107,6 +107,15 @@ def undo_until(mem, txn, buf, until, budget):
             mem[txn + A.X_FIRST] = 0
         mem[txn + A.X_OPS] -= 1
         free_cell(mem, operation)
+    return status
+
+
+@helper
+def abort_at_once(mem, txn, buf):
+    """Roll back a transaction of few operations; OK or ST_INVARIANT."""
+    status = undo_until(mem, txn, buf, 0, WHOLE)
+    if status == A.OK:
+        finish(mem, txn)
     return status
 
 

@@ -38,13 +38,9 @@ def reserve_redo(mem, txn, words):
     return redo_reserve(mem, txn, words)
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64)")
-def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Initialize a transaction descriptor; return the new transaction id, or ST_REDO, after which the descriptor must
-    not be used.
-
-    tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
-    """
+@helper
+def begin_at(mem, txn, slot, tail_word, redo_words):
+    """Initialize a transaction descriptor, see `begin_transaction`; OK or ST_REDO."""
     for i in range(A.TXN_WORDS):
         mem[txn + i] = 0
     if redo_reserve(mem, txn, redo_words) != A.OK:
@@ -55,6 +51,18 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
     mem[txn + A.X_USED] = L.GROUP_WORDS + L.TRANSACTION_WORDS
     mem[txn + A.X_GENERATION] = mem[A.S_INDEX_GENERATION]
     mem[txn + A.X_STATE] = 1
+    return A.OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def begin_transaction(mem, txn, slot, tail_word, redo_words):
+    """Initialize a transaction descriptor; return the new transaction id, or ST_REDO, after which the descriptor must
+    not be used.
+
+    tail_word: any-value | author << 32 of its records. redo_words: room to reserve in the REDO log, padding included.
+    """
+    if begin_at(mem, txn, slot, tail_word, redo_words) != A.OK:
+        return A.ST_REDO
     return txid_next(mem)
 
 

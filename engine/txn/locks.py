@@ -9,8 +9,8 @@ Invariants:
   to exclusive. A rollback to a savepoint before the upgrade sets the mark again.
 - K2: a waiter is registered and its row marked as waited for under one guard, so that a holder that frees the row
   afterwards sees the mark.
-- K3: a cycle is found when its last edge is added, and its youngest transaction is the victim. Several cycles closed at
-  once have one victim each.
+- K3: a cycle is found when its last edge is added. Its victim is the transaction that began last (at its first change
+  or lock). Several cycles closed at once have one victim each.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import numpy as np
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Deadlock, LockTimeout, Rejected
@@ -57,7 +55,6 @@ class Place:
         "locked_at",
         "owner",
         "shared",
-        "shown",
         "slot",
         "spool",
         "thread",
@@ -70,7 +67,6 @@ class Place:
         self.buf = buf
         self.buf_bytes = buf_bytes
         self.shared: set[RowKey] = set()  # rows on which the transaction holds a shared lock
-        self.shown = np.zeros(1, dtype=np.int64)  # see `Transaction.shown`
         self.txid = 0
         self.thread = 0
         self.locked_at: float | None = None  # when its first call that locks rows began

@@ -28,8 +28,10 @@ from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
 from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
 from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
+from tidemark.engine.jit.entries import entry_of
 from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
-from tidemark.engine.txn.begin_kernels import next_txid, reserve_redo
+from tidemark.engine.txn.begin_kernels import begin_transaction, next_txid, reserve_redo
+from tidemark.engine.txn.commit_kernels import commit_plain
 from tidemark.engine.txn.locks import LockTable
 from tidemark.engine.txn.views import Views
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.delete_log import DeleteLog
     from tidemark.engine.txn.epoch import EpochClock
+    from tidemark.engine.txn.locks import Place
 
 REDO_POLL_SECONDS = 0.05
 REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
@@ -95,6 +98,8 @@ class Resources(ABC):
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # stays None in a view of a local checkpoint
     deletes: DeleteLog | None = None
+    begin_kernel: Callable[..., int]
+    commit_kernel: Callable[..., int]  # of rows in memory
     tables: dict[str, Table]  # by qualified name
     qualified: dict[str, str]  # qualified names, by names that callers have used
     spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
@@ -115,6 +120,7 @@ class Resources(ABC):
         self.locks = LockTable(arena, clock, options.lock_timeout_ms, failure)
         self.views = Views(arena.mem, failure, self.latch, options.lock_timeout_ms)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
+        self.spare_shown: list[Words] = []  # for `Transaction.shown`
         self.transaction_words = options.transaction_memory_bytes // 8
         self.spool_words = options.transaction_limit_bytes // 8
         self.waits_for_disk = options.durability == "commit"
@@ -133,6 +139,17 @@ class Resources(ABC):
         """Roll back the transactions that were dropped without an end. Raises: as `Transaction.rollback`."""
 
     @abstractmethod
+    def give_place(self, txn: Any) -> None:
+        """Begin a transaction in shared memory.
+
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; the error of `refusal`.
+        """
+
+    @abstractmethod
+    def own_place(self) -> Place:
+        """Return the place for transactions that begin and end in one kernel call. Call with the latch held."""
+
+    @abstractmethod
     def retire(self, txn: Any) -> None:
         """Free the resources of a transaction that ends, exactly once wherever a signal arrives."""
 
@@ -148,6 +165,7 @@ class Resources(ABC):
         """Set the log and the epoch clock; from here on the store can commit."""
         self.log = log
         self.epochs = self.views.epochs = epochs
+        self.begin_kernel, self.commit_kernel = entry_of(begin_transaction), entry_of(commit_plain)
         self.number_from(int(first_txid(incarnation)))
         if self.may_spool:
             # One transaction leaves room in the log for others, and for itself: it spools before it waits for room.

@@ -12,10 +12,10 @@ descriptor in the arena, so that a signal between two Python statements never le
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
+from weakref import ref
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from tidemark.engine.memory.arena_layout import (
     PAGE_WORDS,
     S_VIEW_EPOCH,
     ST_COPIES,
+    ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
     ST_SHAPE,
@@ -110,10 +111,13 @@ COMMITTING = 3  # X_STATE of a commit in slices before that
 
 
 class Transaction:
-    """An open transaction. Created by `Store.begin`; belongs to the thread that began it."""
+    """An open transaction, of the thread that made it. It begins at its first change or lock, or when its id is asked
+    for (rule 5 of ADR 0031). Until then it has no place: `desc` is 0, which means no transaction to kernels that read.
+    """
 
     __slots__ = (
         "__weakref__",
+        "_txid",
         "buf",
         "buf_bytes",
         "desc",
@@ -128,43 +132,91 @@ class Transaction:
         "spool",
         "store",
         "thread",
-        "txid",
     )
 
-    def __init__(self, store: Resources, place: Place, txid: int) -> None:
+    # From its begin on:
+    mem: Words
+    place: Place
+    buf_bytes: memoryview
+    is_logged: bool  # the log has its records, or may have them
+    group: Group | None
+    spool: Spool | AdoptedRecords | None
+    reference: Reference | None
+
+    def __init__(self, store: Resources) -> None:
         self.store = store
-        self.mem = store.mem
+        self.desc = 0
+        self.buf = store.no_words
+        self.thread = get_ident()
+        self.is_ended = False
+        # One word: the newest epoch that it was shown. Only calls of one row know better than LAST_EPOCH.
+        try:
+            self.shown = shown = store.spare_shown.pop()
+        except IndexError:
+            self.shown = shown = np.zeros(1, dtype=np.int64)
+        shown[0] = NO_EPOCH
+
+    def take(self, place: Place, txid: int) -> None:
+        """Begin in a place, whose descriptor a kernel has initialized."""
+        self._txid = place.txid = txid
+        self.mem = self.store.mem
         self.place = place
-        self.desc = place.desc
         self.buf = place.buf
         self.buf_bytes = place.buf_bytes
-        self.thread = place.thread = get_ident()
-        self.txid = place.txid = txid
-        self.is_ended = False
-        self.is_logged = False  # the log has its records, or may have them
-        # One word: the newest epoch that it was shown. Only calls of one row know better than LAST_EPOCH.
-        self.shown = place.shown
-        self.shown[0] = NO_EPOCH
-        self.group: Group | None = None
-        self.spool: Spool | AdoptedRecords | None = None
-        self.reference: Reference | None = None
+        self.is_logged = False
+        self.group = self.spool = self.reference = None
+        place.thread = self.thread
         place.locked_at = None
         # Not `__del__`, in which Ctrl-C would be lost: nothing is called for a transaction that has ended.
-        place.owner = weakref.ref(self, store.locks.dropped)
+        place.owner = ref(self, self.store.locks.dropped)
+        self.desc = place.desc
+
+    def lose_place(self) -> None:
+        """Undo `take`: the begin was interrupted."""
+        self.desc = 0
+        self.buf = self.store.no_words
 
     @classmethod
     def of_dropped(cls, store: Resources, place: Place) -> Transaction:
         """Return the transaction in the place of one that was dropped without an end, to roll it back."""
-        txn = object.__new__(cls)
-        txn.store, txn.mem, txn.place, txn.desc = store, store.mem, place, place.desc
+        txn = cls(store)
+        txn.mem, txn.place, txn.desc = store.mem, place, place.desc
         txn.buf = place.buf if place.grown is None else place.grown
         txn.buf_bytes = txn.buf.data.cast("B")
-        txn.thread, txn.txid = place.thread, place.txid
-        txn.is_ended = txn.is_logged = False
-        txn.shown = place.shown
+        txn.thread, txn._txid = place.thread, place.txid
+        txn.is_logged = False
         txn.shown[0] = LAST_EPOCH
         txn.group, txn.spool, txn.reference = None, place.spool, None
         return txn
+
+    def begin(self) -> None:
+        """Begin, for a change or a lock. Raises: as `Resources.give_place`; after a Retryable error the transaction has
+        ended.
+        """
+        try:
+            self.store.give_place(self)
+        except Retryable:
+            self.rollback()
+            raise
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
+
+    @property
+    def txid(self) -> int:
+        """The id, for `Database.outcome` and `Database.kill`. A transaction that has none yet begins now.
+
+        Raises: as the first change.
+        """
+        if not self.desc:
+            if self.is_ended:  # it has changed nothing
+                if not hasattr(self, "_txid"):
+                    self._txid = self.store.next_txid()
+                return self._txid
+            seen = self.seen
+            self.check()
+            self.seen = seen  # this reads nothing
+            self.begin()
+        return self._txid
 
     # --- usability -------------------------------------------------------------------------------
     def check(self, locks: bool = False) -> None:
@@ -176,8 +228,11 @@ class Transaction:
             self.store.failure.check()
         if self.is_ended or self.thread != get_ident():
             raise self._refusal()
-        if locks and self.place.locked_at is None:
-            self.place.locked_at = self.store.clock.monotonic()
+        if locks:
+            if not self.desc:
+                self.begin()
+            if self.place.locked_at is None:
+                self.place.locked_at = self.store.clock.monotonic()
         self.shown[0] = LAST_EPOCH
 
     @property
@@ -347,6 +402,14 @@ class Transaction:
         store = self.store
         if wait is None:
             wait = store.waits_for_disk
+        if not self.desc:
+            return self._commit_reads(wait)
+        if not wait and store.watch is None and store.log.partner is None:
+            try:
+                if self._is_committed_in_memory():
+                    return None
+            except MemoryError as error:
+                raise self.out_of_memory(error) from error
         # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
         secures = wait or store.log.partner is not None
@@ -388,12 +451,52 @@ class Transaction:
             except KeyboardInterrupt as error:
                 raise self.interrupted() from error
 
+    def _is_committed_in_memory(self) -> bool:
+        """Commit a small transaction of rows in memory that waits for nothing, see `commit`. Return False, with nothing
+        done, for any other.
+        """
+        store = self.store
+        if self.is_ended or self.spool is not None or store.failure.first is not None or self.thread != get_ident():
+            return False
+        with store.latch:  # a crash in here leaves nothing of it on disk
+            epochs = store.epochs
+            status = store.commit_kernel(
+                self.mem, self.desc, self.buf, store.log.fill, store.sink.current, epochs.current, self._txid
+            )
+            if status > OK:
+                epochs.has_commits = True
+            elif status == ST_INVARIANT:
+                self._check_undone(status)
+        if status < OK:
+            return False
+        self.is_logged = status & COMMIT_LOGGED != 0
+        if self.place.shared or status & COMMIT_WOKEN:
+            self.ended(status & COMMIT_WOKEN)
+        else:
+            store.retire(self)
+        return True
+
+    def _commit_reads(self, wait: bool) -> None:
+        """End a transaction that has not begun, and make durable what it has read, see `commit`."""
+        store = self.store
+        if store.failure.first is not None or self.is_ended or self.thread != get_ident():
+            self.check()
+        seen = self.seen if wait or store.log.partner is not None else NO_EPOCH
+        self.is_ended = True
+        store.spare_shown.append(self.shown)
+        if seen:
+            try:
+                store.log.secure(seen, wait)
+            except MemoryError as error:
+                raise self.out_of_memory(error) from error
+
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error to raise for a MemoryError in a call of this transaction. The transaction is rolled back.
         If the log may have it, the store fails instead, and only a restart shows the outcome.
         """
-        is_applied = not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
-        if not self.is_logged and not is_applied and not (self.group is not None and self.group.sequence):
+        is_reader = not self.desc
+        is_applied = not is_reader and not self.is_ended and int(self.mem[self.desc + X_STATE]) == APPLIED
+        if is_reader or not (self.is_logged or is_applied or (self.group is not None and self.group.sequence)):
             self.rollback()
             return memory_error(error, "the transaction was rolled back")
         if self.store.failure.first is None:
@@ -687,7 +790,7 @@ class Transaction:
             raise interrupt
 
     def _roll_back(self) -> None:
-        if self.store.failure.first is None:
+        if self.desc and self.store.failure.first is None:
             if self.group is not None and self.group.sequence:
                 # A signal arrived after the hand-over to the log: it is committed, so the rows must follow.
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
@@ -705,7 +808,7 @@ class Transaction:
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_ROWS)))
             self.ended(1)
-        self.is_ended = True
+        self._leave()
 
     def _unplan(self, until: int) -> None:
         """Cancel the plans for disk parts of operations newer than `until`."""
@@ -745,11 +848,18 @@ class Transaction:
             self.store.locks.wake(self.place)
         self.store.retire(self)
 
+    def _leave(self) -> None:
+        """End a transaction that holds no place."""
+        if not self.is_ended:
+            self.is_ended = True
+            self.store.spare_shown.append(self.shown)
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo only the operations of the block if it raises; the transaction continues.
+        """Undo only the operations of the block if it raises; the transaction continues. It begins here, if it has not.
 
         Raises:
+            RedoOverloaded: The log has no room. The transaction was rolled back.
             MemoryExhausted: The transaction was rolled back.
             TransactionEnded: It has committed or rolled back already.
             WrongThread: Another thread began it.
@@ -769,6 +879,8 @@ class Transaction:
         """
         try:
             self.check()
+            if not self.desc:
+                self.begin()
             until = int(end_run(self.mem, self.desc, 1))
             used = int(self.mem[self.desc + X_USED])
             changes = int(self.mem[self.desc + X_CHANGES])
@@ -799,6 +911,8 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             self.rollback()
+        elif not self.desc and not self.is_ended:
+            self._commit_reads(self.store.waits_for_disk)
         elif not self.is_ended or self.thread == KILLED:
             try:
                 self.commit()

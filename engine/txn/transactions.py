@@ -69,6 +69,7 @@ class Transactions(Resources):
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self.spare_places: list[Place] = []
+        self.place_of_calls: Place | None = None
         # Dropped tables and partitions, each with the open transactions and scans that may still use its memory.
         self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self.pins: set[object] = set()
@@ -91,7 +92,7 @@ class Transactions(Resources):
             Transaction.of_dropped(self, place).rollback()
 
     def roll_back_all(self) -> None:
-        """Roll back all open transactions, of all threads."""
+        """Roll back all transactions that have begun, of all threads."""
         self.end_abandoned()
         for place in self.open_now():
             txn = None if place.owner is None else place.owner()
@@ -173,11 +174,22 @@ class Transactions(Resources):
         """Return the transactions, by id, and the holders of pins that may use a table now."""
         return {*(place.txid for place in self.open_now()), *self.pins}
 
-    def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
-        """Begin a transaction of the calling thread, of the subclass `kind` if given.
+    def transaction(self, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
+        """Return a transaction of the calling thread, of the subclass `kind` if given, which begins at its first change
+        or lock.
 
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; the error of `refusal`.
+        Raises: StoreFailed; the error of `refusal`.
         """
+        if self.refusal is not None:
+            raise self.refusal()
+        if self.failure.first is not None:
+            self.failure.check()
+        if self.locks.abandoned:
+            self.end_abandoned()
+        return kind(self)
+
+    def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
+        """Return a transaction like `transaction`, which has begun. Raises: as `give_place`."""
         if self.refusal is not None:
             raise self.refusal()
         return self.begin_applied(any_value, author, kind, BUFFER_WORDS + PAD_WORDS)
@@ -186,6 +198,20 @@ class Transactions(Resources):
         """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: words of log to
         reserve; 0 for a caller that has waited for room for a whole group, since it must not wait within the group.
         """
+        txn = kind(self)
+        self.give_place(txn, any_value | author << 32, redo_words, is_applied=True)
+        return txn
+
+    def give_place(
+        self,
+        txn: Transaction,
+        tail_word: int = 0,
+        redo_words: int = BUFFER_WORDS + PAD_WORDS,
+        is_applied: bool = False,
+    ) -> None:
+        """Begin a transaction in shared memory, see `Resources`. is_applied: regardless of `refusal`."""
+        if self.refusal is not None and not is_applied:
+            raise self.refusal()
         if self.failure.first is not None:
             self.failure.check()
         if self.locks.abandoned:
@@ -195,25 +221,24 @@ class Transactions(Resources):
         except IndexError:
             place = self._new_place()
         slot, desc = place.slot, place.desc
-        tail_word = any_value | author << 32
         generation = self.index_generation
         try:
-            txid = begin_transaction(self.mem, desc, slot, tail_word, redo_words)
+            txid = self.begin_kernel(self.mem, desc, slot, tail_word, redo_words)
             if txid == ST_REDO:
                 txid = self._begin_with_room(desc, slot, tail_word, redo_words)
-            txn = kind(self, place, self.checked_txid(txid))
+            txn.take(place, txid if txid < self._txids.stop else self.checked_txid(txid))
             self.locks.by_slot[slot] = place
             if self.index_generation != generation:
                 # An index was announced, and its builder may have missed this transaction among those to wait for.
                 self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
         except BaseException:
             # After Ctrl-C, for example, no caller ends this transaction, so its reservations are returned here (F117).
+            txn.lose_place()
             place.owner = None
             self.locks.by_slot.pop(slot, None)
             abort_step(self.mem, desc, self.no_words, 1)
             self.spare_places.append(place)
             raise
-        return txn
 
     def _begin_with_room(self, desc: int, slot: int, tail_word: int, redo_words: int) -> int:
         txid = ST_REDO
@@ -239,6 +264,12 @@ class Transactions(Resources):
             raise
         return Place(slot, desc, buf, view)
 
+    def own_place(self) -> Place:
+        """Return the place for transactions of one kernel call, see `Resources`."""
+        if self.place_of_calls is None:
+            self.place_of_calls = self._new_place()
+        return self.place_of_calls
+
     def retire(self, txn: Transaction) -> None:
         """Return the resources of a transaction that ends, see `Resources`."""
         place = txn.place
@@ -247,6 +278,7 @@ class Transactions(Resources):
         del self.locks.by_slot[place.slot]
         txn.is_ended = True  # before another transaction can get its place
         place.owner = None
+        self.spare_shown.append(txn.shown)
         if self.dropped:
             self._leave(txn.txid)
         if txn.buf is place.buf and len(self.spare_places) < SPARE_PLACES:

@@ -112,6 +112,7 @@ class ArenaCheck:
         store = self.store
         open_now = [txn.desc for txn in store.locks.by_slot.values()]
         idle = [place.desc for place in store.spare_places] + list(store.arena.spare_descriptors)
+        idle += [] if store.place_of_calls is None else [store.place_of_calls.desc]
         for desc in open_now + idle:
             self.claim(desc, a.TXN_WORDS, "transaction descriptor")
         for desc in idle:

@@ -343,12 +343,16 @@ def test_memory_error_at_the_beginning_of_a_transaction_loses_no_descriptor(
     """
     db = fresh(start)
     held = [db.transaction() for _ in range(5)]
+    for txn in held:
+        txn.begin()
     check_arena(db)
     with monkeypatch.context() as patch:
         patch.setattr(transactions, "np", SimpleNamespace(zeros=Short(np.zeros, 3), int64=np.int64))
         for _ in range(3):
+            txn = db.transaction()
             with pytest.raises(tm.MemoryExhausted):
-                db.transaction()
+                txn.begin()
+            assert txn.is_ended
     check_arena(db)
     for txn in held:
         txn.rollback()

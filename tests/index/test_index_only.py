@@ -168,7 +168,7 @@ def test_counts_of_ranges_are_what_scans_of_them_find(monkeypatch: pytest.Monkey
         )
         txn.rollback()
     with db.transaction() as txn:  # it keeps the dropped fragment, and the entries of its rows, where they are
-        assert txn.get(NAME, 1) is not None
+        assert txn.get(NAME, 1, lock="shared") is not None
         db.drop_partition(NAME, "a")
         assert table.table.indexes["by_n"].to_dict()["entries"] == len(rows)
         assert table.scan(index="by_n").count() == txn.scan(NAME, index="by_n").count() == len(rows) - 5_000

@@ -403,6 +403,10 @@ TWINS = {
     ),
     "point.select.select_rows": "tests.point.test_select:test_both_paths_find_the_same_rows",
     **dict.fromkeys(
+        [f"point.change.{name}" for name in "change_row change_seen get_locked".split()],
+        "tests.point.test_changes:test_both_paths_change_alike",
+    ),
+    **dict.fromkeys(
         ["point.values.row_of_values", "point.values.rows_of_images"],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),

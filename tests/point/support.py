@@ -29,6 +29,11 @@ FIXED: list[ColumnType] = [
 VARIABLE: list[ColumnType] = [t.VarChar(12), t.VarBinary(20)]
 LONG: list[ColumnType] = [t.Text, t.Blob]
 EVERY = [*FIXED, *VARIABLE, *LONG]
+# Types whose values kernels read, see `kinds.read_words`.
+READ: list[ColumnType] = [
+    *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float64, t.Bool),
+    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), *VARIABLE, *LONG),
+]
 _TEXTS = ["", "a", "pen", "ä", "a\0b", "日本", "x" * 7, "\U0001f600"]
 
 
@@ -80,18 +85,20 @@ class Number(int):
 class World:
     """A store with one random table, and what it holds."""
 
-    def __init__(self, db: Any, rng: random.Random) -> None:
+    def __init__(self, db: Any, rng: random.Random, types: list[ColumnType] = EVERY, **options: Any) -> None:
+        """types: of its columns. options: of the table."""
         self.db = db
         self.rng = rng
-        kinds = [rng.choice([*FIXED, *VARIABLE]) for _ in range(rng.choice([1, 1, 2, 3]))]
+        self.types = types
+        kinds = [rng.choice([each for each in types if each.keyable]) for _ in range(rng.choice([1, 1, 2, 3]))]
         if rng.random() < 0.4:
             kinds = [rng.choice([t.Int64, t.VarChar(12)])]
         self.key = [f"k{number}" for number in range(len(kinds))]
         columns = [tm.Column(name, kind) for name, kind in zip(self.key, kinds, strict=True)]
         for number in range(rng.randrange(9)):
-            columns.append(tm.Column(f"c{number}", rng.choice(EVERY), nullable=rng.random() < 0.5))
+            columns.append(tm.Column(f"c{number}", rng.choice(types), nullable=rng.random() < 0.5))
         rng.shuffle(columns)
-        self.table = db.create_table("t", columns, self.key)
+        self.table = db.create_table("t", columns, self.key, **options)
         self.index: list[str] = []
         self.keys: list[tuple[Any, ...]] = []
         others = [each.name for each in columns if each.type.keyable]
@@ -123,7 +130,10 @@ class World:
         names = [each.name for each in self.table.definition.columns if each.name not in (*self.key, *self.index)]
         what = self.rng.choice(["add", "add", "drop", "rename"])
         if what == "add" or not names:
-            kind, name = self.rng.choice(EVERY), f"a{len(self.table.definition.columns)}_{self.rng.randrange(1000)}"
+            kind, name = (
+                self.rng.choice(self.types),
+                f"a{len(self.table.definition.columns)}_{self.rng.randrange(1000)}",
+            )
             if self.rng.random() < 0.5:
                 self.db.add_column("t", tm.Column(name, kind, nullable=True))
             else:

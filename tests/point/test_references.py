@@ -15,7 +15,8 @@ import pytest
 import tidemark as tm
 from tests.point.support import EVERY
 from tests.store.support import open_memory
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point.changes import CommittedChanges, change, locked
 from tidemark.engine.point.plan import plan_of, row_plan
 from tidemark.engine.point.selects import select_range
 from tidemark.engine.schema import types as t
@@ -183,3 +184,101 @@ def test_lists_leave_the_collector_as_it_was(db: Any) -> None:
             assert gc.isenabled() is is_on
     finally:
         (gc.enable if was_on else gc.disable)()
+
+
+# --- changes --------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def changed() -> Iterator[Any]:
+    """A table whose rows kernels change, with an index that they maintain, and one that they do not touch."""
+    db = open_memory(durability="epoch", redo_log="64 MiB", data_memory="32 MiB")
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("n", tm.Int32),
+        tm.Column("f", tm.Float64, nullable=True),
+        tm.Column("ok", tm.Bool),
+        tm.Column("code", tm.Char(3)),
+        tm.Column("raw", tm.Binary(5)),
+        tm.Column("text", tm.VarChar(900), nullable=True),
+        tm.Column("u", tm.VarBinary(9)),
+    ]
+    table = db.create_table("c", columns, "id")
+    db.create_index("c", "by_n", "n")
+    db.create_index("c", "u", "u", unique=True)
+    table.insert(ROW)
+    yield db
+    db.close()
+
+
+ROW = (1, 1_000, 1.5, True, "ä", b"raw", "text ä" * 9, b"u")
+NEW: dict[str, Any] = {"n": 2_000_000, "f": None, "ok": False, "code": "xyz", "raw": b"12345"}
+NAMED = dict(zip(("id", "n", "f", "ok", "code", "raw", "text", "u"), ROW, strict=True))
+
+
+def free_the_log(db: Any) -> None:
+    """Make room for thousands of changes, so that nothing is written between them."""
+    for _ in range(2):
+        db.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("mode", "what", "changes", "is_made"),
+    [
+        (MODE_UPDATE, 1, NEW, True),
+        (MODE_UPDATE, 1, {"".join(name): each for name, each in NEW.items()}, True),
+        (MODE_UPDATE, 1, {}, True),
+        (MODE_UPDATE, 2, NEW, False),
+        (MODE_UPDATE, "1", NEW, False),
+        (MODE_UPDATE, 1, [NEW], False),
+        (MODE_UPDATE, 1, {**NEW, "text": "x"}, False),
+        (MODE_UPDATE, 1, {**NEW, "u": b"u"}, False),
+        (MODE_UPDATE, 1, {**NEW, "no such": 1}, False),
+        (MODE_UPDATE, 1, {**NEW, "n": 2**31}, False),
+        (MODE_UPDATE, 1, {**NEW, "n": 2**64}, False),
+        (MODE_UPDATE, 1, {**NEW, "code": "\ud800"}, False),
+        (MODE_UPDATE, 1, {**NEW, "ok": None}, False),
+        (MODE_WRITE, ROW, None, True),
+        (MODE_WRITE, NAMED, None, True),
+        (MODE_INSERT, ROW, None, False),
+        (MODE_INSERT, ROW[1:], None, False),
+        (MODE_INSERT, (*ROW[:-2], "\ud800", b"v"), None, False),
+        (MODE_INSERT, (2, *ROW[1:]), None, False),  # the unique index has its key
+        (MODE_INSERT, {**NAMED, "u": None}, None, False),
+        (MODE_DELETE, 2, None, False),
+        (MODE_DELETE, None, None, False),
+    ],
+)
+def test_changes(changed: Any, mode: int, what: Any, changes: Any, is_made: bool) -> None:
+    table = changed["c"]
+    plan_of(table.table)
+    objects = [what, *(changes if isinstance(changes, dict) else [changes])]
+    objects += [*(changes.values() if isinstance(changes, dict) else []), None, ..., True, False, 0, 1]
+    objects += what if isinstance(what, tuple) else [*what, *what.values()] if isinstance(what, dict) else []
+    make = CommittedChanges(changed.parts.store).make
+    assert make(table.table, mode, what, changes) is is_made
+    free_the_log(changed)
+    assert_flat(lambda: make(table.table, mode, what, changes), *objects)
+    with changed.transaction() as txn:
+        assert change(txn, "c", mode, what, changes) is is_made
+        if not is_made:
+            assert_flat(lambda: change(txn, "c", mode, what, changes), *objects)
+        txn.rollback()
+
+
+def test_rows_that_come_and_go(changed: Any) -> None:
+    table = changed["c"]
+    plan_of(table.table)
+    row = (7, *ROW[1:-1], b"seven")
+
+    def come_and_go() -> None:
+        assert CommittedChanges(changed.parts.store).make(table.table, MODE_INSERT, row)
+        assert CommittedChanges(changed.parts.store).make(table.table, MODE_DELETE, 7)
+
+    free_the_log(changed)
+    assert_flat(come_and_go, *row, None, ...)
+
+
+@pytest.mark.parametrize("key", [1, 2, "1", None])
+def test_locked_rows(changed: Any, key: Any) -> None:
+    plan = plan_of(changed["c"].table)
+    with changed.transaction() as txn:
+        assert_flat(lambda: locked(txn, "c", key), key, *singles(plan))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
@@ -31,11 +32,21 @@ BUDGETS = {
     "get, text and NULL": Budget(1, 34, 1, ("get_row",)),
     "get, key of two columns": Budget(1, 34, 1, ("get_row",)),
     "get by unique index": Budget(2, 48, 1, ("get_by_unique",)),
-    "get of a transaction": Budget(1, 67, 3, ("get_seen",)),
-    "get of a transaction, name without database": Budget(1, 79, 5, ("get_seen",)),
-    "get of a transaction by unique index": Budget(2, 82, 3, ("get_by_unique_seen",)),
+    "get of a transaction": Budget(1, 68, 3, ("get_seen",)),
+    "get of a transaction, name without database": Budget(1, 80, 5, ("get_seen",)),
+    "get of a transaction by unique index": Budget(2, 83, 3, ("get_by_unique_seen",)),
     "get, typed": Budget(5, 82, 1, ("get_row",)),
     "next row of a scan": Budget(0, 0, 1, ()),
+    "get of a transaction that has begun, with a lock": Budget(6, 138, 3, ("get_locked",)),
+    "update": Budget(2, 105, 2, ("change_row",)),
+    "update beside an index": Budget(2, 105, 2, ("change_row",)),
+    "insert": Budget(2, 100, 3, ("change_row",)),
+    "write": Budget(2, 100, 2, ("change_row",)),
+    "delete": Budget(2, 104, 3, ("change_row",)),
+    "update of a transaction": Budget(3, 106, 3, ("change_seen",)),
+    "transaction without a call": Budget(6, 131, 4, ()),
+    "transaction of one get": Budget(7, 199, 7, ("get_seen",)),
+    "transaction of one update": Budget(15, 531, 14, ("begin_transaction", "change_seen", "commit_plain")),
 }
 
 
@@ -48,7 +59,7 @@ class Item:
 
 @pytest.fixture(scope="module")
 def calls() -> Iterator[dict[str, Callable[[], Any]]]:
-    db = open_memory()
+    db = open_memory(durability="epoch")
     columns = [tm.Column("id", tm.Int64), tm.Column("b", tm.Float64), tm.Column("name", tm.Binary(20))]
     plain = db.create_table("test.plain", columns, "id")
     plain.insert_many([(number, 1.0 * number, b"x") for number in range(1000)])
@@ -57,8 +68,40 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
     db.create_index("test.item", "u", "nbr", unique=True)
     pair = db.create_table("main.pair", [tm.Column("a", tm.Int64), tm.Column("b", tm.VarChar(9))], ["a", "b"])
     pair.insert((1, "one"))
-    rows, txn = iter(plain), db.transaction()
+    db.create_index("main.pair", "by_b", "b")
+    counter, gone = itertools.count(1_000), itertools.count(100)
+    other = db.create_table("main.other", [tm.Column("a", tm.Int64), tm.Column("n", tm.Int64)], "a")
+    other.insert((1, 1))
+    db.create_index("main.other", "by_n", "n")
+    rows, txn, begun = iter(plain), db.transaction(), db.transaction()
+    begun.get("main.pair", (1, "one"), lock="exclusive")
+    change, both = {"b": 2.0}, {"n": 2}
+
+    def no_call() -> None:
+        with db.transaction():
+            pass
+
+    def one_get() -> None:
+        with db.transaction() as each:
+            each.get("test.plain", 5)
+
+    def one_update() -> None:
+        with db.transaction() as each:
+            each.update("test.plain", 5, change)
+
     yield {
+        "get of a transaction that has begun, with a lock": lambda: begun.get(
+            "main.pair", (1, "one"), lock="exclusive"
+        ),
+        "update": lambda: plain.update(5, change),
+        "update beside an index": lambda: other.update(1, both),
+        "insert": lambda: plain.insert((next(counter), 1.0, b"x")),
+        "write": lambda: plain.write((7, 1.0, b"x")),
+        "delete": lambda: plain.delete(next(gone)),
+        "update of a transaction": lambda: begun.update("test.plain", 900, change),
+        "transaction without a call": no_call,
+        "transaction of one get": one_get,
+        "transaction of one update": one_update,
         "get": lambda: plain.get(5),
         "get, text and NULL": lambda: item.handle.get(5),
         "get, key of two columns": lambda: pair.get((1, "one")),
@@ -70,6 +113,7 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
         "next row of a scan": lambda: next(rows),
     }
     txn.rollback()
+    begun.rollback()
     db.close()
 
 

@@ -106,6 +106,7 @@ def test_a_transaction_between_the_log_and_its_usable_part_can_never_fit() -> No
     db = open_memory(data_memory="32 MiB", redo_log="1 MiB", transaction_memory="8 MiB", transaction_limit="8 MiB")
     log = db.parts.store.log
     with db.transaction() as txn:
+        txn.begin()
         own = txn.desc
         words = log.room_bytes // 8 - int(db.parts.store.mem[own + X_REDO_WORDS])
         with pytest.raises(tm.TransactionTooLarge, match=r"larger redo_log, or open it with a transaction_limit above"):

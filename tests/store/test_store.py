@@ -46,10 +46,15 @@ def test_as_many_places_of_transactions_are_kept_as_are_worth_it() -> None:
     db = open_memory(redo_log="16 MiB")  # each transaction has reserved its share
     open_at_once = [db.transaction() for _ in range(SPARE_PLACES + 9)]
     for txn in open_at_once:
+        txn.begin()
+    for txn in open_at_once:
         txn.rollback()
     assert len(db.parts.store.spare_places) == SPARE_PLACES
     assert len({place.slot for place in db.parts.store.spare_places}) == SPARE_PLACES
     again = [db.transaction() for _ in range(SPARE_PLACES + 9)]
+    assert len(db.parts.store.spare_places) == SPARE_PLACES
+    for txn in again:
+        txn.begin()
     assert db.parts.store.spare_places == []
     for txn in again:
         txn.rollback()

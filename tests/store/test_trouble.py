@@ -296,7 +296,8 @@ def test_full_log_refuses_after_the_timeout_and_continues_after_local_checkpoint
         lambda: db[NAME].delete(-1),
         lambda: db[NAME].insert_many(FORMS["arrow"]([(1, "a", 1.0, None)])),
         lambda: db[NAME].delete_many([-1]),
-        db.transaction,
+        lambda: db.transaction().begin(),
+        lambda: db.transaction().get(NAME, -1, lock="shared"),
     ):
         begun = clock.monotonic()
         with nothing_happens(db, tm.RedoOverloaded, **options):

@@ -190,12 +190,14 @@ def test_transactions_from_before_the_build_leave_no_entry() -> None:
     db.create_table(NAME, COLUMNS, "id")
     db[NAME].insert_many([(number, f"e{number}", number) for number in range(50)])
     old = db.transaction()
+    old.begin()
     building = threading.Thread(target=lambda: db.create_index(NAME, "by_email", "email", unique=True))
     building.start()
     store = db.parts.store
     table = store.table(NAME)
     until(lambda: int(store.index_generation) == 1)
     between = db.transaction()
+    between.begin()
     old.update(NAME, 1, {"email": "old"})
     old.commit(True)
     tree = table.building["by_email"].tree

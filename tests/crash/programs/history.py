@@ -223,6 +223,34 @@ work = program(History, 60)
 epoch_work = program(History, 60, durability="epoch")
 
 
+class _Single(History):
+    """Each commit is a call of one row, which a kernel makes as a whole."""
+
+    def commit(self) -> None:
+        """One call of a handle."""
+        after = {name: dict(rows) for name, rows in self.model.items()}
+        name = self.rng.choice(list(after))
+        rows, table = after[name], self.db[name]
+        key = self.rng.randrange(self.keys)
+        row, draw = self.row(key), self.rng.random()
+        if key not in rows or draw < 0.3:
+            call = functools.partial(table.write if key in rows or draw < 0.5 else table.insert, row)
+            rows[key] = row
+        elif draw < 0.7:
+            rows[key] = (*rows[key][:2], row[2], *rows[key][3:])
+            call = functools.partial(table.update, key, {"balance": row[2]})
+        else:
+            del rows[key]
+            call = functools.partial(table.delete, key)
+        line = self.begin(after)
+        call()
+        self.done(after, line, self.waits_for_disk)
+
+
+# The program with calls of one row.
+single_work = program(_Single, 90, durability="epoch")
+
+
 class _Abandoning(History):
     """Its first local checkpoint is ended by Ctrl-C, so the first complete one is not number 1."""
 

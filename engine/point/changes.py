@@ -1,0 +1,145 @@
+"""Changes of one row in one kernel call: when a kernel may be asked, and with what.
+
+Each call returns whether the change was made. If not, nothing was done, and the general path makes it, or raises.
+
+what, changes: a primary key and a dict of changes with MODE_UPDATE; a key with MODE_DELETE; a row with MODE_INSERT and
+MODE_WRITE.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.base.out_of_memory import memory_error
+from tidemark.engine.jit.objects_kernels import IS_USABLE
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import MODE_UPDATE
+from tidemark.engine.point import plan_layout as u
+from tidemark.engine.point.change_kernels import BROKEN, change_row, change_seen, get_locked
+from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS
+
+if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.point.plan import Plan
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.transactions import Transactions
+
+assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
+# Scratch memory for the image of a row. Kernels that use it hold the GIL, and run no Python code.
+_image: Words = np.zeros(u.IMAGE_WORDS, dtype=np.int64)
+
+
+class CommittedChanges:
+    """Changes that are transactions of their own, with `durability="epoch"`, in a store that is no node of a group."""
+
+    __slots__ = ("_buf", "_change_row", "_desc", "_is_left", "_store")
+
+    def __init__(self, store: Transactions | None) -> None:
+        """store: None: the general path makes, or refuses, all changes."""
+        self._is_left = store is None or store.waits_for_disk or store.watch is not None or not IS_USABLE
+        self._store: Any = store
+        self._change_row: Any = None
+        self._desc = 0
+        self._buf: Words = NOTHING
+
+    def make(self, table: Table, mode: int, what: Any, changes: Any = None) -> bool:
+        """Make a change of a table's row."""
+        plan = table.plan
+        if plan is None or self._is_left:
+            return False
+        store = self._store
+        try:
+            change = self._change_row or self._prepared()
+            with store.latch:
+                log, epochs = store.log, store.epochs
+                if (
+                    store.failure.first is not None
+                    or store.refusal is not None
+                    or log.partner is not None
+                    or store.locks.abandoned
+                ):
+                    return False
+                try:
+                    status = change(
+                        plan.mem,
+                        plan.words,
+                        self._desc,
+                        self._buf,
+                        log.fill,
+                        store.sink.current,
+                        _image,
+                        epochs.current,
+                        mode,
+                        what,
+                        changes,
+                    )
+                    if status:
+                        epochs.has_commits = True
+                        if status == BROKEN:
+                            raise store.fail(InvariantBroken("a change met a broken invariant; reopen the store"))
+                except BaseException:
+                    epochs.has_commits = True  # a signal arrived right after the kernel's one step
+                    raise
+        except MemoryError as error:
+            raise memory_error(error) from error
+        return bool(status)
+
+    def _prepared(self) -> Any:
+        """Return the kernel, with a place for its transactions."""
+        change = change_row.entry
+        with self._store.latch:
+            place = self._store.own_place()
+            self._desc, self._buf = place.desc, place.buf
+            self._change_row = change
+        return change
+
+
+# --- in a transaction -----------------------------------------------------------------------------
+def _plan_for(txn: Transaction, name: Any) -> Plan | None:
+    """Return the plan of the table with a name, for a change or a lock by a transaction, which has begun; None: the
+    general path makes the call.
+
+    The checks are made in a frame of the engine: see `in_call.py`.
+    """
+    store = txn.store
+    if txn.thread != get_ident() or txn.is_ended or store.failure.first is not None:
+        return None
+    try:
+        found = store.tables.get(name) or store.tables.get(store.qualified.get(name, ""))
+    except TypeError:  # an unhashable object, which the general path refuses
+        return None
+    if found is None or found.plan is None or found.is_dropped:
+        return None
+    if not txn.desc:
+        txn.begin()
+    place = txn.place
+    if place.locked_at is None:
+        place.locked_at = store.clock.monotonic()
+    plan: Plan = found.plan
+    return plan
+
+
+def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None) -> bool:
+    """Make a change in a transaction, of a row of the table with a name. Raises: as the first change of a
+    transaction.
+    """
+    if mode == MODE_UPDATE and type(changes) is not dict:
+        return False
+    plan = _plan_for(txn, name)
+    if plan is None:
+        return False
+    return bool(change_seen.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes))
+
+
+def locked(txn: Transaction, name: Any, key: Any) -> Any:
+    """Return the row with a primary key, locked exclusively, or None; ... for the general path."""
+    plan = _plan_for(txn, name)
+    if plan is None or plan.rows is None:
+        return ...
+    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)
+    return plan.rows.convert(row) if plan.rows.converts and row is not None and row is not ... else row

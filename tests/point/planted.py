@@ -1,0 +1,52 @@
+"""Planted defects: `python -m tests.point.planted NAME` makes the changes of both paths with one, in kernels that run
+as plain Python. Exit code 0 and one line on standard output if it was seen, 1 if not; without a NAME, all in turn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import warnings
+
+from tests.planting import plant
+from tests.point.defects import POINT_DEFECTS
+
+SEEDS = 60
+MISSED = 1
+
+
+def look(name: str) -> int:
+    """Plant a defect and make random changes until it is seen."""
+    defect = next(each for each in POINT_DEFECTS if each.name == name)
+
+    def change(source: str) -> str:
+        assert source.count(defect.old) == 1, f"{name}: {defect.old!r} occurs {source.count(defect.old)} times"
+        return source.replace(defect.old, defect.new)
+
+    plant(defect.module, change)
+    importlib.import_module("tests.audit.interpreted")  # loads the program
+    import tidemark as tm
+    from tests.point.test_changes import Twins
+
+    warnings.simplefilter("ignore")
+    for seed in range(SEEDS):
+        try:
+            Twins(seed).run(120)
+        except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tm.Error) as error:
+            print(f"{name}: seen with seed {seed}: {type(error).__name__} {str(error)[:100]!r}")
+            return 0
+    print(f"{name}: not seen with {SEEDS} seeds")
+    return MISSED
+
+
+def main() -> int:
+    """Run one, or each in a process of its own."""
+    if len(sys.argv) > 1:
+        return look(sys.argv[1])
+    command = [sys.executable, "-m", "tests.point.planted"]
+    return max(subprocess.run([*command, each.name], check=False).returncode for each in POINT_DEFECTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

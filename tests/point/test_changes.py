@@ -1,0 +1,361 @@
+"""Changes by kernels are changes by the general path: rows, log bytes, epochs, ticks, ids of transactions, errors.
+
+Two stores get the same calls. In one of them kernels are never asked. After each call everything that commits write in
+memory is compared.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.engine.arena_check import check_arena
+from tests.point.support import EVERY, READ, World, outcome, value, wrong
+from tests.seeds import fresh_seeds
+from tests.shares import few
+from tests.store.support import open_memory
+from tests.store.test_local_checkpoint_patterns import checkpoint_with
+from tidemark.engine.memory.arena_layout import (
+    MODE_INSERT,
+    MODE_WRITE,
+    S_COPY_RESERVED,
+    S_INDEX_GENERATION,
+    S_REDO_FREE,
+    S_REDO_RESERVED,
+    S_TICK,
+    S_TICK_EPOCH,
+    S_TXID,
+)
+from tidemark.engine.point import changes as point_changes
+from tidemark.engine.point.changes import CommittedChanges
+from tidemark.engine.point.plan import plan_of
+from tidemark.engine.schema.types import Boolean, Integer
+from tidemark.engine.schema.types_text import Binary, Char
+from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+
+WORDS = (S_TXID, S_TICK, S_TICK_EPOCH, S_REDO_FREE, S_REDO_RESERVED, S_COPY_RESERVED, S_INDEX_GENERATION)
+HIDDEN = [tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
+    """Counts the changes that kernels make, by mode and by whether they were made."""
+    count: Counter[Any] = Counter()
+    make, change = CommittedChanges.make, point_changes.change_seen
+
+    def counted(self: Any, table: Any, mode: int, what: Any, changes: Any = None) -> bool:
+        is_made = make(self, table, mode, what, changes)
+        count["own", mode, int(is_made)] += table.plan is not None
+        return is_made
+
+    class Counted:
+        def entry(self, *given: Any) -> int:
+            status = int(change.entry(*given))
+            count["txn", given[6], status] += 1
+            return status
+
+    monkeypatch.setattr(CommittedChanges, "make", counted)
+    monkeypatch.setattr(point_changes, "change_seen", Counted())
+    return count
+
+
+class Side:
+    """One of the two stores."""
+
+    def __init__(self, seed: int, is_quick: bool) -> None:
+        self.files = MemoryFiles()
+        self.db = open_memory(self.files, durability="epoch", snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        self.is_quick = is_quick
+        options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
+        self.world = World(self.db, random.Random(seed), EVERY if seed % 5 == 0 else READ, **options)
+        if seed % 3 == 1:  # as a binlog does
+            set_capture(self.db.parts.store.mem, self.table.handle, seed % 2 + 1)
+        self.txn: Any = None
+        self.other: Any = None
+        self.held: list[Any] = []
+
+    @property
+    def table(self) -> Any:
+        return self.db["t"].table.newest
+
+    def do(self, call: Callable[[Side], Any]) -> Any:
+        """The outcome of a call, made by kernels or not."""
+        for table in self.db.parts.store.tables.values():
+            table.plan = table.newest.plan = None
+        if self.is_quick:
+            for table in self.db.parts.store.tables.values():
+                plan_of(table)
+        found = outcome(lambda: self._plain(call(self)))
+        return found, None if self.txn is None else (self.txn.seen, self.txn.is_ended)
+
+    def _plain(self, result: Any) -> Any:
+        return (result,) if isinstance(result, (bool, int, str)) else result
+
+    def state(self) -> tuple[Any, ...]:
+        """What commits have written in memory."""
+        store = self.db.parts.store
+        fill = store.log.fill
+        table = self.table
+        return (
+            [int(store.mem[word]) for word in WORDS],
+            store.epochs.has_commits,
+            fill[: int(fill[0])].tobytes(),
+            int(store.sink.current[0]) if store.sink.current.size else 0,
+            store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
+            table.count(),
+            [index.to_dict() for index in table.listed_indexes()],
+        )
+
+    def rows(self) -> list[Any]:
+        names = [each.name for each in self.table.definition.columns]
+        return [repr(tuple(row)) for row in self.db["t"].scan([*names, *HIDDEN])]
+
+
+class Twins:
+    """Two stores that get the same calls."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed + 1)
+        self.quick, self.general = (Side(seed, is_quick) for is_quick in (True, False))
+        self.sides = (self.quick, self.general)
+        self.log: list[str] = []
+
+    def do(self, what: str, call: Callable[[Side], Any]) -> Any:
+        self.log.append(what)
+        quick, general = (side.do(call) for side in self.sides)
+        assert quick == general, self.log[-5:]
+        states = [side.state() for side in self.sides]
+        assert states[0] == states[1], self.log[-5:]
+        return quick
+
+    def compare(self) -> None:
+        assert self.quick.rows() == self.general.rows(), self.log[-9:]
+
+    def run(self, steps: int) -> None:
+        """Make random calls and compare."""
+        for _ in range(steps):
+            self.step()
+        self.end()
+
+    def end(self) -> None:
+        for side in self.sides:
+            if side.txn is not None:
+                side.txn.rollback()
+            if side.other is not None:
+                side.other.rollback()
+            for each in side.held:
+                each.close()
+        self.compare()
+        for side in self.sides:
+            assert side.db.check()["problems"] == []
+            check_arena(side.db)
+            side.db.sync()
+        shown = [open_memory(side.files.kill(), durability="epoch") for side in self.sides]
+        rows = [[repr(row) for row in db["t"].scan()] for db in shown]
+        assert rows[0] == rows[1] == [repr(row) for row in self.quick.db["t"].scan()]
+        for db in shown:
+            db.close()
+        for side in self.sides:
+            side.db.close()
+
+    # --- random calls ----------------------------------------------------------------------------
+    def changes(self) -> Any:
+        rng, world = self.rng, self.quick.world
+        columns = [each for each in self.quick.table.definition.columns if each.name not in world.key]
+        if rng.random() < 0.03:
+            return rng.choice([{}, None, [], {"no": 1}, {world.key[0]: 1}, {1: 2}, tuple(columns)])
+        chosen = rng.sample(columns, min(len(columns), rng.choice([1, 1, 1, 2, 3])))
+        return {each.name: self.some_value(each) for each in chosen}
+
+    def some_value(self, column: Any) -> Any:
+        if self.rng.random() < 0.02:
+            return wrong(self.rng)
+        kind = column.type
+        if self.rng.random() < 0.03:  # just outside of its range
+            if isinstance(kind, Integer):
+                return self.rng.choice([kind.minimum - 1, kind.maximum + 1])
+            if isinstance(kind, (Char, Binary)):
+                longer = "x" * (kind.length + 1) if isinstance(kind, Char) else b"x" * (kind.length + 1)
+                return self.rng.choice([longer, longer[:-1], "a\0"])
+            if isinstance(kind, Boolean):
+                return self.rng.choice([0, 1])
+        if self.rng.random() < (0.25 if column.nullable else 0.01):
+            return None
+        return value(self.rng, column.type)
+
+    def row(self) -> Any:
+        rng, world = self.rng, self.quick.world
+        row = {each.name: self.some_value(each) for each in self.quick.table.definition.columns}
+        if rng.random() < 0.3 and world.keys:  # a key that has, or had, a row
+            row.update(zip(world.key, rng.choice(world.keys), strict=True))
+        elif rng.random() < 0.95:
+            try:
+                world.keys.append(tuple(row[name] for name in world.key))
+            except TypeError:
+                pass
+        kind = rng.random()
+        if kind < 0.4:
+            return row
+        if kind < 0.5:
+            items = list(row.items())
+            rng.shuffle(items)
+            return dict(items)
+        if kind < 0.53:
+            row.pop(rng.choice(list(row)))
+            return row
+        if kind < 0.56:
+            return list(row.values())
+        return tuple(row.values()) if kind < 0.97 else tuple(row.values())[1:]
+
+    def step(self) -> None:
+        rng = self.rng
+        key = self.quick.world.some_key()
+        made = rng.random()
+        in_txn = self.quick.txn is not None and rng.random() < 0.8
+        if made < 0.40:
+            changes = self.changes()
+            if in_txn:
+                self.do(f"txn.update {key} {changes}", lambda side: side.txn.update("t", key, changes))
+            else:
+                self.do(f"update {key} {changes}", lambda side: side.db["t"].update(key, changes))
+        elif made < 0.62:
+            row, name = self.row(), rng.choice(["insert", "write"])
+            if in_txn:
+                self.do(f"txn.{name} {row}", lambda side: getattr(side.txn, name)("t", row))
+            else:
+                self.do(f"{name} {row}", lambda side: getattr(side.db["t"], name)(row))
+        elif made < 0.72:
+            if in_txn:
+                self.do(f"txn.delete {key}", lambda side: side.txn.delete("t", key))
+            else:
+                self.do(f"delete {key}", lambda side: side.db["t"].delete(key))
+        elif made < 0.77 and in_txn:
+            lock = rng.choice(["exclusive", "exclusive", "shared", None])
+            self.do(f"txn.get {key} {lock}", lambda side: side.txn.get("t", key, lock=lock))
+        elif made < 0.85:
+            self.transaction()
+        elif made < 0.90:
+            self.hold()
+        else:
+            self.around()
+
+    def transaction(self) -> None:
+        """Begin or end the transaction that is under way."""
+        if self.quick.txn is None or self.quick.txn.is_ended:
+
+            def begin(side: Side) -> None:
+                side.txn = side.db.transaction()
+
+            self.do("begin", begin)
+            return
+        end = self.rng.choice(["commit", "commit", "rollback"])
+        self.do(end, lambda side: getattr(side.txn, end)())
+        for side in self.sides:
+            side.txn = None
+
+    def hold(self) -> None:
+        """Take or free a lock of another transaction, or hold and close a view."""
+        if self.rng.random() < 0.5:
+            if self.quick.other is None:
+                key = self.quick.world.some_key()
+                how = self.rng.choice(["exclusive", "shared"])
+
+                def lock(side: Side) -> Any:
+                    side.other = side.db.transaction()
+                    return side.other.get("t", key, lock=how)
+
+                self.do(f"lock {key} {how}", lock)
+            else:
+
+                def free(side: Side) -> None:
+                    side.other.rollback()
+                    side.other = None
+
+                self.do("free", free)
+        elif self.quick.held and self.rng.random() < 0.6:
+            self.do("close a view", lambda side: side.held.pop(0).close())
+        elif self.rng.random() < 0.5:
+            self.do("snapshot", lambda side: side.held.append(side.db.snapshot()))
+        else:
+
+            def scan(side: Side) -> Any:
+                rows = iter(side.db["t"])
+                found = next(rows, None)
+                side.held.append(rows)
+                return found
+
+            self.do("iterate", scan)
+
+    def checkpoint(self) -> None:
+        """A local checkpoint that looks at one slot a step, with changes in the middle of its scan."""
+        calls: list[Callable[[Side], Any]] = []
+        for _ in range(self.rng.choice([0, 2, 6])):
+            key, changes, row = self.quick.world.some_key(), self.changes(), self.row()
+            calls += [
+                lambda side, key=key, changes=changes: side.db["t"].update(key, changes),
+                lambda side, row=row: side.db["t"].write(row),
+                lambda side, key=key: side.db["t"].delete(key),
+            ]
+        step = self.rng.randrange(30)
+        found = [[] for _ in self.sides]
+        for side, outcomes in zip(self.sides, found, strict=True):
+            checkpoint_with(side.db, step, lambda side=side, into=outcomes: into.extend(map(side.do, calls)))
+        self.log.append(f"checkpoint, {len(calls)} changes at step {step}")
+        assert found[0] == found[1], self.log[-5:]
+        assert self.quick.state() == self.general.state(), self.log[-5:]
+
+    def around(self) -> None:
+        """Something else of the store."""
+        rng = self.rng
+        what = rng.random()
+        if what < 0.4:
+            self.do("advance", lambda side: side.db.advance_epoch())
+        elif what < 0.6:
+            self.checkpoint()
+        elif what < 0.75 and self.quick.txn is None and self.quick.other is None:
+            for side in self.sides:
+                state = side.world.rng.getstate()
+                side.world.rng.seed(len(self.log))
+                try:
+                    side.world.change_columns()
+                except tm.Rejected:
+                    pass
+                side.world.rng.setstate(state)
+            self.compare()
+        elif what < 0.85 and self.quick.txn is None and self.quick.other is None:
+            name = f"i{len(self.log)}"
+            columns = [each.name for each in self.quick.table.definition.columns if each.type.keyable]
+            if len(self.quick.table.listed_indexes()) < 3:
+                column, is_unique = rng.choice(columns), rng.random() < 0.3
+                self.do(f"index {column}", lambda side: side.db.create_index("t", name, column, unique=is_unique))
+        self.compare()
+
+
+@pytest.mark.parametrize("seed", [*range(few(24, 300)), *fresh_seeds(few(8, 200))])
+def test_both_paths_change_alike(seed: int, made: Counter[Any]) -> None:
+    print(f"seed {seed}")
+    Twins(seed).run(120)
+    print(sorted(made.items()))
+
+
+def test_rows_of_a_table_with_dropped_columns_are_left_to_the_general_path(made: Counter[Any]) -> None:
+    """Their var parts have places that no value fills."""
+    db = open_memory(durability="epoch")
+    columns = [tm.Column("id", tm.Int64), tm.Column("gone", tm.VarChar(9)), tm.Column("text", tm.VarChar(9))]
+    table = db.create_table("t", columns, "id")
+    table.insert((1, "gone", "one"))
+    table.insert((2, "gone", "two"))
+    db.drop_column("t", "gone")
+    for number in (3, 4):
+        table.insert((number, "more"))
+        table.write({"id": number, "text": "again"})
+    assert sorted(map(tuple, table)) == [(1, "one"), (2, "two"), (3, "again"), (4, "again")]
+    assert made["own", MODE_INSERT, 1] == 1 and made["own", MODE_WRITE, 1] == 0
+    assert db.check()["problems"] == []
+    db.close()
