@@ -7,6 +7,7 @@ ones.
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -114,6 +115,9 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
     with tm.open(directory, **options) as db:
         table = db[NAME]
         table.to_arrow()  # Arrow and the codec have been used before there is a limit
+        # What this process, or the one that it was forked from, has freed is no room either.
+        pa.default_memory_pool().release_unused()
+        ctypes.CDLL(None).malloc_trim(0)
         calls: dict[str, Callable[[], Any]] = {
             "insert_many of rows": lambda: table.insert_many(rows),
             "insert_many of a table": lambda: table.insert_many(data),

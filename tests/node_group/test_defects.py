@@ -147,6 +147,7 @@ def test_store_with_open_transactions_cannot_become_a_member() -> None:
     db: Any = open_memory()
     db.create_table(NAME, ACCOUNT, "id")
     txn = db.transaction()
+    txn.insert(NAME, (1, "o", 1.0, None))
     with pytest.raises(tm.Rejected, match="transactions are open"):
         GroupApplier(db.parts.store)
     txn.rollback()
