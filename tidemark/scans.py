@@ -171,7 +171,7 @@ class Scan:
             self._index_columns = [each.name for each in read] if read else self._index.definition.columns
         self._where = where
         self._select: Select | None = None
-        if names is None and lock is None and self._plain == self._columns:
+        if names is None and lock is None and self._plain == self._columns and not self._is_copied:
             if where is not None and by.is_unbounded:
                 self._select = select(table, where, self._columns, by.name)
             elif where is None and by.name is not None and by.may_be_few(limit):

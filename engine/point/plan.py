@@ -220,8 +220,8 @@ class Plan:
         self.words[u.U_HANDLE] = table.handle
         self.words[u.U_VERSION] = definition.version
         for name, index in table.uniques.items():
-            columns = [definition.columns[definition.position(each)] for each in index.definition.columns]
-            plan = key_plan([key_words(each.type) for each in columns], index.tree.handle)
+            columns = table.columns_of(index)
+            plan = None if columns is None else key_plan([key_words(each.type) for each in columns], index.tree.handle)
             if plan is not None:
                 self.uniques[name] = plan
         if self.uniques:

@@ -289,6 +289,19 @@ def test_changes_of_its_own_transaction_are_seen(db: Any) -> None:
     assert sorted(table.scan(where=tm.col("n") == 1)) == [(1, 1), (2, 1)]
 
 
+def test_a_snapshot_is_read_by_its_own_names(db: Any) -> None:
+    """Story: a condition over a snapshot ended with ValueError after a column of a unique index had been renamed."""
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
+    db.create_table("t", columns, "id").insert((1, 5))
+    db.create_index("t", "u", "n", unique=True)
+    with db.snapshot() as snapshot:
+        db.rename_column("t", "n", "m")
+        for where in (tm.col("n") == 5, tm.col("id") == 1):
+            assert [tuple(row) for row in snapshot["t"].scan(where=where)] == [(1, 5)]
+        assert snapshot["t"].get(1) == snapshot["t"].get(1) == (1, 5)
+    assert list(db["t"].scan(where=tm.col("m") == 5)) == [(1, 5)]
+
+
 def test_dropped_tables_indexes_partitions_and_closed_stores_are_noticed(db: Any) -> None:
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
     parts = tm.RangePartition("id", [("a", 10), ("b", 20), ("c", tm.MAXVALUE)])
