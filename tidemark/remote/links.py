@@ -155,7 +155,8 @@ class Links:
                 self._store = None
             raise refused[0]
         if newest < 0:
-            self._attempt.refused = refused[0] if refused else None
+            if refused:  # kept until the call ends: in its last moments a node may have no time to refuse
+                self._attempt.refused = refused[0]
             raise last
         self._newest_view = newest
 
@@ -222,6 +223,8 @@ class Links:
         """
         before = getattr(self._attempt, "deadline", None)
         deadline = self.clock.monotonic() + self._timeout_s if before is None else before
+        if before is None:
+            self._attempt.refused = None
         self._attempt.deadline = deadline
         why: PeerError | NotPrimary | PrimaryLost | None = None
         try:
