@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import CommittedChanges
+from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -504,6 +504,9 @@ class TableHandle(WritableTable):
             return self._in_own_transaction(unique_calls.update, key, changes, where, index)
         if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes):
             return True
+        status = self._changes.judge(self.table, MODE_UPDATE, key, changes, where)
+        if status != LEFT:
+            return status == DONE
         return self._in_own_transaction(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
@@ -519,8 +522,12 @@ class TableHandle(WritableTable):
         """
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
-        if where is None and self._changes.make(self.table, MODE_DELETE, key):
-            return True
+        if where is None:
+            status = self._changes.make(self.table, MODE_DELETE, key)
+        else:
+            status = self._changes.judge(self.table, MODE_DELETE, key, None, where)
+        if status != LEFT:
+            return status == DONE
         return self._in_own_transaction(conditional_changes.delete, key, where)
 
     def upsert(

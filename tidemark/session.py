@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import change, locked
+from tidemark.engine.point.changes import DONE, LEFT, change, judged_change, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -220,6 +220,9 @@ class Transaction(EngineTransaction):
                 return unique_calls.update(self, self.store.table(table), key, changes, where, index)
             if where is None and change(self, table, MODE_UPDATE, key, changes):
                 return True
+            status = judged_change(self, table, MODE_UPDATE, key, changes, where)
+            if status != LEFT:
+                return status == DONE
             is_changed = conditional_changes.update(self, found := self.store.table(table), key, changes, where)
             keep_plan(found)
             return is_changed
@@ -239,8 +242,12 @@ class Transaction(EngineTransaction):
         try:
             if index is not None:
                 return unique_calls.delete(self, self.store.table(table), key, where, index)
-            if where is None and change(self, table, MODE_DELETE, key):
-                return True
+            if where is None:
+                status = change(self, table, MODE_DELETE, key)
+            else:
+                status = judged_change(self, table, MODE_DELETE, key, None, where)
+            if status != LEFT:
+                return status == DONE
             is_deleted = conditional_changes.delete(self, found := self.store.table(table), key, where)
             keep_plan(found)
             return is_deleted

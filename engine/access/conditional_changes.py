@@ -23,7 +23,7 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.access.conditions import Condition, Running, failed, is_accepted, run_one
 from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_LOCK
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression
@@ -202,13 +202,7 @@ def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, 
         values = change.judge_one(table, entry)
         if values is None:
             return False
-        encoded = row_format.encode_changes(values)
-        image = entry[ENTRY_WORDS:]
-        mode = MODE_UPDATE
-        if row_format.has_disk and encoded.disk is None:
-            mode = MODE_UPDATE_KEPT
-            image = image[: row_format.image_parts(image)[0]]
-        row_operations.put_image(txn, table, row_format.apply_changes(image, encoded), mode)
+        row_operations.update(txn, table, key, values)
     return True
 
 

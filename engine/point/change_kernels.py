@@ -4,9 +4,10 @@ The kernels of calls that are transactions of their own begin one in a descripto
 commit, by the helpers of the general path: only the Python code between them is left out. They are called with the
 commit latch held.
 
-Each kernel returns DONE, or LEFT, with nothing done, for the general path: values or a key that the plan does not know,
-another version of the table, new indexes, a lock, an unfinished large commit, a change of a unique index's column, no
-room, a row that is not there, or is there already. Only BROKEN means that the store must fail.
+Each kernel returns DONE; REFUSED by the condition of the change; or LEFT, with nothing done, for the general path:
+values or a key that the plan does not know, another version of the table, new indexes, a lock, an unfinished large
+commit, a change of a unique index's column, no room, a row that is not there, or is there already, an error of a
+program. Only BROKEN means that the store must fail.
 """
 
 # mypy: ignore-errors
@@ -19,8 +20,10 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_rowid, note_shown, table_of
 from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
+from tidemark.engine.point.judge_kernels import judge, put_outputs
 from tidemark.engine.point.keys_kernels import key_words, put_key
 from tidemark.engine.point.values_kernels import leave, row_of_plan
+from tidemark.engine.programs import program_layout as P
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
 from tidemark.engine.txn.begin_kernels import begin_at, txid_next
@@ -29,6 +32,7 @@ from tidemark.engine.txn.operations_kernels import put_each, touch_row
 
 LEFT = 0
 DONE = 1
+REFUSED = 2
 BROKEN = -1
 NO_SLOT = 0  # numbers of transactions in the lock table begin at 1
 
@@ -53,16 +57,29 @@ def touch(mem, plan, txn, buf, key, keys, mode):
 
 
 @helper
-def change(mem, plan, txn, buf, key, changes, keys, pairs):
-    """Change columns of a row in a transaction; return OK or why nothing was changed."""
-    count = read_changes(plan, changes, pairs)
+def change(mem, plan, txn, buf, image, mode, key, changes, program, rows, work, keys, pairs):
+    """Change columns of a row in a transaction, or delete it, where the program accepts it; an empty one does. Return
+    (OK or why nothing was changed, whether the program has refused the row, which is locked then).
+    """
+    count = read_changes(plan, changes, pairs) if mode == A.MODE_UPDATE else 0
     if count < 0:
-        return A.ST_DROPPED
-    status, fragment, _ = touch(mem, plan, txn, buf, key, keys, A.MODE_UPDATE)
-    if status == A.OK:
+        return A.ST_DROPPED, False
+    is_judged = program.size > 0
+    status, fragment, rowid = touch(mem, plan, txn, buf, key, keys, A.MODE_FIND if is_judged else mode)
+    if status == A.OK and is_judged:
+        verdict = judge(mem, plan, txn, buf, fragment, rowid, image, program, rows, work)
+        if verdict == P.VERDICT_REFUSED:
+            return touch_row(mem, txn, buf, fragment, rowid, A.MODE_LOCK, None), True
+        status = A.ST_DROPPED
+        if verdict == P.VERDICT_OK:
+            status = touch_row(mem, txn, buf, fragment, rowid, mode, None)
+    if status == A.OK and mode == A.MODE_UPDATE:
         # The new record, at the end of the buffer, has the row as it was.
-        put_changes(plan, pairs, count, buf, mem[txn + A.X_USED] - mem[fragment + A.F_FIXED_WORDS])
-    return status
+        at = mem[txn + A.X_USED] - mem[fragment + A.F_FIXED_WORDS]
+        put_changes(plan, pairs, count, buf, at)
+        if is_judged:
+            put_outputs(program, work, buf, at)
+    return status, False
 
 
 @helper
@@ -91,45 +108,50 @@ def end(mem, txn, buf, fill, copies, epoch, status):
 
 
 @helper
-def make(mem, plan, txn, buf, image, mode, what, changes, keys, values):
-    """Make a change in a transaction; return OK or why nothing was changed."""
-    if mode == A.MODE_UPDATE:
-        return change(mem, plan, txn, buf, what, changes, keys, values)
-    if mode == A.MODE_DELETE:
-        status, _, _ = touch(mem, plan, txn, buf, what, keys, mode)
-        return status
-    return put(mem, plan, txn, buf, what, mode, image, keys, values)
+def make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values):
+    """Make a change in a transaction; return as `change`."""
+    if mode == A.MODE_UPDATE or mode == A.MODE_DELETE:
+        return change(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+    return put(mem, plan, txn, buf, what, mode, image, keys, values), False
 
 
 @object_kernel(
     "int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, object_,"
-    " object_)"
+    " object_, int64[::1], int64[::1], int64[::1])"
 )
-def change_row(mem, plan, txn, buf, fill, copies, image, epoch, mode, what, changes):
+def change_row(mem, plan, txn, buf, fill, copies, image, epoch, mode, what, changes, program, rows, work):
     """Make a change and commit it. txn, buf: a descriptor and a buffer for this alone. image: scratch memory.
 
     mode: MODE_UPDATE (what: a primary key, changes: a dict), MODE_DELETE (what: a primary key), MODE_INSERT or
     MODE_WRITE (what: a row, as a tuple, or as a dict of all columns).
+
+    program: of an update, or the condition of a deletion; empty if there is none. It changes columns that are changed
+    in place. rows, work: memory for it.
     """
     if not is_current(mem, plan) or begin_at(mem, txn, NO_SLOT, 0, U.REDO_WORDS) != A.OK:
         return LEFT
     keys = key_words()
     values = key_words()
-    status = make(mem, plan, txn, buf, image, mode, what, changes, keys, values)
-    return end(mem, txn, buf, fill, copies, epoch, status)
+    status, is_refused = make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+    done = end(mem, txn, buf, fill, copies, epoch, status)
+    return REFUSED if done == DONE and is_refused else done
 
 
-@object_kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, object_, object_)")
-def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes):
+@object_kernel(
+    "int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, object_, object_, int64[::1],"
+    " int64[::1], int64[::1])"
+)
+def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes, program, rows, work):
     """Make a change in an open transaction, see `change_row`."""
     if not is_current(mem, plan):
         return LEFT
     keys = key_words()
     values = key_words()
-    if make(mem, plan, txn, buf, image, mode, what, changes, keys, values) != A.OK:
+    status, is_refused = make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+    if status != A.OK:
         return LEFT
     shown[0] = U.EPOCH_LAST
-    return DONE
+    return REFUSED if is_refused else DONE
 
 
 @object_kernel("object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")

@@ -1,6 +1,7 @@
 """Changes of one row in one kernel call: when a kernel may be asked, and with what.
 
-Each call returns whether the change was made. If not, nothing was done, and the general path makes it, or raises.
+Each call returns DONE, REFUSED by the condition of the change, or LEFT: then nothing was done, and the general path
+makes the change, or raises.
 
 what, changes: a primary key and a dict of changes with MODE_UPDATE; a key with MODE_DELETE; a row with MODE_INSERT and
 MODE_WRITE.
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.base.errors import Error, InvariantBroken
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.jit.objects_kernels import IS_USABLE
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_UPDATE
 from tidemark.engine.point import plan_layout as u
-from tidemark.engine.point.change_kernels import BROKEN, change_row, change_seen, get_locked
+from tidemark.engine.point.change_kernels import BROKEN, DONE, LEFT, change_row, change_seen, get_locked
+from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs.compiled import compile_filter, compile_update
+from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS
 
 if TYPE_CHECKING:
@@ -29,9 +33,15 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.transactions import Transactions
 
+__all__ = ["DONE", "LEFT", "CommittedChanges", "change", "judged", "judged_change", "locked"]
+
+OUTPUTS_MAX = 32  # columns that one program computes
 assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
-# Scratch memory for the image of a row. Kernels that use it hold the GIL, and run no Python code.
+# Scratch memory for the image of a row, and to run a program over it. Kernels that use it hold the GIL, and run no
+# Python code.
 _image: Words = np.zeros(u.IMAGE_WORDS, dtype=np.int64)
+_rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
+_work: Words = np.zeros(p.work_words(OUTPUTS_MAX), dtype=np.int64)
 
 
 class CommittedChanges:
@@ -47,11 +57,11 @@ class CommittedChanges:
         self._desc = 0
         self._buf: Words = NOTHING
 
-    def make(self, table: Table, mode: int, what: Any, changes: Any = None) -> bool:
-        """Make a change of a table's row."""
+    def make(self, table: Table, mode: int, what: Any, changes: Any = None, program: Words = NOTHING) -> int:
+        """Make a change of a table's row. program: as `judged` returns it."""
         plan = table.plan
         if plan is None or self._is_left:
-            return False
+            return LEFT
         store = self._store
         try:
             change = self._change_row or self._prepared()
@@ -63,9 +73,9 @@ class CommittedChanges:
                     or log.partner is not None
                     or store.locks.abandoned
                 ):
-                    return False
+                    return LEFT
                 try:
-                    status = change(
+                    status: int = change(
                         plan.mem,
                         plan.words,
                         self._desc,
@@ -77,17 +87,35 @@ class CommittedChanges:
                         mode,
                         what,
                         changes,
+                        program,
+                        _rows,
+                        _work,
                     )
-                    if status:
+                    if status == DONE:
                         epochs.has_commits = True
-                        if status == BROKEN:
-                            raise store.fail(InvariantBroken("a change met a broken invariant; reopen the store"))
+                    elif status == BROKEN:
+                        epochs.has_commits = True
+                        raise store.fail(InvariantBroken("a change met a broken invariant; reopen the store"))
                 except BaseException:
                     epochs.has_commits = True  # a signal arrived right after the kernel's one step
                     raise
         except MemoryError as error:
             raise memory_error(error) from error
-        return bool(status)
+        return status
+
+    def judge(self, table: Table, mode: int, key: Any, changes: Any, where: Any) -> int:
+        """Update or delete a row by expressions, or if a condition accepts it."""
+        plan = table.plan
+        if plan is None or self._is_left:
+            return LEFT
+        try:
+            found = judged(plan, mode, changes, where)
+        except MemoryError as error:
+            raise memory_error(error) from error
+        if found is None:
+            return LEFT
+        words, plain = found
+        return self.make(table, mode, key, plain, words)
 
     def _prepared(self) -> Any:
         """Return the kernel, with a place for its transactions."""
@@ -97,6 +125,31 @@ class CommittedChanges:
             self._desc, self._buf = place.desc, place.buf
             self._change_row = change
         return change
+
+
+def judged(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any] | None:
+    """Return the program of an update, or the condition of a deletion, and the plain changes; None for the general
+    path.
+    """
+    if where is not None and not isinstance(where, Expression):
+        return None
+    plain = changes
+    try:
+        if mode == MODE_UPDATE:
+            if type(changes) is not dict or not plan.in_place.issuperset(changes):
+                return None
+            if where is None and not any(isinstance(each, Expression) for each in changes.values()):
+                return None
+            program, plain = compile_update(plan.definition, changes, where)
+        elif where is None:
+            return None
+        else:
+            program = compile_filter(plan.definition, where)
+    except (Error, TypeError):  # TypeError: an unhashable object, which the general path refuses
+        return None
+    if len(program.outputs) > OUTPUTS_MAX or not program.facts.is_of_image:
+        return None
+    return program.words, plain
 
 
 # --- in a transaction -----------------------------------------------------------------------------
@@ -124,16 +177,37 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     return plan
 
 
-def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None) -> bool:
+def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None) -> int:
     """Make a change in a transaction, of a row of the table with a name. Raises: as the first change of a
     transaction.
     """
     if mode == MODE_UPDATE and type(changes) is not dict:
-        return False
+        return LEFT
     plan = _plan_for(txn, name)
     if plan is None:
-        return False
-    return bool(change_seen.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes))
+        return LEFT
+    return _make(txn, plan, mode, what, changes, NOTHING)
+
+
+def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any) -> int:
+    """Update or delete a row in a transaction by expressions, or if a condition accepts it. Raises: as `change`."""
+    if mode == MODE_UPDATE and type(changes) is not dict:
+        return LEFT
+    plan = _plan_for(txn, name)
+    if plan is None:
+        return LEFT
+    found = judged(plan, mode, changes, where)
+    if found is None:
+        return LEFT
+    words, plain = found
+    return _make(txn, plan, mode, key, plain, words)
+
+
+def _make(txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words) -> int:
+    status: int = change_seen.entry(
+        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+    )
+    return status
 
 
 def locked(txn: Transaction, name: Any, key: Any) -> Any:

@@ -171,12 +171,14 @@ class Plan:
     """
 
     __slots__ = (
+        "definition",
         "format",
         "get",
         "get_by_unique",
         "generation",
         "get_by_unique_seen",
         "get_seen",
+        "in_place",
         "kept",
         "mem",
         "rows",
@@ -190,8 +192,9 @@ class Plan:
         # Not the table: a table must not be part of a cycle.
         self.mem = table.mem
         self.format = table.format
-        definition = table.definition
+        self.definition = definition = table.definition
         self.version = definition.version
+        self.in_place: frozenset[str] = frozenset()  # columns that an update changes in place
         # Before the indexes are read: the plan of one that is announced meanwhile is an old plan.
         self.generation = int(self.mem[S_INDEX_GENERATION])
         self.uniques: dict[str, Words] = {}
@@ -236,6 +239,7 @@ class Plan:
         """Add how kernels read rows and changes."""
         layout, start = table.format.layout, self.words.size
         values: list[int] = []
+        in_place: set[str] = set()
         is_put = not layout.dropped and table.format.fixed_words < u.IMAGE_WORDS
         for place in layout.places:
             column = place.column
@@ -250,7 +254,10 @@ class Plan:
             self.kept.append(sys.intern(column.name))
             # An update of a column of a unique index passes the whole image, see `Table.unique_columns`.
             is_changed = part == u.PART_FIXED and column.name not in table.unique_columns
+            if is_changed:
+                in_place.add(column.name)
             values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed, *read]
+        self.in_place = frozenset(in_place)
         keys = [place.position for place in layout.key_places]
         var = [place.position for place in layout.var_places]
         self.words = np.concatenate([self.words, np.array([*values, *keys, *var], dtype=np.int64)])

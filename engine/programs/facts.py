@@ -25,6 +25,7 @@ _BYTES_PER_COST = 4
 _KEY_BYTES_PER_COST = 16  # hashed and compared by words
 _GROUP_COST = 8
 _VAR_COST = 8  # finding the var parts
+_BESIDE_IMAGES = p.NEED_EPOCH | p.NEED_AUTHOR | p.NEED_ROWID | p.NEED_FRAGMENT
 _WITHOUT_ERRORS = frozenset(
     [
         *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
@@ -83,6 +84,18 @@ class Facts:
     def decision(self) -> Decision | None:
         """The few tests that the program consists of; None for any other program."""
         return decision_of(self._instructions, self.columns) if self._is_forward else None
+
+    @cached_property
+    def is_of_image(self) -> bool:
+        """Whether a kernel that holds the GIL may run the program over the image of a row alone, and take over what it
+        computes without a conversion.
+        """
+        if self.cost is None or self._needs & _BESIDE_IMAGES or self.accumulators or self.key_words:
+            return False
+        return not any(
+            each.opcode == p.OP_WRITE_ATTR and self.columns[each.place][c.CW_CLASS] == c.CLASS_FLOAT32
+            for each in self._instructions
+        )
 
     @cached_property
     def cost(self) -> int | None:

@@ -6,6 +6,8 @@ memory is compared.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -34,7 +36,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
-from tidemark.engine.schema.types import Boolean, Integer
+from tidemark.engine.schema.types import Boolean, Decimal, Floating, Integer
 from tidemark.engine.schema.types_text import Binary, Char
 from tidemark.engine.txn.before_images_kernels import set_capture
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -49,15 +51,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
     count: Counter[Any] = Counter()
     make, change = CommittedChanges.make, point_changes.change_seen
 
-    def counted(self: Any, table: Any, mode: int, what: Any, changes: Any = None) -> bool:
-        is_made = make(self, table, mode, what, changes)
-        count["own", mode, int(is_made)] += table.plan is not None
-        return is_made
+    def counted(self: Any, table: Any, mode: int, what: Any, changes: Any = None, *program: Any) -> int:
+        status = make(self, table, mode, what, changes, *program)
+        count["own", bool(program), mode, status] += table.plan is not None
+        return status
 
     class Counted:
         def entry(self, *given: Any) -> int:
             status = int(change.entry(*given))
-            count["txn", given[6], status] += 1
+            count["txn", given[9].size > 0, given[6], status] += 1
             return status
 
     monkeypatch.setattr(CommittedChanges, "make", counted)
@@ -189,6 +191,52 @@ class Twins:
             return None
         return value(self.rng, column.type)
 
+    def computed(self, changes: Any) -> Any:
+        """Changes with expressions in place of some values."""
+        if type(changes) is not dict or self.rng.random() < 0.3:
+            return changes
+        kinds = {each.name: each.type for each in self.quick.table.definition.columns}
+        return {
+            name: self.expression(name, kinds, value) if name in kinds and self.rng.random() < 0.8 else value
+            for name, value in changes.items()
+        }
+
+    def expression(self, name: str, kinds: dict[str, Any], value: Any) -> Any:
+        """An expression for a column; mostly one that its type takes."""
+        rng, col = self.rng, tm.col
+        kind = kinds[name]
+        alike = [each for each, other in kinds.items() if type(other) is type(kind)]
+        if isinstance(kind, (Integer, Floating, Decimal)):
+            step = rng.choice([0, 1, 2, -3, rng.choice([0.5, decimal.Decimal("0.25")])])
+            made = [col(name) + step, step - col(name), col(name) * step, col(rng.choice(alike)), col(name) + value]
+            return rng.choice([*made, col(name) + col(rng.choice(alike)), -col(name)])
+        if rng.random() < 0.8:
+            return col(rng.choice(alike))
+        return rng.choice([col(name) + datetime.timedelta(days=1), col(name) + datetime.timedelta(seconds=1)])
+
+    def guarded(self, changes: Any) -> tuple[Any, Any]:
+        """Changes with expressions, and a condition. What Python refuses to build is left out."""
+        try:
+            return self.computed(changes), self.where()
+        except (tm.Error, TypeError):
+            return changes, None
+
+    def where(self) -> Any:
+        """A condition, or None."""
+        rng = self.rng
+        if rng.random() < 0.4:
+            return None
+        tests = []
+        for each in rng.choices(self.quick.table.definition.columns, k=rng.choice([1, 1, 2, 3])):
+            column, given = tm.col(each.name), self.some_value(each)
+            compare = rng.choice(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"])
+            test = column.is_null() if rng.random() < 0.2 else getattr(column, compare)(given)
+            tests.append(~test if rng.random() < 0.1 else test)
+        made = tests[0]
+        for each in tests[1:]:
+            made = made & each if rng.random() < 0.5 else made | each
+        return made
+
     def row(self) -> Any:
         rng, world = self.rng, self.quick.world
         row = {each.name: self.some_value(each) for each in self.quick.table.definition.columns}
@@ -219,11 +267,13 @@ class Twins:
         made = rng.random()
         in_txn = self.quick.txn is not None and rng.random() < 0.8
         if made < 0.40:
-            changes = self.changes()
+            changes, where = self.changes(), None
+            if rng.random() < 0.5:
+                changes, where = self.guarded(changes)
             if in_txn:
-                self.do(f"txn.update {key} {changes}", lambda side: side.txn.update("t", key, changes))
+                self.do(f"txn.update {key} {changes} {where}", lambda side: side.txn.update("t", key, changes, where))
             else:
-                self.do(f"update {key} {changes}", lambda side: side.db["t"].update(key, changes))
+                self.do(f"update {key} {changes} {where}", lambda side: side.db["t"].update(key, changes, where))
         elif made < 0.62:
             row, name = self.row(), rng.choice(["insert", "write"])
             if in_txn:
@@ -231,10 +281,11 @@ class Twins:
             else:
                 self.do(f"{name} {row}", lambda side: getattr(side.db["t"], name)(row))
         elif made < 0.72:
+            where = self.guarded(None)[1] if rng.random() < 0.5 else None
             if in_txn:
-                self.do(f"txn.delete {key}", lambda side: side.txn.delete("t", key))
+                self.do(f"txn.delete {key} {where}", lambda side: side.txn.delete("t", key, where))
             else:
-                self.do(f"delete {key}", lambda side: side.db["t"].delete(key))
+                self.do(f"delete {key} {where}", lambda side: side.db["t"].delete(key, where))
         elif made < 0.77 and in_txn:
             lock = rng.choice(["exclusive", "exclusive", "shared", None])
             self.do(f"txn.get {key} {lock}", lambda side: side.txn.get("t", key, lock=lock))
@@ -356,6 +407,6 @@ def test_rows_of_a_table_with_dropped_columns_are_left_to_the_general_path(made:
         table.insert((number, "more"))
         table.write({"id": number, "text": "again"})
     assert sorted(map(tuple, table)) == [(1, "one"), (2, "two"), (3, "again"), (4, "again")]
-    assert made["own", MODE_INSERT, 1] == 1 and made["own", MODE_WRITE, 1] == 0
+    assert made["own", False, MODE_INSERT, 1] == 1 and made["own", False, MODE_WRITE, 1] == 0
     assert db.check()["problems"] == []
     db.close()
