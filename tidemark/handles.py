@@ -523,10 +523,9 @@ class TableHandle(WritableTable):
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
         if where is None:
-            status = self._changes.make(self.table, MODE_DELETE, key)
-        else:
-            status = self._changes.judge(self.table, MODE_DELETE, key, None, where)
-        if status != LEFT:
+            if self._changes.make(self.table, MODE_DELETE, key):
+                return True
+        elif (status := self._changes.judge(self.table, MODE_DELETE, key, None, where)) != LEFT:
             return status == DONE
         return self._in_own_transaction(conditional_changes.delete, key, where)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
@@ -28,6 +28,7 @@ from tidemark.engine.base.limits import GROUP_COLUMNS_MAX
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
+from tidemark.engine.point.changes import locked
 from tidemark.engine.point.plan import row_plan
 from tidemark.engine.point.selects import FEW_ROWS as SELECTED_MAX
 from tidemark.engine.point.selects import Select, select, select_range
@@ -54,6 +55,7 @@ EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
 LOCKED_BATCH_ROWS = 1_000
+SPARE_KEYS = 8  # of rows that may be gone when they are locked
 LIST_ROWS = 256  # made by one kernel call, in 20 to 50 µs
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
@@ -602,10 +604,8 @@ class Scan:
     def _repr_html_(self) -> str | None:
         if self._lock is not None:
             return None  # showing a scan must not lock rows
-        few = object.__new__(type(self))
-        vars(few).update(vars(self))
+        few = self._copy()
         few._limit = ROWS_SHOWN if self._limit is None else min(self._limit, ROWS_SHOWN)
-        few._rows = few._on_rows = None
         try:
             return html_table(repr(self), self._columns, few)
         except Error:  # the prompt shows the repr
@@ -700,11 +700,28 @@ class Scan:
         found = None
         if self._where is not None and self._partitions is None and self._by.is_unbounded:
             found = select(self._table, self._where, key_names, self._by.name)
-        keys = self._selected(found, None)
+        most = None
+        if self._limit is not None and self._limit + SPARE_KEYS <= SELECTED_MAX:
+            most = self._limit + SPARE_KEYS
+        keys = self._selected(found, most)
         if keys is ...:
             yield from self._lists_of(self._found(key_names, None), key_names)
-        else:
-            yield keys
+            return
+        yield keys
+        if most is None or len(keys) < most:
+            return
+        # So many were gone when they were locked. The rows beyond them, without what the transaction has changed.
+        rest = self._copy()
+        rest._txn = None
+        seen = set(keys)
+        for more in rest._lists_of(rest._found(key_names, None), key_names):
+            yield [key for key in more if key not in seen]
+
+    def _copy(self) -> Self:
+        few = object.__new__(type(self))
+        vars(few).update(vars(self))
+        few._rows = few._on_rows = None
+        return few
 
     def _locked_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield `_locked` as record batches; all rows of a batch are locked when it is yielded."""
@@ -724,12 +741,21 @@ class Scan:
 
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""
-        if self._condition is None:
+        condition = self._condition
+        if self._lock == "exclusive" and not self._skip_locked:
+            row: Any = ...
+            if condition is None:
+                row = locked(txn, self._table.name, key, self._table)
+            elif condition.program.facts.is_of_image:
+                row = locked(txn, self._table.name, key, self._table, condition.program.words)
+            if row is not ...:
+                return row, False
+        if condition is None:
             return row_operations.get(txn, self._table, key, self._lock, self._skip_locked), False
         entry = row_operations.get_entry(txn, self._table, key, self._lock, self._skip_locked)
         if entry is None:
             return None, False
-        verdict = run_one(self._condition.program, self._table, entry)[0]
+        verdict = run_one(condition.program, self._table, entry)[0]
         is_last = verdict == VERDICT_LAST
         is_accepted = is_last or verdict == VERDICT_OK
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if is_accepted else None, is_last

@@ -243,10 +243,9 @@ class Transaction(EngineTransaction):
             if index is not None:
                 return unique_calls.delete(self, self.store.table(table), key, where, index)
             if where is None:
-                status = change(self, table, MODE_DELETE, key)
-            else:
-                status = judged_change(self, table, MODE_DELETE, key, None, where)
-            if status != LEFT:
+                if change(self, table, MODE_DELETE, key):
+                    return True
+            elif (status := judged_change(self, table, MODE_DELETE, key, None, where)) != LEFT:
                 return status == DONE
             is_deleted = conditional_changes.delete(self, found := self.store.table(table), key, where)
             keep_plan(found)

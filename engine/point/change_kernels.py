@@ -22,7 +22,7 @@ from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_row
 from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
 from tidemark.engine.point.judge_kernels import judge, put_outputs
 from tidemark.engine.point.keys_kernels import key_words, put_key
-from tidemark.engine.point.values_kernels import leave, row_of_plan
+from tidemark.engine.point.values_kernels import leave, no_row, row_of_plan
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
@@ -154,10 +154,13 @@ def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes, program,
     return REFUSED if is_refused else DONE
 
 
-@object_kernel("object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")
-def get_locked(mem, plan, txn, buf, shown, key):
-    """Return the row with a primary key as a transaction sees it, locked to its end; None, or ... for the general
-    path.
+@object_kernel(
+    "object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], object_, int64[::1], int64[::1],"
+    " int64[::1])"
+)
+def get_locked(mem, plan, txn, buf, shown, image, key, program, rows, work):
+    """Return the row with a primary key as a transaction sees it, locked to its end; None, also for a row that the
+    program refuses; or ... for the general path. program, rows, work: as for `change_row`.
     """
     made = row_of_plan(plan)
     if is_null(made):
@@ -168,10 +171,16 @@ def get_locked(mem, plan, txn, buf, shown, key):
     keys = key_words()
     status, fragment, rowid = touch(mem, plan, txn, buf, key, keys, A.MODE_LOCK)
     row = 0
+    verdict = P.VERDICT_OK
     if status == A.OK:
         row = known_row_address(mem, fragment, rowid)
-        status = fill_seen(made, mem, plan, txn, buf, fragment, row)
+        if program.size > 0:
+            verdict = judge(mem, plan, txn, buf, fragment, rowid, image, program, rows, work)
+        if verdict == P.VERDICT_OK:
+            status = fill_seen(made, mem, plan, txn, buf, fragment, row)
+        else:
+            status = FOUND if verdict == P.VERDICT_REFUSED else A.ST_UNFINISHED
     elif status != A.ST_MISSING:
         return leave(made)
     note_shown(mem, shown, status, row)
-    return answer(made, status)
+    return no_row(made) if status == FOUND and verdict == P.VERDICT_REFUSED else answer(made, status)

@@ -22,7 +22,7 @@ from tidemark.engine.memory.arena_layout import MODE_UPDATE
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.change_kernels import BROKEN, DONE, LEFT, change_row, change_seen, get_locked
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.compiled import compile_filter, compile_update
+from tidemark.engine.programs.compiled import bind_filter, bind_update
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS
 
@@ -138,18 +138,21 @@ def judged(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any]
         if mode == MODE_UPDATE:
             if type(changes) is not dict or not plan.in_place.issuperset(changes):
                 return None
-            if where is None and not any(isinstance(each, Expression) for each in changes.values()):
+            plain = {}
+            for name, value in changes.items():
+                if not isinstance(value, Expression):
+                    plain[name] = value
+            if where is None and len(plain) == len(changes):
                 return None
-            program, plain = compile_update(plan.definition, changes, where)
+            found, words = bind_update(plan.definition, changes, where)
         elif where is None:
             return None
         else:
-            program = compile_filter(plan.definition, where)
+            found, words = bind_filter(plan.definition, where)
     except (Error, TypeError):  # TypeError: an unhashable object, which the general path refuses
         return None
-    if len(program.outputs) > OUTPUTS_MAX or not program.facts.is_of_image:
-        return None
-    return program.words, plain
+    program = found.program
+    return (words, plain) if program.facts.is_of_image and len(program.outputs) <= OUTPUTS_MAX else None
 
 
 # --- in a transaction -----------------------------------------------------------------------------
@@ -186,7 +189,10 @@ def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = Non
     plan = _plan_for(txn, name)
     if plan is None:
         return LEFT
-    return _make(txn, plan, mode, what, changes, NOTHING)
+    status: int = change_seen.entry(
+        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, NOTHING, _rows, _work
+    )
+    return status
 
 
 def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any) -> int:
@@ -199,21 +205,21 @@ def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any
     found = judged(plan, mode, changes, where)
     if found is None:
         return LEFT
-    words, plain = found
-    return _make(txn, plan, mode, key, plain, words)
-
-
-def _make(txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words) -> int:
+    program, plain = found
     status: int = change_seen.entry(
-        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, key, plain, program, _rows, _work
     )
     return status
 
 
-def locked(txn: Transaction, name: Any, key: Any) -> Any:
-    """Return the row with a primary key, locked exclusively, or None; ... for the general path."""
+def locked(txn: Transaction, name: Any, key: Any, table: Table | None = None, program: Words = NOTHING) -> Any:
+    """Return the row with a primary key, locked exclusively; None, also for a row that the program refuses; ... for the
+    general path.
+
+    table: the version of the table whose rows are wanted. program: as `judged` returns it.
+    """
     plan = _plan_for(txn, name)
-    if plan is None or plan.rows is None:
+    if plan is None or plan.rows is None or (table is not None and not plan.is_of(table)):
         return ...
-    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)
+    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, key, program, _rows, _work)
     return plan.rows.convert(row) if plan.rows.converts and row is not None and row is not ... else row

@@ -17,10 +17,12 @@ from tidemark.engine.programs import expression_programs
 from tidemark.engine.programs.aggregates import Aggregates
 from tidemark.engine.programs.expression_programs import argument
 from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.interpreter import with_constants
 from tidemark.engine.programs.lowering import lower_all
 from tidemark.engine.programs.shapes import add_shape
 
 if TYPE_CHECKING:
+    from tidemark.engine.memory.arena import Words
     from tidemark.engine.programs.expression_programs import Compiled
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.schema.definition import TableDefinition
@@ -82,10 +84,25 @@ def _is_of(shape: _Shape, definition: TableDefinition, made: Compiled) -> bool:
     return is_alike and made.structures not in shape.programs
 
 
-def _bound(
-    key: tuple[Any, ...], definition: TableDefinition, constants: Sequence[Any], make: Callable[[], Compiled]
-) -> tuple[Compiled, Program]:
-    """Return the compiled expression, from the cache if it is there, and its program with these constants."""
+def _found(
+    definition: TableDefinition, head: Sequence[Any], nodes: Sequence[Any], make: Callable[[], Compiled]
+) -> tuple[Compiled, Words]:
+    """Return the compiled expression, from the cache if it is there, and the words of its program with the constants of
+    these trees. What is no tree is not part of the program. A tree that is too large is not kept.
+    """
+    parts = 0
+    parts_of_key: list[Any] = [id(definition), *head]
+    constants: list[Any] = []
+    for each in nodes:
+        if not isinstance(each, Expression):
+            parts_of_key.append(None)
+            continue
+        parts += each.parts
+        if parts > NODES_MAX:
+            made = make()
+            return made, made.program.words
+        add_shape(each, parts_of_key, constants)
+    key = tuple(parts_of_key)
     shape = _kept.get(key)
     if shape is not None and shape.definition is definition:
         structures, stored = lower_all(shape.lowerings, constants)
@@ -95,36 +112,21 @@ def _bound(
                 _kept.move_to_end(key)
             except KeyError:
                 pass  # another thread has removed it
-            return found, found.template.bind(stored)
+            return found, found.template.words_of(stored)
     made = make()
     _keep(key, definition, made)
-    return made, made.program
-
-
-def _found(
-    definition: TableDefinition, head: Sequence[Any], nodes: Sequence[Any], make: Callable[[], Compiled]
-) -> tuple[Compiled, Program]:
-    """Do `_bound` for trees; what is no tree is not part of the program. A tree that is too large is not kept."""
-    parts = 0
-    for each in nodes:
-        if isinstance(each, Expression):
-            parts += each.parts
-    if parts > NODES_MAX:
-        made = make()
-        return made, made.program
-    shape: list[Any] = [id(definition), *head]
-    constants: list[Any] = []
-    for each in nodes:
-        if isinstance(each, Expression):
-            add_shape(each, shape, constants)
-        else:
-            shape.append(None)
-    return _bound(tuple(shape), definition, constants, make)
+    return made, made.program.words
 
 
 def compile_filter(definition: TableDefinition, where: Expression) -> Program:
     """Return the program of `expression_programs.compile_filter`, with the cache. Raises: the same."""
-    return _found(definition, ("filter",), (where,), lambda: expression_programs.compile_filter(definition, where))[1]
+    found, words = bind_filter(definition, where)
+    return with_constants(found.program, words)
+
+
+def bind_filter(definition: TableDefinition, where: Expression) -> tuple[Compiled, Words]:
+    """Return what `compile_filter` compiles, and the words of its program with the constants. Raises: the same."""
+    return _found(definition, ("filter",), (where,), lambda: expression_programs.compile_filter(definition, where))
 
 
 def compile_aggregates(
@@ -136,10 +138,10 @@ def compile_aggregates(
     """Return what `expression_programs.compile_aggregates` compiles, with the cache. Raises: the same."""
     head = ("aggregates", len(keys), *(function for function, _ in functions))
     nodes = [where, *keys, *(argument(what) for _, what in functions)]
-    found, program = _found(
+    found, words = _found(
         definition, head, nodes, lambda: expression_programs.compile_aggregates(definition, functions, where, keys)
     )
-    return Aggregates(program, found.outputs)
+    return Aggregates(with_constants(found.program, words), found.outputs)
 
 
 def compile_update(
@@ -148,7 +150,15 @@ def compile_update(
     """Return the program of `expression_programs.compile_update`, with the cache, and the plain changes, which are not
     part of it. Raises: the same.
     """
-    head = ("update", *changes)
+    found, words = bind_update(definition, changes, where)
+    plain = {name: value for name, value in changes.items() if not isinstance(value, Expression)}
+    return with_constants(found.program, words), plain
+
+
+def bind_update(
+    definition: TableDefinition, changes: Mapping[str, Any], where: Expression | None
+) -> tuple[Compiled, Words]:
+    """Return what `compile_update` compiles, and the words of its program with the constants. Raises: the same."""
     nodes = [where, *changes.values()]
-    _, program = _found(definition, head, nodes, lambda: expression_programs.compile_update(definition, changes, where))
-    return program, {name: value for name, value in changes.items() if not isinstance(value, Expression)}
+    make = lambda: expression_programs.compile_update(definition, changes, where)  # noqa: E731
+    return _found(definition, ("update", *changes), nodes, make)

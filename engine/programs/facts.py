@@ -25,7 +25,7 @@ _BYTES_PER_COST = 4
 _KEY_BYTES_PER_COST = 16  # hashed and compared by words
 _GROUP_COST = 8
 _VAR_COST = 8  # finding the var parts
-_BESIDE_IMAGES = p.NEED_EPOCH | p.NEED_AUTHOR | p.NEED_ROWID | p.NEED_FRAGMENT
+_BESIDE_IMAGES = p.NEED_DISK | p.NEED_EPOCH | p.NEED_AUTHOR | p.NEED_ROWID | p.NEED_FRAGMENT
 _WITHOUT_ERRORS = frozenset(
     [
         *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
@@ -87,13 +87,16 @@ class Facts:
 
     @cached_property
     def is_of_image(self) -> bool:
-        """Whether a kernel that holds the GIL may run the program over the image of a row alone, and take over what it
-        computes without a conversion.
+        """Whether a kernel that holds the GIL may run the program over one image of a row, of some thousand bytes, and
+        take over what it computes without a conversion.
         """
-        if self.cost is None or self._needs & _BESIDE_IMAGES or self.accumulators or self.key_words:
+        if not self._is_forward or self._needs & _BESIDE_IMAGES or self.accumulators or self.key_words:
+            return False
+        if len(self._instructions) > COST_MAX or (self._needs & p.NEED_VAR and not self._all_have_vars):
             return False
         return not any(
-            each.opcode == p.OP_WRITE_ATTR and self.columns[each.place][c.CW_CLASS] == c.CLASS_FLOAT32
+            (each.condition in (p.COND_LIKE, p.COND_NOT_LIKE) and self.cost is None)
+            or (each.opcode == p.OP_WRITE_ATTR and self.columns[each.place][c.CW_CLASS] == c.CLASS_FLOAT32)
             for each in self._instructions
         )
 

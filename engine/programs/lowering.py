@@ -234,7 +234,7 @@ class Lowering:
     the numbers of the constants in the expression.
     """
 
-    __slots__ = ("arguments", "constants", "function", "is_list")
+    __slots__ = ("arguments", "constants", "function", "is_list", "plain")
 
     def __init__(
         self, function: Callable[..., Lowered], arguments: tuple[Any, ...], constants: Sequence[int], is_list: bool
@@ -243,6 +243,7 @@ class Lowering:
         self.arguments = arguments
         self.constants = tuple(constants)
         self.is_list = is_list
+        self.plain = _plain_of(function, arguments)
 
     def of(self, values: Sequence[Any]) -> Lowered:
         """Lower the values of an expression's constants. Raises: as the function."""
@@ -256,11 +257,56 @@ class Lowering:
         return mine == (other.function, other.arguments, other.constants, other.is_list)
 
 
+class _Plain(NamedTuple):
+    """Numbers whose stored form is exact and has one structure: integers from `least` to `greatest`, after Decimals
+    with the exponent of `unit` are multiplied by 10 ** scale.
+    """
+
+    structure: Any
+    least: int
+    greatest: int
+    scale: int
+    unit: PythonDecimal | None  # None: no Decimals
+
+
+def _plain_of(function: Callable[..., Lowered], arguments: tuple[Any, ...]) -> _Plain | None:
+    """Return which numbers a lowering takes as they are."""
+    if function is compared:
+        _, column, condition = arguments
+        kind = column.type
+        if type(kind) is Integer:
+            return _Plain(condition, kind.minimum, kind.maximum, 0, None)
+        if type(kind) is Decimal:
+            greatest = 10**kind.precision - 1
+            return _Plain(condition, -greatest, greatest, kind.scale, PythonDecimal((0, (1,), -kind.scale)))
+    if function is number:
+        _, beside = arguments
+        if beside is not None and beside.calendar is None and beside.type != FLOAT:
+            end = 10**DECIMAL_PRECISION_MAX if beside.type == WIDE else _WORD_END
+            made = Kind(beside.type, beside.scale)
+            return _Plain(made, 1 - end, end - 1, beside.scale, PythonDecimal((0, (1,), -beside.scale)))
+    return None
+
+
 def lower_all(lowerings: Sequence[Lowering], values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """Return (structures, stored forms) of an expression's constants, in the order of the code."""
     structures: list[Any] = []
     stored: list[Any] = []
     for each in lowerings:
+        plain = each.plain
+        if plain is not None:
+            structure, least, greatest, scale, unit = plain
+            value: Any = values[each.constants[0]]
+            kind = type(value)
+            form = None
+            if kind is int:
+                form = None if scale else value
+            elif kind is PythonDecimal and unit is not None and value.same_quantum(unit):
+                form = unscaled(value, scale)  # what it rounds is beyond all limits
+            if form is not None and least <= form <= greatest:
+                structures.append(structure)
+                stored.append(form)
+                continue
         structure, forms = each.of(values)
         structures.append(structure)
         stored += forms

@@ -51,12 +51,16 @@ class Template:
 
     def bind(self, values: Sequence[Any]) -> Program:
         """Return the program with other constants, given by their numbers: a word, an integer of 128 bits, or bytes."""
+        return with_constants(self.program, self.words_of(values))
+
+    def words_of(self, values: Sequence[Any]) -> Any:
+        """Return the words of the program with other constants, see `bind`."""
         words = self._with_late(values) if self._late else self._words.copy()
         for number, at in self._words_at:
             words[at] = values[number]
         for number, at in self._wide:
             words[at : at + 2] = _halves(values[number])
-        return with_constants(self.program, words)
+        return words
 
     def _with_late(self, values: Sequence[Any]) -> Any:
         head = self._words

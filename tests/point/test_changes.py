@@ -70,12 +70,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
 class Side:
     """One of the two stores."""
 
-    def __init__(self, seed: int, is_quick: bool) -> None:
+    def __init__(self, seed: int, is_quick: bool, types: list[Any]) -> None:
         self.files = MemoryFiles()
         self.db = open_memory(self.files, durability="epoch", snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
         self.is_quick = is_quick
         options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
-        self.world = World(self.db, random.Random(seed), EVERY if seed % 5 == 0 else READ, **options)
+        self.world = World(self.db, random.Random(seed), types, **options)
         if seed % 3 == 1:  # as a binlog does
             set_capture(self.db.parts.store.mem, self.table.handle, seed % 2 + 1)
         self.txn: Any = None
@@ -122,9 +122,10 @@ class Side:
 class Twins:
     """Two stores that get the same calls."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, types: list[Any] | None = None) -> None:
         self.rng = random.Random(seed + 1)
-        self.quick, self.general = (Side(seed, is_quick) for is_quick in (True, False))
+        types = types or (EVERY if seed % 5 == 0 else READ)
+        self.quick, self.general = (Side(seed, is_quick, types) for is_quick in (True, False))
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
 
@@ -393,6 +394,36 @@ def test_both_paths_change_alike(seed: int, made: Counter[Any]) -> None:
     print(f"seed {seed}")
     Twins(seed).run(120)
     print(sorted(made.items()))
+
+
+NUMBERS = [*(each for each in READ if isinstance(each, Integer)), tm.Float64, tm.Bool, tm.Date, tm.Timestamp]
+NUMBERS += [tm.Decimal(9, 2), tm.Decimal(18, 0), tm.Decimal(38, 10), tm.Float32, tm.VarChar(12), tm.Enum("a", "b")]
+
+
+@pytest.mark.parametrize("seed", [*range(few(12, 200)), *fresh_seeds(few(6, 200))])
+def test_both_paths_compute_alike(seed: int, made: Counter[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mostly rows that exist, with expressions that fit."""
+    print(f"seed {seed}")
+    twins = Twins(seed, NUMBERS)
+    rng = twins.rng
+
+    def computed(changes: Any) -> Any:
+        columns = [each for each in twins.quick.table.definition.columns if each.name not in twins.quick.world.key]
+        kinds = {each.name: each.type for each in twins.quick.table.definition.columns}
+        chosen = rng.sample(columns, min(len(columns), rng.choice([1, 1, 2, 3])))
+        return {each.name: twins.expression(each.name, kinds, value(rng, each.type)) for each in chosen}
+
+    monkeypatch.setattr(twins, "computed", computed)
+    for side in twins.sides:
+        monkeypatch.setattr(side.world, "some_key", lambda world=side.world: _existing(rng, world))
+    twins.run(120)
+    print(sorted(made.items()))
+
+
+def _existing(rng: random.Random, world: World) -> Any:
+    """A key that has, or had, a row."""
+    pieces = rng.choice(world.keys)
+    return pieces[0] if len(pieces) == 1 else pieces
 
 
 def test_rows_of_a_table_with_dropped_columns_are_left_to_the_general_path(made: Counter[Any]) -> None:

@@ -16,7 +16,8 @@ import tidemark as tm
 from tests.point.support import EVERY
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import CommittedChanges, change, locked
+from tidemark.engine.point.change_kernels import DONE, LEFT, REFUSED
+from tidemark.engine.point.changes import CommittedChanges, change, judged_change, locked
 from tidemark.engine.point.plan import plan_of, row_plan
 from tidemark.engine.point.selects import select_range
 from tidemark.engine.schema import types as t
@@ -254,13 +255,44 @@ def test_changes(changed: Any, mode: int, what: Any, changes: Any, is_made: bool
     objects += [*(changes.values() if isinstance(changes, dict) else []), None, ..., True, False, 0, 1]
     objects += what if isinstance(what, tuple) else [*what, *what.values()] if isinstance(what, dict) else []
     make = CommittedChanges(changed.parts.store).make
-    assert make(table.table, mode, what, changes) is is_made
+    assert make(table.table, mode, what, changes) == is_made
     free_the_log(changed)
     assert_flat(lambda: make(table.table, mode, what, changes), *objects)
     with changed.transaction() as txn:
-        assert change(txn, "c", mode, what, changes) is is_made
+        assert change(txn, "c", mode, what, changes) == is_made
         if not is_made:
             assert_flat(lambda: change(txn, "c", mode, what, changes), *objects)
+        txn.rollback()
+
+
+@pytest.mark.parametrize(
+    ("mode", "what", "changes", "where", "status"),
+    [
+        (MODE_UPDATE, 1, {"n": tm.col("n") * 1 + 0, "ok": False}, None, DONE),
+        (MODE_UPDATE, 1, {"f": tm.col("f") + 0.5, "code": "xyz"}, tm.col("n") >= 0, DONE),
+        (MODE_UPDATE, 1, NEW, tm.col("u") == b"u", DONE),
+        (MODE_UPDATE, 1, NEW, tm.col("text") == "x", REFUSED),
+        (MODE_UPDATE, 1, {**NEW, "n": 2**64}, tm.col("n") >= 0, LEFT),
+        (MODE_UPDATE, 2, NEW, tm.col("n") >= 0, LEFT),
+        (MODE_UPDATE, 1, {"n": tm.col("n") + 2**31}, None, LEFT),
+        (MODE_UPDATE, 1, {"n": tm.col("no such") + 1}, None, LEFT),
+        (MODE_UPDATE, 1, {"u": tm.col("n") + 1}, None, LEFT),
+        (MODE_DELETE, 1, None, tm.col("n") < 0, REFUSED),
+        (MODE_DELETE, 2, None, tm.col("n") < 0, LEFT),
+    ],
+)
+def test_changes_by_programs(changed: Any, mode: int, what: Any, changes: Any, where: Any, status: int) -> None:
+    table = changed["c"]
+    plan_of(table.table)
+    values = list(changes.values()) if isinstance(changes, dict) else []
+    objects = [what, changes, where, *values, None, ..., True, False, 0, 1]
+    judge = CommittedChanges(changed.parts.store).judge
+    assert judge(table.table, mode, what, changes, where) == status
+    free_the_log(changed)
+    if status != LEFT:  # errors of the compiler keep frames
+        assert_flat(lambda: judge(table.table, mode, what, changes, where), *objects)
+    with changed.transaction() as txn:
+        assert judged_change(txn, "c", mode, what, changes, where) == status
         txn.rollback()
 
 
