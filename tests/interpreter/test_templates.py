@@ -25,7 +25,10 @@ from tests.store.support import open_memory
 from tidemark.engine.access import conditions
 from tidemark.engine.programs import compiled, expression_programs
 from tidemark.engine.programs.expressions import Constant, Expression, Member, col
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.programs.lowering import Kind, Lowering, compared, lower_all
+from tidemark.engine.programs.lowering import number as lowering_of_number
 from tidemark.engine.programs.verifier import Verifier
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.definition import TableDefinition
@@ -315,3 +318,46 @@ def test_nodes_are_immutable_and_copy_and_pickle() -> None:
     for node, name in ((col("a"), "name"), (where, "operands"), (col("a") + 1, "left"), (col("a") == 1, "other")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(node, name, 1)
+
+
+@pytest.mark.parametrize("seed", fresh_seeds(3))
+def test_plain_numbers_are_lowered_as_all_others(seed: int) -> None:
+    """Most constants are lowered without the function of their lowering, which is the twin here."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    kinds = [
+        tm.Int8,
+        tm.UInt8,
+        tm.Int64,
+        tm.UInt64,
+        tm.Decimal(9, 2),
+        tm.Decimal(18, 0),
+        tm.Decimal(38, 10),
+        tm.Float64,
+    ]
+    besides = [None, *(Kind(each, scale) for each in (INTEGER, WIDE) for scale in (0, 2, 10)), Kind(FLOAT)]
+    ends = [0, 1, 2**7, 2**8, 2**63, 2**64, 2**127, 10**9, 10**18, 10**38, rng.randrange(10**40), rng.randrange(10**12)]
+    for _ in range(4_000):
+        whole = rng.choice([1, -1]) * (rng.choice(ends) + rng.randrange(-2, 3))
+        exponent = rng.choice([0, -1, -2, -2, -3, -10, 1, 30])
+        number = Decimal((whole < 0, tuple(map(int, str(abs(whole)))), exponent))
+        value = rng.choice([whole, number, number, float(whole), whole % 2 == 0, Decimal("NaN"), "1", None])
+        if rng.random() < 0.5:
+            column = tm.Column("c", rng.choice(kinds))
+            lowering = Lowering(compared, ("t", column, rng.choice(["eq", "lt", "ge"])), [0], False)
+        else:
+            lowering = Lowering(lowering_of_number, ("t", rng.choice(besides)), [0], False)
+        found, wanted = (_outcome(call, lowering, value) for call in (lower_all, _one_by_one))
+        assert found == wanted, (lowering.arguments, value)
+
+
+def _one_by_one(lowerings: Any, values: Any) -> Any:
+    lowered = [each.of(values) for each in lowerings]
+    return tuple(structure for structure, _ in lowered), [form for _, forms in lowered for form in forms]
+
+
+def _outcome(call: Any, lowering: Any, value: Any) -> Any:
+    try:
+        return repr(call([lowering], [value]))
+    except tm.Error as error:
+        return type(error), str(error)
