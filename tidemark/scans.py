@@ -9,8 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
@@ -61,8 +60,7 @@ HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
 
-@dataclass(frozen=True)
-class ByIndex:
+class ByIndex(NamedTuple):
     """The index that a scan reads, its bounds and its direction; `name` None: no index."""
 
     name: str | None = None
