@@ -31,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak mutants interpreted cases check lint kernels format bench docs clean
+.PHONY: setup run test test-fast durations soak mutants interpreted cases check lint kernels format bench bench-check docs clean
 
 setup: $(STAMP)
 
@@ -98,6 +98,11 @@ format: setup
 bench: setup
 	$(BIN)/python -m bench
 	$(BIN)/python -m pytest bench/micro --benchmark-only -q --benchmark-columns=median,min,rounds
+
+# Ordinary calls against the commit whose figures were kept last, or against AGAINST, in turn.
+AGAINST ?=
+bench-check: setup
+	$(BIN)/python -m bench.check $(if $(AGAINST),--against $(AGAINST))
 
 $(SITE)/.installed: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-input --upgrade --target $(SITE) 'mkdocs-material>=9.8,<10' \

@@ -6,6 +6,7 @@ from tests.crash.defects import Defect
 
 _IMAGES = "tidemark.engine.point.images_kernels"
 _CHANGE = "tidemark.engine.point.change_kernels"
+_JUDGE = "tidemark.engine.point.judge_kernels"
 _PLAN = "tidemark.engine.point.plan"
 _CALLS = "tidemark.engine.point.changes"
 
@@ -72,6 +73,43 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "touch(mem, plan, txn, buf, key, keys, A.MODE_LOCK)",
         "touch(mem, plan, txn, buf, key, keys, A.MODE_FIND)",
     ),
+    # --- programs ----------------------------------------------------------------------------------
+    _defect("refused-row-is-changed", _CHANGE, "if verdict == P.VERDICT_REFUSED:", "if verdict == P.VERDICT_ERROR:"),
+    _defect(
+        "refused-row-stays-free",
+        _CHANGE,
+        "return touch_row(mem, txn, buf, fragment, rowid, A.MODE_LOCK, None), True",
+        "return A.OK, True",
+    ),
+    _defect(
+        "computed-values-are-lost", _CHANGE, "            put_outputs(program, work, buf, at)\n", "            pass\n"
+    ),
+    _defect("refusal-is-a-change", _CHANGE, "return REFUSED if is_refused else DONE", "return DONE"),
+    _defect(
+        "own-refusal-is-a-change", _CHANGE, "return REFUSED if done == DONE and is_refused else done", "return done"
+    ),
+    _defect(
+        "row-as-committed",
+        _JUDGE,
+        "        move_words(buf, at, image, 0, fixed)\n",
+        "        move_words(mem, row + A.ROW_HEADER_WORDS, image, 0, fixed)\n",
+    ),
+    _defect("row-without-texts", _JUDGE, "fixed if words > fixed else 0", "0"),
+    _defect("computed-null-is-a-value", _JUDGE, "        if null:\n", "        if False:\n"),
+    _defect("computed-value-stays-null", _JUDGE, "load_8(words, bits) & ~mask & LOW_8", "load_8(words, bits)"),
+    _defect("upper-half-is-lost", _JUDGE, "        store_64(words, byte + 8, high)\n", "        pass\n"),
+    _defect(
+        "narrow-columns-are-wide",
+        _JUDGE,
+        "        store_16(words, byte, low)\n",
+        "        store_32(words, byte, low)\n",
+    ),
+    _defect(
+        "error-in-a-row-is-no-error",
+        _JUDGE,
+        "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_ERROR\n",
+        "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_OK\n",
+    ),
     # --- plans and calls ---------------------------------------------------------------------------
     _defect(
         "unique-column-in-place",
@@ -83,7 +121,7 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     _defect(
         "epoch-without-commits",
         _CALLS,
-        "                        epochs.has_commits = True\n                        if",
-        "                        if",
+        "                    if status == DONE:\n                        epochs.has_commits = True\n",
+        "                    if status == DONE:\n                        pass\n",
     ),
 )
