@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.display import ROWS_SHOWN, html_table, short
-from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls
 from tidemark.engine.access.program_scans import count_rows
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point import few
 from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
@@ -545,7 +546,7 @@ class TableHandle(WritableTable):
             >>> db["item"][2].stock
             10
         """
-        return self._in_own_transaction(unique_upserts.upsert, row, set, index)
+        return self._in_own_transaction(few.upsert, row, set, index)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
@@ -564,7 +565,7 @@ class TableHandle(WritableTable):
             >>> db["item"].insert_many({"id": [6, 7], "name": ["jar", "lid"], "stock": [1, 1]})
             2
         """
-        return self._in_own_transaction(batch_operations.insert_many, data, progress)
+        return self._in_own_transaction(few.insert_many, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of `data`, or replace those with their keys, or none on an error; return how many.
@@ -575,7 +576,7 @@ class TableHandle(WritableTable):
             >>> db["item"].write_many([(1, "pencil", 12), (4, "ink", 7)])
             2
         """
-        return self._in_own_transaction(batch_operations.write_many, data, progress)
+        return self._in_own_transaction(few.write_many, data, progress)
 
     def upsert_many(
         self,
@@ -594,7 +595,7 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             13
         """
-        return self._in_own_transaction(unique_upserts.upsert_many, data, set, index, progress)
+        return self._in_own_transaction(few.upsert_many, data, set, index, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
@@ -613,7 +614,7 @@ class TableHandle(WritableTable):
         """
         if index is not None:
             return self._in_own_transaction(unique_calls.update_many, data, index, progress)
-        return self._in_own_transaction(batch_operations.update_many, data, progress)
+        return self._in_own_transaction(few.update_many, data, progress)
 
     def delete_many(self, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys, or none on an error; return how many.
@@ -626,7 +627,7 @@ class TableHandle(WritableTable):
         """
         if index is not None:
             return self._in_own_transaction(unique_calls.delete_many, keys, index)
-        return self._in_own_transaction(batch_operations.delete_many, keys)
+        return self._in_own_transaction(few.delete_many, keys)
 
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
         """Change some columns of all rows that `where` accepts, or of all rows without `where`; return how many.
@@ -637,7 +638,7 @@ class TableHandle(WritableTable):
             >>> db["item"].update_where({"stock": tm.col("stock") + 20}, where=tm.col("stock") < 10)
             2
         """
-        return self._in_own_transaction(conditional_changes.update_where, changes, where)
+        return self._in_own_transaction(few.update_where, changes, where)
 
     def delete_where(self, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts; return how many.
@@ -648,7 +649,7 @@ class TableHandle(WritableTable):
             >>> db["item"].delete_where(tm.col("stock") == 0)
             1
         """
-        return self._in_own_transaction(conditional_changes.delete_where, where)
+        return self._in_own_transaction(few.delete_where, where)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
         """Return the committed rows with these keys as an Arrow record batch, in the order of the keys.

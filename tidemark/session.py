@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls, unique_upserts
+from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point import few
 from tidemark.engine.point.changes import DONE, LEFT, change, judged_change, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
@@ -286,7 +287,7 @@ class Transaction(EngineTransaction):
             >>> db["item"][4].stock
             2
         """
-        return unique_upserts.upsert(self, self.store.table(table), row, set, index)
+        return few.upsert(self, self.store.table(table), row, set, index)
 
     def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
         """Change some columns of all rows that `where` accepts (None: all rows); return how many.
@@ -300,7 +301,7 @@ class Transaction(EngineTransaction):
             ...     txn.update_where("item", {"stock": 20}, where=tm.col("stock") < 10)
             2
         """
-        return conditional_changes.update_where(self, self.store.table(table), changes, where)
+        return few.update_where(self, self.store.table(table), changes, where)
 
     def delete_where(self, table: str, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts, or none on an error; return how many.
@@ -313,7 +314,7 @@ class Transaction(EngineTransaction):
             ...     txn.delete_where("item", tm.col("stock") == 0)
             1
         """
-        return conditional_changes.delete_where(self, self.store.table(table), where)
+        return few.delete_where(self, self.store.table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
@@ -325,7 +326,7 @@ class Transaction(EngineTransaction):
             ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
             2
         """
-        return batch_operations.insert_many(self, self.store.table(table), data, progress)
+        return few.insert_many(self, self.store.table(table), data, progress)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert or replace all rows of `data`, or none on an error; return how many.
@@ -337,7 +338,7 @@ class Transaction(EngineTransaction):
             ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
             2
         """
-        return batch_operations.write_many(self, self.store.table(table), data, progress)
+        return few.write_many(self, self.store.table(table), data, progress)
 
     def upsert_many(
         self,
@@ -359,7 +360,7 @@ class Transaction(EngineTransaction):
             ...     txn.upsert_many("item", [(1, "pen", 3), (4, "ink", 7)], {"stock": tm.col("stock") + 3})
             1
         """
-        return unique_upserts.upsert_many(self, self.store.table(table), data, set, index, progress)
+        return few.upsert_many(self, self.store.table(table), data, set, index, progress)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
@@ -376,7 +377,7 @@ class Transaction(EngineTransaction):
         """
         if index is not None:
             return unique_calls.update_many(self, self.store.table(table), data, index, progress)
-        return batch_operations.update_many(self, self.store.table(table), data, progress)
+        return few.update_many(self, self.store.table(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys, or none on an error; return how many.
@@ -391,7 +392,7 @@ class Transaction(EngineTransaction):
         """
         if index is not None:
             return unique_calls.delete_many(self, self.store.table(table), keys, index)
-        return batch_operations.delete_many(self, self.store.table(table), keys)
+        return few.delete_many(self, self.store.table(table), keys)
 
     def get_many(
         self,

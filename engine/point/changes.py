@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.transactions import Transactions
 
-__all__ = ["DONE", "LEFT", "CommittedChanges", "change", "judged", "judged_change", "locked"]
+__all__ = ["DONE", "LEFT", "CommittedChanges", "change", "changed", "judged", "judged_change", "locked"]
 
 OUTPUTS_MAX = 32  # columns that one program computes
 assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
@@ -136,12 +136,14 @@ def judged(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any]
     plain = changes
     try:
         if mode == MODE_UPDATE:
-            if type(changes) is not dict or not plan.in_place.issuperset(changes):
+            if type(changes) is not dict:
                 return None
             plain = {}
             for name, value in changes.items():
                 if not isinstance(value, Expression):
                     plain[name] = value
+                elif name not in plan.in_place:
+                    return None
             if where is None and len(plain) == len(changes):
                 return None
             found, words = bind_update(plan.definition, changes, where)
@@ -195,6 +197,16 @@ def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = Non
     return status
 
 
+def changed(txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words = NOTHING) -> int:
+    """Make a change in a transaction that has begun and may be used, by a plan in force. program: as `judged` returns
+    it.
+    """
+    status: int = change_seen.entry(
+        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+    )
+    return status
+
+
 def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any) -> int:
     """Update or delete a row in a transaction by expressions, or if a condition accepts it. Raises: as `change`."""
     if mode == MODE_UPDATE and type(changes) is not dict:
@@ -206,10 +218,7 @@ def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any
     if found is None:
         return LEFT
     program, plain = found
-    status: int = change_seen.entry(
-        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, key, plain, program, _rows, _work
-    )
-    return status
+    return changed(txn, plan, mode, key, plain, program)
 
 
 def locked(txn: Transaction, name: Any, key: Any, table: Table | None = None, program: Words = NOTHING) -> Any:

@@ -1,0 +1,241 @@
+"""Changes of a few rows in a transaction: batches of Python rows, upserts, and changes by a condition that a select
+answers. Each row is changed by the kernel that changes one.
+
+All rows are changed, or none: if a kernel leaves one, all are undone, and the general path changes them, or raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidemark.engine.access import batch_operations, conditional_changes, unique_upserts
+from tidemark.engine.access.own_changes import has_changed
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point.changes import DONE, LEFT, changed, judged
+from tidemark.engine.point.plan import keep_plan
+from tidemark.engine.point.selects import select
+from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
+
+if TYPE_CHECKING:
+    from tidemark.engine.access.batch_operations import Progress
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.point.plan import Plan
+    from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
+
+R = TypeVar("R")
+FEW_ROWS = 200  # more take less time as columns
+
+
+class _Left(Exception):
+    """A kernel has left a row: what was done for the rows before it is undone."""
+
+
+def _plan_for(txn: Transaction, table: Table) -> Plan | None:
+    """Return the plan of a version of a table, None if the general path makes the call. Raises: as `check`."""
+    txn.check(locks=True)
+    plan: Plan | None = table.plan
+    return None if plan is None or table.is_dropped or not plan.is_of(table) else plan
+
+
+def _change_each(
+    txn: Transaction, plan: Plan, mode: int, rows: Iterable[tuple[Any, Any]], program: Words = NOTHING
+) -> int | None:
+    """Make a change for each (what, changes); return how many were not refused, None for the general path."""
+    count = 0
+    try:
+        with txn.savepoint():
+            for what, changes in rows:
+                status = changed(txn, plan, mode, what, changes, program)
+                if status == LEFT:
+                    raise _Left
+                count += status == DONE
+    except _Left:
+        return None
+    return count
+
+
+def _generally(call: Callable[..., R], txn: Transaction, table: Table, *arguments: Any) -> R:
+    """Make a call on the general path, and keep a plan for the next one."""
+    found = call(txn, table, *arguments)
+    keep_plan(table)
+    return found
+
+
+def _is_few(data: Any, progress: Progress | None, *kinds: type) -> bool:
+    """Whether a batch is a short list of objects of one of these types."""
+    if progress is not None or type(data) is not list or not 0 < len(data) <= FEW_ROWS:
+        return False
+    kind = type(data[0])
+    return kind in kinds and all(type(each) is kind for each in data)
+
+
+# --- batches --------------------------------------------------------------------------------------
+def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """As `batch_operations.insert_many`."""
+    count = _put_few(txn, table, data, MODE_INSERT, progress)
+    return _generally(batch_operations.insert_many, txn, table, data, progress) if count is None else count
+
+
+def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """As `batch_operations.write_many`."""
+    count = _put_few(txn, table, data, MODE_WRITE, progress)
+    return _generally(batch_operations.write_many, txn, table, data, progress) if count is None else count
+
+
+def _put_few(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int | None:
+    plan = _plan_for(txn, table) if _is_few(data, progress, tuple, dict) else None
+    return None if plan is None else _change_each(txn, plan, mode, ((row, None) for row in data))
+
+
+def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """As `batch_operations.update_many`."""
+    count = None
+    if _is_few(data, progress, dict) and all(row.keys() == data[0].keys() for row in data):
+        plan = _plan_for(txn, table)
+        names = table.definition.primary_key
+        if plan is not None and all(name in data[0] for name in names) and len(data[0]) > len(names):
+            count = _change_each(txn, plan, MODE_UPDATE, (_parted(names, dict(row)) for row in data))
+    return _generally(batch_operations.update_many, txn, table, data, progress) if count is None else count
+
+
+def _parted(names: Sequence[str], row: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the key of a row, and its other columns."""
+    if len(names) == 1:
+        return row.pop(names[0]), row
+    return tuple([row.pop(name) for name in names]), row
+
+
+def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
+    """As `batch_operations.delete_many`."""
+    count = None
+    if type(keys) is list and 0 < len(keys) <= FEW_ROWS:
+        plan = _plan_for(txn, table)
+        if plan is not None:
+            count = _change_each(txn, plan, MODE_DELETE, ((key, None) for key in keys))
+    return _generally(batch_operations.delete_many, txn, table, keys) if count is None else count
+
+
+# --- upserts --------------------------------------------------------------------------------------
+def upsert(
+    txn: Transaction, table: Table, row: Any, changes: Mapping[str, Any] | None = None, index: str | None = None
+) -> bool:
+    """As `unique_upserts.upsert`."""
+    plan = _plan_for(txn, table) if index is None and type(row) in (tuple, dict) else None
+    is_new = None if plan is None else _upsert_one(txn, table, plan, row, changes)
+    return _generally(unique_upserts.upsert, txn, table, row, changes, index) if is_new is None else is_new
+
+
+def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: Mapping[str, Any] | None) -> bool | None:
+    """Insert a row that has all columns, or change the row with its key; return whether it was inserted, None for the
+    general path.
+    """
+    names = plan.format.names
+    if len(row) != len(names):
+        return None
+    if changes is not None and type(changes) is not dict:
+        return None  # which refuses it, whether there is a row or not
+    if changed(txn, plan, MODE_INSERT, row, None) == DONE:
+        return True
+    given = dict(row) if type(row) is dict else dict(zip(names, row, strict=True))
+    if given.keys() != set(names):
+        return None
+    key, others = _parted(table.definition.primary_key, given)
+    if changes is None:
+        program, plain = NOTHING, others
+    else:
+        table.format.encode_row(row)  # what is not changed must be right too
+        found = judged(plan, MODE_UPDATE, changes, None)
+        program, plain = (NOTHING, dict(changes)) if found is None else found
+    if not plain and not program.size:
+        return None
+    return None if changed(txn, plan, MODE_UPDATE, key, plain, program) == LEFT else False
+
+
+def upsert_many(
+    txn: Transaction,
+    table: Table,
+    data: Any,
+    changes: Mapping[str, Any] | None = None,
+    index: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """As `unique_upserts.upsert_many`."""
+    count = None
+    if index is None and _is_few(data, progress, tuple, dict):
+        plan = _plan_for(txn, table)
+        count = None if plan is None else _upsert_each(txn, table, plan, data, changes)
+    if count is not None:
+        return count
+    return _generally(unique_upserts.upsert_many, txn, table, data, changes, index, progress)
+
+
+def _upsert_each(
+    txn: Transaction, table: Table, plan: Plan, data: list[Any], changes: Mapping[str, Any] | None
+) -> int | None:
+    count = 0
+    try:
+        with txn.savepoint():
+            for row in data:
+                is_new = _upsert_one(txn, table, plan, row, changes)
+                if is_new is None:
+                    raise _Left
+                count += is_new
+    except _Left:
+        return None
+    return count
+
+
+# --- by a condition -------------------------------------------------------------------------------
+def update_where(
+    txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None = None
+) -> int:
+    """As `conditional_changes.update_where`."""
+    count = _change_where(txn, table, MODE_UPDATE, changes, where) if changes else None
+    return _generally(conditional_changes.update_where, txn, table, changes, where) if count is None else count
+
+
+def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
+    """As `conditional_changes.delete_where`."""
+    count = _change_where(txn, table, MODE_DELETE, None, where)
+    return _generally(conditional_changes.delete_where, txn, table, where) if count is None else count
+
+
+def _narrowed(where: Expression, names: Sequence[str]) -> Expression:
+    """Return the comparisons that give the primary key, from a condition that has more; else the condition."""
+    if type(where) is not Junction or not where.is_and:
+        return where
+    equal = {
+        each.left.name: each
+        for each in where.operands
+        if type(each) is Compare and each.condition == "eq" and type(each.left) is Col and type(each.right) is Constant
+    }
+    if not equal.keys() >= set(names):
+        return where
+    wanted = [equal[name] for name in names]
+    return wanted[0] if len(wanted) == 1 else Junction(True, tuple(wanted))
+
+
+def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where: Any) -> int | None:
+    """Change the rows that a condition accepts, if a select finds them, or the one that may be; return how many, None
+    for the general path.
+    """
+    plan = _plan_for(txn, table) if isinstance(where, Expression) else None
+    if plan is None or has_changed(txn, table):
+        return None
+    names = table.definition.primary_key
+    found = select(table, _narrowed(where, names), list(names), None)
+    bound = judged(plan, mode, changes, where) if found is not None and found.is_sound else None
+    if found is None or bound is None:
+        return None
+    rows = found.rows(table, False, None)
+    if rows is ...:
+        return None
+    program, plain = bound
+    if not rows and plain:
+        table.format.encode_changes(plain)  # refuses wrong values, though no row gets them
+    keys = [row[0] for row in rows] if len(names) == 1 else [tuple(row) for row in rows]
+    return _change_each(txn, plan, mode, ((key, plain) for key in keys), program)

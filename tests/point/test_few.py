@@ -1,0 +1,216 @@
+"""Changes of a few rows by kernels are those of the general path: rows, outcomes, errors, and all or none.
+
+Two stores get the same calls. In one of them kernels are never asked. Log records may come in another order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.engine.arena_check import check_arena
+from tests.point.support import READ, wrong
+from tests.point.test_changes import NUMBERS, Twins
+from tests.seeds import fresh_seeds
+from tests.shares import few as share
+from tests.store.support import open_memory
+from tidemark.engine.point import few
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the calls that the general path makes, and those that it does not."""
+    count: Counter[str] = Counter()
+    generally = few._generally
+
+    def general(call: Any, *arguments: Any) -> Any:
+        count["general"] += 1
+        return generally(call, *arguments)
+
+    monkeypatch.setattr(few, "_generally", general)
+    return count
+
+
+class FewRows(Twins):
+    """Calls that change several rows."""
+
+    def do(self, what: str, call: Any) -> Any:
+        self.log.append(what)
+        quick, general = (side.do(call) for side in self.sides)
+        assert quick == general, self.log[-5:]
+        self.compare()
+        return quick
+
+    def call(self, name: str, *arguments: Any) -> None:
+        is_open = self.quick.txn is not None and self.rng.random() < 0.8
+        if is_open:
+            self.do(f"txn.{name} {arguments}", lambda side: getattr(side.txn, name)("t", *arguments))
+        else:
+            self.do(f"{name} {arguments}", lambda side: getattr(side.db["t"], name)(*arguments))
+
+    def key(self) -> Any:
+        keys = self.quick.world.keys
+        if self.rng.random() < 0.1 or not keys:
+            return wrong(self.rng)
+        pieces = self.rng.choice(keys)
+        return pieces[0] if len(pieces) == 1 else pieces
+
+    def condition(self) -> Any:
+        """A condition that a select may answer, and often something else."""
+        rng, columns = self.rng, self.quick.table.definition.columns
+        names = self.quick.world.key
+        if rng.random() < 0.7:
+            pieces = rng.choice(self.quick.world.keys)
+            tests = [tm.col(name) == piece for name, piece in zip(names, pieces, strict=True)]
+        else:
+            tests = [tm.col(each.name) == self.some_value(each) for each in rng.sample(list(columns), 1)]
+        made = tests[0]
+        for each in tests[1:]:
+            made = made & each
+        return made
+
+    def step(self) -> None:
+        rng = self.rng
+        kind = rng.random()
+        size = rng.choice([1, 2, 3, 5])
+        try:
+            if kind < 0.15:
+                self.call("insert_many", [self.row() for _ in range(size)])
+            elif kind < 0.3:
+                self.call("write_many", [self.row() for _ in range(size)])
+            elif kind < 0.4:
+                self.call("upsert_many", [self.row() for _ in range(size)])
+            elif kind < 0.5:
+                changes = rng.choice([None, None, self.computed(self.changes())])
+                self.call("upsert", self.row(), changes)
+            elif kind < 0.6:
+                self.call("delete_many", [self.key() for _ in range(size)])
+            elif kind < 0.7:
+                self.update_many(size)
+            elif kind < 0.8:
+                self.call("update_where", self.computed(self.changes()), self.condition())
+            elif kind < 0.85:
+                self.call("delete_where", self.condition())
+            elif kind < 0.93:
+                self.transaction()
+            elif kind < 0.97:
+                self.hold()
+            else:
+                self.do("advance", lambda side: side.db.advance_epoch())
+        except (TypeError, tm.TypeMismatch):
+            return  # a condition that Python refuses to build
+
+    def update_many(self, size: int) -> None:
+        columns = [each for each in self.quick.table.definition.columns if each.name not in self.quick.world.key]
+        chosen = self.rng.sample(columns, min(len(columns), 2))
+        rows = []
+        for _ in range(size):
+            pieces = self.rng.choice(self.quick.world.keys)
+            row = dict(zip(self.quick.world.key, pieces, strict=True))
+            rows.append(row | {each.name: self.some_value(each) for each in chosen})
+        self.call("update_many", rows)
+
+
+@pytest.mark.parametrize("seed", [*range(share(16, 200)), *fresh_seeds(share(6, 200))])
+def test_both_paths_change_a_few_rows_alike(seed: int, counted: Counter[str]) -> None:
+    print(f"seed {seed}")
+    FewRows(seed, NUMBERS if seed % 3 == 0 else READ).run(60)
+    print(counted)
+
+
+@pytest.fixture
+def table() -> Any:
+    db = open_memory(durability="epoch")
+    made = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("u", tm.Int64)], "id")
+    made.insert_many([(number, number % 3, number) for number in range(9)])
+    db.create_index("t", "by_u", "u", unique=True)
+    db.create_index("t", "by_n", "n")
+    made.update(1, {"n": 1})
+    yield made
+    assert db.check()["problems"] == []
+    check_arena(db)
+    db.close()
+
+
+def test_kernels_change_few_rows(table: Any, counted: Counter[str]) -> None:
+    """A change by the primary key took 600 µs: all the work of a scan was done for one row."""
+    col = tm.col
+    assert table.update_where({"n": col("n") + 10}, where=col("id") == 4) == 1
+    assert table.update_where({"n": 7}, where=(col("id") == 4) & (col("n") == 0)) == 0
+    assert table.delete_where(col("id") == 99) == 0
+    assert table.delete_where(col("u") == 8) == 1
+    assert table.insert_many([(10, 1, 10), (11, 1, 11)]) == 2
+    assert table.write_many([{"id": 10, "n": 2, "u": 12}]) == 1
+    assert table.update_many([{"id": 10, "n": 5}, {"n": 6, "id": 11}]) == 2
+    assert table.delete_many([0, 1]) == 2
+    assert table.upsert((20, 1, 20)) is True
+    assert table.upsert((20, 3, 20), {"n": col("n") + 4}) is False
+    assert counted["general"] == 0
+    assert [tuple(table[key]) for key in (4, 10, 11, 20)] == [(4, 11, 4), (10, 5, 12), (11, 6, 11), (20, 5, 20)]
+
+
+def test_all_rows_are_changed_or_none(table: Any, counted: Counter[str]) -> None:
+    before = sorted(map(tuple, table))
+    with pytest.raises(tm.DuplicateKey) as failed:
+        table.insert_many([(30, 1, 30), (31, 1, 31), (3, 1, 32)])
+    assert failed.value.row == 2
+    with pytest.raises(tm.DuplicateKey):
+        table.write_many([(30, 1, 30), (31, 1, 3)])
+    with pytest.raises(tm.RowNotFound):
+        table.update_many([{"id": 3, "n": 9}, {"id": 99, "n": 9}])
+    with pytest.raises(tm.RowNotFound):
+        table.delete_many([3, 99])
+    with pytest.raises(tm.ValueOutOfRange):
+        table.update_where({"n": tm.col("n") + (2**63 - 2)}, where=tm.col("n") == 2)
+    assert counted["general"] == 5
+    assert sorted(map(tuple, table)) == before
+
+
+def test_an_upsert_judges_the_whole_row(table: Any) -> None:
+    """Though the row exists, and `set` gives what is changed."""
+    with pytest.raises(tm.ValueOutOfRange):
+        table.upsert((3, 2**70, 3), {"n": 1})
+    assert table.upsert((3, 0, 3), {}) is False
+    assert tuple(table[3]) == (3, 0, 3)
+
+
+def test_a_row_that_others_hold_is_waited_for(table: Any) -> None:
+    """The rows before it are given back first, and all are changed once the lock is free."""
+    other = table.table
+    assert other is not None
+    db = table._owner
+    holder = db.transaction()
+    holder.get("t", 4, lock="exclusive")
+    with db.transaction() as txn, pytest.raises(tm.Rejected):  # of this thread: no wait
+        txn.update_many("t", [{"id": 3, "n": 70}, {"id": 4, "n": 70}])
+    holder.rollback()
+    assert table.update_many([{"id": 3, "n": 70}, {"id": 4, "n": 70}]) == 2
+
+
+def test_changes_of_the_transaction_are_seen(table: Any) -> None:
+    db = table._owner
+    with db.transaction() as txn:
+        txn.update("t", 5, {"n": 40})
+        assert txn.update_where("t", {"n": 41}, where=tm.col("n") == 40) == 1
+        assert txn.delete_where("t", tm.col("id") == 5) == 1
+        assert txn.update_where("t", {"n": 1}, where=tm.col("id") == 5) == 0
+        txn.rollback()
+    assert table[5].n == 2
+
+
+def test_batches_of_one_seed_in_any_order() -> None:
+    """Rows of a batch come in their order: a key may come again."""
+    rng = random.Random(7)
+    db = open_memory(durability="epoch")
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    wanted: dict[int, int] = {}
+    for _ in range(200):
+        rows = [(rng.randrange(9), rng.randrange(99)) for _ in range(rng.randrange(1, 6))]
+        table.write_many(rows)
+        wanted.update(rows)
+        assert dict(map(tuple, table)) == wanted
+    db.close()
