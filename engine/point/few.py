@@ -6,7 +6,7 @@ All rows are changed, or none: if a kernel leaves one, all are undone, and the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.access import batch_operations, conditional_changes, unique_upserts
@@ -42,9 +42,12 @@ def _plan_for(txn: Transaction, table: Table) -> Plan | None:
 
 
 def _change_each(
-    txn: Transaction, plan: Plan, mode: int, rows: Iterable[tuple[Any, Any]], program: Words = NOTHING
+    txn: Transaction, plan: Plan, mode: int, rows: Sequence[tuple[Any, Any]], program: Words = NOTHING
 ) -> int | None:
     """Make a change for each (what, changes); return how many were not refused, None for the general path."""
+    if len(rows) == 1:  # which is changed whole or not at all
+        status = changed(txn, plan, mode, *rows[0], program)
+        return None if status == LEFT else int(status == DONE)
     count = 0
     try:
         with txn.savepoint():
@@ -88,7 +91,7 @@ def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | N
 
 def _put_few(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int | None:
     plan = _plan_for(txn, table) if _is_few(data, progress, tuple, dict) else None
-    return None if plan is None else _change_each(txn, plan, mode, ((row, None) for row in data))
+    return None if plan is None else _change_each(txn, plan, mode, [(row, None) for row in data])
 
 
 def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
@@ -98,7 +101,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
         plan = _plan_for(txn, table)
         names = table.definition.primary_key
         if plan is not None and all(name in data[0] for name in names) and len(data[0]) > len(names):
-            count = _change_each(txn, plan, MODE_UPDATE, (_parted(names, dict(row)) for row in data))
+            count = _change_each(txn, plan, MODE_UPDATE, [_parted(names, dict(row)) for row in data])
     return _generally(batch_operations.update_many, txn, table, data, progress) if count is None else count
 
 
@@ -115,7 +118,7 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
     if type(keys) is list and 0 < len(keys) <= FEW_ROWS:
         plan = _plan_for(txn, table)
         if plan is not None:
-            count = _change_each(txn, plan, MODE_DELETE, ((key, None) for key in keys))
+            count = _change_each(txn, plan, MODE_DELETE, [(key, None) for key in keys])
     return _generally(batch_operations.delete_many, txn, table, keys) if count is None else count
 
 
@@ -238,4 +241,4 @@ def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where
     if not rows and plain:
         table.format.encode_changes(plain)  # refuses wrong values, though no row gets them
     keys = [row[0] for row in rows] if len(names) == 1 else [tuple(row) for row in rows]
-    return _change_each(txn, plan, mode, ((key, plain) for key in keys), program)
+    return _change_each(txn, plan, mode, [(key, plain) for key in keys], program)
