@@ -228,8 +228,10 @@ class Twins:
         if rng.random() < 0.4:
             return None
         tests = []
+        rows = [list(side.db["t"].scan(limit=30)) for side in self.sides][0]
+        row = rng.choice(rows) if rows and rng.random() < 0.6 else None
         for each in rng.choices(self.quick.table.definition.columns, k=rng.choice([1, 1, 2, 3])):
-            column, given = tm.col(each.name), self.some_value(each)
+            column, given = tm.col(each.name), self.some_value(each) if row is None else getattr(row, each.name)
             compare = rng.choice(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"])
             test = column.is_null() if rng.random() < 0.2 else getattr(column, compare)(given)
             tests.append(~test if rng.random() < 0.1 else test)

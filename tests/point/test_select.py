@@ -142,6 +142,16 @@ class World:
             found["columns"] = self.rng.sample(names, self.rng.randint(1, len(names)))
         return found
 
+    def aggregates(self) -> dict[str, Any]:
+        """One aggregate, or several, of columns that may not have them."""
+        functions = [("count",), ("count", "no such"), ("sum",), ("median", self.columns[0].name)]
+        found = {"a": self.rng.choice(functions) if self.rng.random() < 0.05 else ("count",)}
+        for number in range(self.rng.choice([0, 1, 1, 2])):
+            column = self.rng.choice(self.columns).name
+            function = self.rng.choice(["count", "sum", "min", "max", "min", "max", "mean"])
+            found[f"b{number}"] = (function, self.rng.choice([column, column, column, tm.col(column)]))
+        return found
+
 
 @pytest.mark.parametrize("seed", [*range(few(40, 400)), *fresh_seeds(few(10, 200))])
 def test_both_paths_find_the_same_rows(db: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +166,12 @@ def test_both_paths_find_the_same_rows(db: Any, seed: int, monkeypatch: pytest.M
             compare(
                 monkeypatch, lambda where=where, options=options: list(db["t"].scan(where=where, **options)), options
             )
+            add_up = world.aggregates()
+            wanted, found = (
+                call(lambda where=where, add_up=add_up: [db["t"].scan(where=where).aggregate(**add_up)])
+                for call in (partial(general, monkeypatch), outcome)
+            )
+            assert found == wanted, (where, add_up)
             bounds = {**options, "index": "by", "reverse": rng.random() < 0.5, **world.bounds()}
             compare(monkeypatch, lambda bounds=bounds: list(db["t"].scan(**bounds)), bounds)
             with db.transaction() as txn:
