@@ -668,9 +668,9 @@ class Scan:
         self._check_usable()
         if txn is not None:
             txn.check()
-            if has_changed(txn, self._table):
-                return ...
-        return found.rows(self._table, self._by.reverse, limit)
+            if not has_changed(txn, self._table):
+                txn = None
+        return found.rows(self._table, self._by.reverse, limit, txn)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
         """Yield the rows that were found for columns `wanted`."""

@@ -227,14 +227,14 @@ def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where
     for the general path.
     """
     plan = _plan_for(txn, table) if isinstance(where, Expression) else None
-    if plan is None or has_changed(txn, table):
+    if plan is None:
         return None
     names = table.definition.primary_key
     found = select(table, _narrowed(where, names), list(names), None)
     bound = judged(plan, mode, changes, where) if found is not None and found.is_sound else None
     if found is None or bound is None:
         return None
-    rows = found.rows(table, False, None)
+    rows = found.rows(table, False, None, txn if has_changed(txn, table) else None)
     if rows is ...:
         return None
     program, plain = bound

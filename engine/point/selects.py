@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.transaction import Transaction
 
 FEW_ROWS = 100  # more are left to the general path, which reads them in batches
 WAYS_KEPT = 256
@@ -66,9 +67,11 @@ class Select(NamedTuple):
                 return False
         return True
 
-    def rows(self, table: Table, is_reverse: bool, limit: int | None) -> Any:
-        """Return a list of the committed rows that the condition accepts; ... for the general path."""
-        return ... if table.is_dropped else self.way.rows(self.plan, self.values, is_reverse, limit)
+    def rows(self, table: Table, is_reverse: bool, limit: int | None, txn: Transaction | None = None) -> Any:
+        """Return a list of the rows that the condition accepts; ... for the general path. txn: the transaction that
+        sees them, if it has changed the table; None: committed rows.
+        """
+        return ... if table.is_dropped else self.way.rows(self.plan, self.values, is_reverse, limit, txn)
 
 
 def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Select | None:
@@ -254,10 +257,10 @@ class _ByIndex:
         self._words = words
         self._bounds = bounds
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None) -> Any:
+    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
         """Return the rows for these constants, or ..."""
         most = -FEW_ROWS if limit is None else limit
-        if most == 0 or most > FEW_ROWS:
+        if most == 0 or most > FEW_ROWS or txn is not None:
             return ...
         for at, kind, stored in self._stored:
             try:
@@ -309,10 +312,15 @@ class _ByKey:
             self._places = [plan.format.names.index(name) for name in wanted]
             self._make = row_class(tuple(wanted))._make
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None) -> Any:
+    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
         """Return the row for these constants in a list, or ..."""
         key = self._key(values)
-        row = plan.get(plan.mem, plan.words, key) if self._unique is None else plan.unique(key, self._unique)
+        if self._unique is not None:
+            row = plan.unique(key, self._unique) if txn is None else plan.unique_seen(txn, key, self._unique)
+        elif txn is None:
+            row = plan.get(plan.mem, plan.words, key)
+        else:
+            row = plan.get_seen(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)
         if row is ...:
             return ...
         if row is None or limit == 0:

@@ -94,7 +94,7 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "        move_words(buf, at, image, 0, fixed)\n",
         "        move_words(mem, row + A.ROW_HEADER_WORDS, image, 0, fixed)\n",
     ),
-    _defect("row-without-texts", _JUDGE, "fixed if words > fixed else 0", "0"),
+    _defect("texts-are-cut", _JUDGE, "image, fixed, more)", "image, fixed, more - 1)"),
     _defect("computed-null-is-a-value", _JUDGE, "        if null:\n", "        if False:\n"),
     _defect("computed-value-stays-null", _JUDGE, "load_8(words, bits) & ~mask & LOW_8", "load_8(words, bits)"),
     _defect("upper-half-is-lost", _JUDGE, "        store_64(words, byte + 8, high)\n", "        pass\n"),
