@@ -97,7 +97,12 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     _defect("texts-are-cut", _JUDGE, "image, fixed, more)", "image, fixed, more - 1)"),
     _defect("computed-null-is-a-value", _JUDGE, "        if null:\n", "        if False:\n"),
     _defect("computed-value-stays-null", _JUDGE, "load_8(words, bits) & ~mask & LOW_8", "load_8(words, bits)"),
-    _defect("upper-half-is-lost", _JUDGE, "        store_64(words, byte + 8, high)\n", "        pass\n"),
+    _defect(
+        "halves-are-swapped",
+        _JUDGE,
+        "        store_64(words, byte, low)\n        store_64(words, byte + 8, high)\n",
+        "        store_64(words, byte, high)\n        store_64(words, byte + 8, low)\n",
+    ),
     _defect(
         "narrow-columns-are-wide",
         _JUDGE,
