@@ -141,5 +141,4 @@ def locked(txn: Transaction, name: Any, key: Any) -> Any:
     plan = _plan_for(txn, name)
     if plan is None or plan.rows is None:
         return ...
-    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)
-    return plan.rows.convert(row) if plan.rows.converts and row is not None and row is not ... else row
+    return get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)

@@ -16,6 +16,7 @@ import tidemark as tm
 from tests.point.support import EVERY
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.changes import CommittedChanges, change, locked
 from tidemark.engine.point.plan import plan_of, row_plan
 from tidemark.engine.point.selects import select_range
@@ -140,7 +141,7 @@ def test_keys_of_several_columns(db: Any, key: Any) -> None:
 def test_stale_plans(db: Any) -> None:
     plan = plan_of(db["every"].table)
     words = plan.words.copy()
-    words[14] += 1  # U_VERSION
+    words[u.U_VERSION] += 1
     assert_flat(lambda: plan.get(plan.mem, words, 1), *singles(plan))
 
 
