@@ -441,13 +441,31 @@ def int_of(held):
     return (value if fits else -1), int(not fits)
 
 
+def _unsigned_of(context, builder, signature, values):
+    found = builder.call(_function(builder, "PyLong_AsUnsignedLongLong", _WORD, _POINTER), values)
+    error = builder.call(_function(builder, "PyErr_Occurred", _POINTER), [])
+    is_there = builder.icmp_unsigned("==", error, ir.Constant(_POINTER, None))
+    with builder.if_then(builder.not_(is_there), likely=False):
+        builder.call(_function(builder, "PyErr_Clear", ir.VoidType()), [])
+    return context.make_tuple(builder, signature.return_type, [builder.zext(is_there, _WORD), found])
+
+
+@emitted(_unsigned_of, types.UniTuple(types.int64, 2), OBJECT)
+def unsigned_of(held):
+    """Return (whether an int fits a word without sign, its word)."""
+    value = int(held.value)
+    if not 0 <= value < 1 << 64:
+        return 0, -1
+    return 1, value - (1 << 64) if value >= 1 << 63 else value
+
+
 def _float_bits(context, builder, signature, values):
     return builder.bitcast(builder.call(_function(builder, "PyFloat_AsDouble", _DOUBLE, _POINTER), values), _WORD)
 
 
 @emitted(_float_bits, types.int64, OBJECT)
 def float_bits(held):
-    """Return the bits of a float."""
+    """Return the bits of a float, or of an int that is one."""
     return int(np.float64(held.value).view(np.int64))
 
 
@@ -458,7 +476,9 @@ def _single_bits(context, builder, signature, values):
 
 @emitted(_single_bits, types.int64, OBJECT)
 def single_bits(held):
-    """Return the bits of the nearest float of 32 bits, an infinity for one that is too large."""
+    """Return the bits of the nearest float of 32 bits of a float, or of an int that is one; an infinity for one that
+    is too large.
+    """
     with np.errstate(over="ignore", under="ignore"):
         return int(np.float32(held.value).view(np.uint32))
 

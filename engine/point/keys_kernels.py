@@ -34,6 +34,7 @@ from tidemark.engine.jit.objects_kernels import (
     text_size,
     tuple_item,
     tuple_size,
+    unsigned_of,
 )
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.decimals_kernels import number_of_decimal
@@ -62,10 +63,24 @@ def days_of(year, month, day):
 
 
 @helper
-def float_number(kind, value):
-    """Return (whether it was read, its word) of a float of a column or a key."""
-    if is_float(value) == 0:
+def integer_number(plan, at, kind, value):
+    """Return (whether it was read, its word) of an int."""
+    if is_int(value) == 0:
         return 0, 0
+    word, overflow = int_of(value)
+    if kind == U.KEY_UNSIGNED and overflow > 0:
+        return unsigned_of(value)
+    is_there = overflow == 0 and plan[at + U.KC_LEAST] <= word and word <= plan[at + U.KC_GREATEST]
+    return (1 if is_there else 0), word
+
+
+@helper
+def float_number(plan, at, kind, value):
+    """Return (whether it was read, its word) of a float of a column or a key, or of an int that is one."""
+    if is_float(value) == 0:
+        is_read, _ = integer_number(plan, at, kind, value)
+        if is_read == 0:
+            return 0, 0
     word = float_bits(value)
     if kind == U.VALUE_FLOAT:
         return 1, word
@@ -123,14 +138,10 @@ def number_of(plan, at, value):
     """
     kind = plan[at + U.KC_KIND]
     high = 0
-    if kind == U.KEY_INT:
-        if is_int(value) == 0:
-            return 0, 0, 0
-        word, overflow = int_of(value)
-        is_there = overflow == 0 and plan[at + U.KC_LEAST] <= word and word <= plan[at + U.KC_GREATEST]
-        is_read = 1 if is_there else 0
+    if kind == U.KEY_INT or kind == U.KEY_UNSIGNED:
+        is_read, word = integer_number(plan, at, kind, value)
     elif kind == U.KEY_FLOAT or kind == U.VALUE_FLOAT or kind == U.KEY_SINGLE or kind == U.VALUE_SINGLE:
-        is_read, word = float_number(kind, value)
+        is_read, word = float_number(plan, at, kind, value)
     elif kind == U.KEY_DECIMAL or kind == U.KEY_WIDE_DECIMAL:
         least, most = plan[at + U.KC_LEAST], plan[at + U.KC_GREATEST]
         is_read, word, high = number_of_decimal(plan[at + U.KC_CLASS], least, most, value)

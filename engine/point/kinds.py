@@ -26,6 +26,7 @@ _INTEGERS = {
     "I": u.UINT_32,
     "Q": u.UINT_64,
 }
+LONG_MAX = (1 << 63) - 1
 _CALENDAR = {"Time": u.TIME, "DateTime": u.DATETIME, "Timestamp": u.TIMESTAMP}
 _KIND_OF_CLASSES: dict[type, int] = {
     t.Boolean: u.BOOL,
@@ -85,9 +86,10 @@ def key_words(kind: ColumnType) -> list[int]:
     keeps alive.
     """
     if isinstance(kind, t.Integer):
-        return [u.KEY_INT, 8, kind.minimum, min(kind.maximum, (1 << 63) - 1), 0]
+        found = u.KEY_INT if kind.maximum <= LONG_MAX else u.KEY_UNSIGNED
+        return [found, 8, kind.minimum, min(kind.maximum, LONG_MAX), 0]
     if isinstance(kind, t.Floating):
-        return [u.KEY_SINGLE if kind.bits == 32 else u.KEY_FLOAT, 8, 0, 0, 0]
+        return [u.KEY_SINGLE if kind.bits == 32 else u.KEY_FLOAT, 8, -kind.integer_max, kind.integer_max, 0]
     if isinstance(kind, t.Boolean):
         return [u.KEY_BOOL, 1, 0, 0, 0]
     if isinstance(kind, t.Decimal):

@@ -95,14 +95,15 @@ KEY_DATE = 8
 KEY_TIME = 9
 KEY_DATETIME = 10
 KEY_TIMESTAMP = 11
+KEY_UNSIGNED = 12  # may be greater than KC_GREATEST
 # Of a column that is in no key: NaN and -0.0 are values.
-VALUE_FLOAT = 12
-VALUE_SINGLE = 13
-LAST_NUMBER = 13
-KEY_PADDED_TEXT = 14
-KEY_PADDED_BYTES = 15
-KEY_TEXT = 16
-KEY_BYTES = 17
+VALUE_FLOAT = 13
+VALUE_SINGLE = 14
+LAST_NUMBER = 14
+KEY_PADDED_TEXT = 15
+KEY_PADDED_BYTES = 16
+KEY_TEXT = 17
+KEY_BYTES = 18
 
 # --- how a value of a column is read --------------------------------------------------------------
 VALUE_WORDS = 10

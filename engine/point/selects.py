@@ -31,6 +31,7 @@ WAYS_KEPT = 256
 Compared = tuple[tuple[str, str], ...]  # column and condition of each comparison
 _READ = {
     u.KEY_INT: int,
+    u.KEY_UNSIGNED: int,
     u.KEY_BOOL: bool,
     u.KEY_TEXT: str,
     u.KEY_PADDED_TEXT: str,
