@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.crash.defects import Defect
 
 _IMAGES = "tidemark.engine.point.images_kernels"
+_KEYS = "tidemark.engine.point.keys_kernels"
+_DECIMALS = "tidemark.engine.point.decimals_kernels"
+_KINDS = "tidemark.engine.point.kinds"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _PLAN = "tidemark.engine.point.plan"
 _CALLS = "tidemark.engine.point.changes"
@@ -16,9 +19,50 @@ def _defect(name: str, module: str, old: str, new: str) -> Defect:
 
 POINT_DEFECTS: tuple[Defect, ...] = (
     # --- values ------------------------------------------------------------------------------------
-    _defect("int-above-its-column", _IMAGES, "least <= word and word <= greatest", "least <= word"),
-    _defect("int-below-its-column", _IMAGES, "least <= word and word <= greatest", "word <= greatest"),
-    _defect("bool-takes-anything", _IMAGES, "        return is_bool(value)\n", "        return 1\n"),
+    _defect("int-above-its-column", _KEYS, " and word <= plan[at + U.KC_GREATEST]", ""),
+    _defect("int-below-its-column", _KEYS, "plan[at + U.KC_LEAST] <= word and ", ""),
+    _defect("large-int-without-sign", _KEYS, "kind == U.KEY_UNSIGNED and overflow > 0", "overflow > 0"),
+    _defect("bool-takes-anything", _KEYS, "        is_read = is_bool(value)\n", "        is_read = 1\n"),
+    _defect("single-that-is-too-large", _KEYS, "word & MAGNITUDE_32 == INFINITY_32 and not is_infinite", "False"),
+    _defect("single-key-below-zero", _KEYS, "word == LOWEST_32 and kind == U.KEY_SINGLE", "False"),
+    _defect("nan-in-a-key", _KEYS, "if word & MAGNITUDE > INFINITY:", "if False:"),
+    _defect("float-without-minus-zero", _KEYS, "    if kind == U.VALUE_FLOAT:\n        return 1, word\n", ""),
+    _defect(
+        "member-that-is-none",
+        _KEYS,
+        "    if is_int(found) == 0:\n        return 0, 0\n",
+        "    if is_int(found) == 0:\n        return 1, 0\n",
+    ),
+    _defect("year-begins-in-february", _KEYS, "    if month <= 2:\n", "    if month <= 1:\n"),
+    _defect("every-fourth-year-is-a-leap-year", _KEYS, " - year // 100 + day", " + day"),
+    _defect("time-without-its-zone", _KEYS, "        if zoned:\n", "        if False:\n"),
+    _defect("datetime-without-its-zone", _KEYS, "if kind == U.KEY_DATETIME and zoned:", "if False:"),
+    _defect("timestamp-of-any-zone", _KEYS, "zone_of(value) != plan[at + U.KC_LEAST]", "False"),
+    _defect("class-derived-from-date", _KEYS, "if is_of_class(value, plan[at + U.KC_CLASS]) == 0:", "if False:"),
+    _defect("decimal-cut", _DECIMALS, "(1 if rest == 0 else 0)", "1"),
+    _defect("decimal-of-any-precision", _DECIMALS, " > precision:", " > 38:"),
+    _defect("decimal-too-long", _DECIMALS, "if high != 0 or digits >= 2 * WORD_DIGITS:", "if high != 0:"),
+    _defect(
+        "decimal-without-sign",
+        _DECIMALS,
+        "    if negative:\n        low, high = negated(low, high)\n    return",
+        "    return",
+    ),
+    _defect("int-without-scale", _DECIMALS, "        digits = scale\n", "        digits = 0\n"),
+    _defect("decimal-of-three-words", _DECIMALS, "if words > 2:", "if words > 3:"),
+    _defect("high-word-of-a-decimal", _IMAGES, "store_64(words, byte + 8, high)", "store_64(words, byte + 8, 0)"),
+    _defect(
+        "zone-of-a-timestamp",
+        _KINDS,
+        "[found, 8, id(datetime.UTC), 0, id(known)]",
+        "[found, 8, id(None), 0, id(known)]",
+    ),
+    _defect(
+        "scale-of-a-column",
+        _KINDS,
+        "kind.width, kind.scale, kind.precision,",
+        "kind.width, kind.scale, kind.precision + 1,",
+    ),
     _defect("null-in-any-column", _IMAGES, "return 1 if plan[column + U.V_NULL] != 0 else 0", "return 1"),
     _defect(
         "text-ends-with-nul",
@@ -41,6 +85,12 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     ),
     _defect("padding-is-kept", _IMAGES, "        store_zeros(words, byte + size, width - size)\n", "        pass\n"),
     # --- rows --------------------------------------------------------------------------------------
+    _defect(
+        "zeros-of-an-added-column",
+        _IMAGES,
+        "        while size > 0 and load_8(words, byte + size - 1) == 0:\n            size -= 1\n",
+        "        pass\n",
+    ),
     _defect("null-of-the-var-part", _IMAGES, "end | R.VAR_NULL_BIT", "end"),
     _defect("tail-of-the-var-part", _IMAGES, "    store_zeros(image, (start << 3) + end, -end & 7)\n", ""),
     _defect("image-of-the-row-before", _IMAGES, "    for i in range(fixed):\n        image[i] = 0\n", ""),
@@ -79,7 +129,6 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "part == u.PART_FIXED and column.name not in table.unique_columns",
         "part == u.PART_FIXED",
     ),
-    _defect("converted-columns-in-the-var-part", _PLAN, "place.part == VAR and not is_plain(column.type)", "False"),
     _defect(
         "epoch-without-commits",
         _CALLS,
