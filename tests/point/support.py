@@ -162,7 +162,7 @@ class World:
             kinds = [rng.choice([t.Int64, t.VarChar(12)])]
         self.key = [f"k{number}" for number in range(len(kinds))]
         columns = [tm.Column(name, kind) for name, kind in zip(self.key, kinds, strict=True)]
-        for number in range(rng.randrange(9)):
+        for number in range(rng.randrange(14)):
             columns.append(tm.Column(f"c{number}", rng.choice(types), nullable=rng.random() < 0.5))
         rng.shuffle(columns)
         self.table = db.create_table("t", columns, self.key, **options)

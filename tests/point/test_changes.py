@@ -169,20 +169,23 @@ class Twins:
         if rng.random() < 0.03:
             return rng.choice([{}, None, [], {"no": 1}, {world.key[0]: 1}, {1: 2}, tuple(columns)])
         chosen = rng.sample(columns, min(len(columns), rng.choice([1, 1, 1, 2, 3])))
-        return {each.name: self.some_value(each) for each in chosen}
+        return self.values(chosen)
 
-    def some_value(self, column: Any) -> Any:
-        if self.rng.random() < 0.02:
-            return wrong(self.rng)
-        if self.rng.random() < 0.08:
-            return edge(self.rng, column.type)
-        if self.rng.random() < (0.25 if column.nullable else 0.01):
-            return None
-        return value(self.rng, column.type)
+    def values(self, columns: Any) -> dict[str, Any]:
+        """A value for each column. At most one is a doubtful one, so that no other decides what is done with it."""
+        rng = self.rng
+        found = {
+            each.name: None if each.nullable and rng.random() < 0.25 else value(rng, each.type) for each in columns
+        }
+        if columns and rng.random() < 0.4:
+            column = rng.choice(columns)
+            doubtful = [edge(rng, column.type), edge(rng, column.type), edge(rng, column.type), wrong(rng), None]
+            found[column.name] = rng.choice(doubtful)
+        return found
 
     def row(self) -> Any:
         rng, world = self.rng, self.quick.world
-        row = {each.name: self.some_value(each) for each in self.quick.table.definition.columns}
+        row = self.values(self.quick.table.definition.columns)
         if rng.random() < 0.3 and world.keys:  # a key that has, or had, a row
             row.update(zip(world.key, rng.choice(world.keys), strict=True))
         elif rng.random() < 0.95:

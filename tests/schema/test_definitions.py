@@ -165,7 +165,7 @@ def test_every_change_is_distinguished_from_one_that_rows_would_not_survive(defa
     assert not is_change_of_columns(without_column(before, "f"), before)
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042
     """Texts as members of an enum."""
 
     RED = "red"
