@@ -16,6 +16,7 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, MODE_WRITE
+from tidemark.engine.point import plan as plans
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
 from tidemark.engine.schema import types as t
@@ -139,7 +140,7 @@ def test_rows_of_lists_are_those_of_the_general_path(db: Any, seed: int, monkeyp
     quick = [repr(tuple(row)) for row in db["t"]]
     row_format = db["t"].table.newest.format
     row_format.plans.clear()
-    monkeypatch.setattr("tidemark.engine.point.plan._CLASSES", None)
+    monkeypatch.setattr(plans, "_CLASSES", None)
     assert quick == [repr(tuple(row)) for row in db["t"]] and quick
     assert row_format.plans == {row_format.names: None}
 
