@@ -15,7 +15,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
-from tests.point.support import World, edge, outcome, value, wrong
+from tests.point.support import EVERY, World, edge, outcome, value, wrong
 from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
@@ -34,6 +34,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
+from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.txn.before_images_kernels import set_capture
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -66,12 +67,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
 class Side:
     """One of the two stores."""
 
-    def __init__(self, seed: int, is_quick: bool) -> None:
+    def __init__(self, seed: int, is_quick: bool, types: list[ColumnType]) -> None:
         self.files = MemoryFiles()
         self.db = open_memory(self.files, durability="epoch", snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
         self.is_quick = is_quick
         options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
-        self.world = World(self.db, random.Random(seed), **options)
+        self.world = World(self.db, random.Random(seed), types, **options)
         if seed % 3 == 1:  # as a binlog does
             set_capture(self.db.parts.store.mem, self.table.handle, seed % 2 + 1)
         self.txn: Any = None
@@ -118,9 +119,10 @@ class Side:
 class Twins:
     """Two stores that get the same calls."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, types: list[ColumnType] = EVERY) -> None:
+        """types: of the columns."""
         self.rng = random.Random(seed + 1)
-        self.quick, self.general = (Side(seed, is_quick) for is_quick in (True, False))
+        self.quick, self.general = (Side(seed, is_quick, types) for is_quick in (True, False))
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
 

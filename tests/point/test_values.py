@@ -26,11 +26,20 @@ NAMED = "{0!r:.20}".format
 COEFFICIENT_DIGITS = 38  # kernels leave longer ones
 
 
-@pytest.fixture
-def db() -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
     db = open_memory(durability="epoch", redo_log="64 MiB", data_memory="32 MiB")
     yield db
+    assert db.check()["problems"] == []
     db.close()
+
+
+@pytest.fixture
+def db(store: Any) -> Iterator[Any]:
+    """A store without tables."""
+    yield store
+    store.drop_table("t")
+    store.checkpoint()
 
 
 def some_decimal(rng: random.Random, kind: Any) -> decimal.Decimal:
