@@ -18,7 +18,7 @@ from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_pla
 from tidemark.engine.point.select_kernels import select_rows
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
 from tidemark.engine.rows.row import row_class
-from tidemark.engine.schema.types import Enum, Floating
+from tidemark.engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import StoredIndex
@@ -39,6 +39,7 @@ _READ = {
     u.KEY_PADDED_BYTES: bytes,
     u.KEY_DECIMAL: decimal.Decimal,
     u.KEY_WIDE_DECIMAL: decimal.Decimal,
+    u.KEY_ENUM: str,
     u.KEY_DATE: datetime.date,
     u.KEY_TIME: datetime.time,
     u.KEY_DATETIME: datetime.datetime,
@@ -148,7 +149,8 @@ def _way(
             continue
         if bounds.low != bounds.high:
             last = columns[bounds.columns - 1]
-            # NULLs are below every value. What a range of texts holds is not known here.
+            # NULLs are below every value. What a range of texts holds is not known here, and members of an Enum are
+            # only compared by `==`.
             found = _constant(last.type)
             if last.nullable or found is None or found.kind in (str, bytes):
                 continue
@@ -179,7 +181,7 @@ class _Constant(NamedTuple):
     def holds(self, value: Any) -> bool:
         """Whether the column can have a constant. False if that is not known at once."""
         kind = type(value)
-        if kind is not self.kind:
+        if kind is not self.kind or self.words[u.KC_KIND] == u.KEY_ENUM:
             return False
         if kind is int:
             return bool(self.words[u.KC_LEAST] <= value <= self.words[u.KC_GREATEST])
@@ -194,7 +196,7 @@ def _constant(kind: ColumnType | None) -> _Constant | None:
     """Return how kernels read a constant; None if they do not. NaN is greater than every other value in an index, and
     equals none in a condition.
     """
-    if kind is None or not kind.keyable or isinstance(kind, (Floating, Enum)):
+    if kind is None or not kind.keyable or isinstance(kind, Floating):
         return None
     words = key_words(kind)
     return _Constant(_READ[words[u.KC_KIND]], words)
