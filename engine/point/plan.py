@@ -57,7 +57,7 @@ def _class_words() -> list[int] | None:
     return [day, new_day, time, new_time, moment, new_moment, id(None), zone, id(decimal.Decimal)]
 
 
-_CLASSES = _class_words()
+CLASSES = _class_words()
 
 
 def _leave(*_: Any) -> Any:
@@ -78,7 +78,7 @@ class RowPlan:
         words[u.U_CLASS] = id(self.Row)
         words[u.U_FIXED_WORDS] = row_format.fixed_words
         words[u.U_HAS_VAR] = row_format.has_var
-        words[u.U_DATE : u.U_DECIMAL + 1] = _CLASSES or 0
+        words[u.U_DATE : u.U_DECIMAL + 1] = CLASSES or 0
         pieces: list[int] = []
         for number, place in enumerate(places):
             at = u.U_ROWS + number * u.COLUMN_WORDS
@@ -127,7 +127,7 @@ def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
         return row_format.plans[key]  # type: ignore[no-any-return]
     except KeyError:
         pass
-    is_left = _CLASSES is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
+    is_left = CLASSES is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
     if len(row_format.plans) >= PLANS_KEPT:
         row_format.plans.clear()
     made = row_format.plans[key] = None if is_left else RowPlan(row_format, key)

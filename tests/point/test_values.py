@@ -149,7 +149,7 @@ def test_rows_of_lists_are_those_of_the_general_path(db: Any, seed: int, monkeyp
     quick = [repr(tuple(row)) for row in db["t"]]
     row_format = db["t"].table.newest.format
     row_format.plans.clear()
-    monkeypatch.setattr(plans, "_CLASSES", None)
+    monkeypatch.setattr(plans, "CLASSES", None)
     assert quick == [repr(tuple(row)) for row in db["t"]] and quick
     assert row_format.plans == {row_format.names: None}
 
