@@ -337,6 +337,17 @@ is_tuple = _is_of(tuple, "PyTuple_Type")
 is_dict = _is_of(dict, "PyDict_Type")
 
 
+def _is_of_class(context, builder, signature, values):
+    at = builder.bitcast(builder.gep(values[0], [_WORD(TYPE_OFFSET)]), _WORD.as_pointer())
+    return builder.zext(builder.icmp_unsigned("==", builder.load(at), values[1]), _WORD)
+
+
+@emitted(_is_of_class, types.int64, OBJECT, types.int64)
+def is_of_class(held, address):
+    """Whether an object is of the class at an address, and of no subclass."""
+    return int(type(held.value) is _object_at(address))
+
+
 def _is_none(context, builder, signature, values):
     return builder.zext(builder.icmp_unsigned("==", values[0], _symbol(builder, "_Py_NoneStruct")), _WORD)
 
@@ -430,14 +441,46 @@ def int_of(held):
     return (value if fits else -1), int(not fits)
 
 
+def _unsigned_of(context, builder, signature, values):
+    found = builder.call(_function(builder, "PyLong_AsUnsignedLongLong", _WORD, _POINTER), values)
+    error = builder.call(_function(builder, "PyErr_Occurred", _POINTER), [])
+    is_there = builder.icmp_unsigned("==", error, ir.Constant(_POINTER, None))
+    with builder.if_then(builder.not_(is_there), likely=False):
+        builder.call(_function(builder, "PyErr_Clear", ir.VoidType()), [])
+    return context.make_tuple(builder, signature.return_type, [builder.zext(is_there, _WORD), found])
+
+
+@emitted(_unsigned_of, types.UniTuple(types.int64, 2), OBJECT)
+def unsigned_of(held):
+    """Return (whether an int fits a word without sign, its word)."""
+    value = int(held.value)
+    if not 0 <= value < 1 << 64:
+        return 0, -1
+    return 1, value - (1 << 64) if value >= 1 << 63 else value
+
+
 def _float_bits(context, builder, signature, values):
     return builder.bitcast(builder.call(_function(builder, "PyFloat_AsDouble", _DOUBLE, _POINTER), values), _WORD)
 
 
 @emitted(_float_bits, types.int64, OBJECT)
 def float_bits(held):
-    """Return the bits of a float."""
+    """Return the bits of a float, or of an int that is one."""
     return int(np.float64(held.value).view(np.int64))
+
+
+def _single_bits(context, builder, signature, values):
+    value = builder.call(_function(builder, "PyFloat_AsDouble", _DOUBLE, _POINTER), values)
+    return builder.zext(builder.bitcast(builder.fptrunc(value, ir.FloatType()), _INT), _WORD)
+
+
+@emitted(_single_bits, types.int64, OBJECT)
+def single_bits(held):
+    """Return the bits of the nearest float of 32 bits of a float, or of an int that is one; an infinity for one that
+    is too large.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        return int(np.float32(held.value).view(np.uint32))
 
 
 @c_function("PyBytes_Size", types.int64, OBJECT)
@@ -534,16 +577,27 @@ def tuple_item(held, number):
     return Held(held.value[int(number)])
 
 
-def _list_item(context, builder, signature, values):
-    found = builder.call(_function(builder, "PyList_GetItem", _POINTER, _POINTER, _WORD), values)
+def _member(context, builder, signature, values):
+    found = builder.call(_function(builder, "PyTuple_GetItem", _POINTER, _POINTER, _WORD), values)
     builder.call(_function(builder, "Py_IncRef", ir.VoidType(), _POINTER), [found])
     return found
 
 
-@emitted(_list_item, OBJECT, OBJECT, types.int64)
-def list_item(held, number):
-    """Return an item of a list."""
-    return Held(held.value[int(number)])
+@emitted(_member, OBJECT, OBJECT, types.int64)
+def member(held, number):
+    """Return an item of a tuple; no object if it has no such item."""
+    return Held(held.value[int(number)]) if 0 <= number < len(held.value) else None
+
+
+def _dict_item(context, builder, signature, values):
+    found = builder.call(_function(builder, "PyDict_GetItemWithError", _POINTER, _POINTER, _POINTER), values)
+    return builder.select(builder.icmp_unsigned("==", found, ir.Constant(_POINTER, None)), values[0], found)
+
+
+@emitted(_dict_item, OBJECT, OBJECT, OBJECT)
+def dict_item(held, key):
+    """Return what a dict has for a key, borrowed; the dict itself if it has nothing. All keys are texts."""
+    return Held(held.value[key.value]) if key.value in held.value else held
 
 
 # --- making objects --------------------------------------------------------------------------------
@@ -665,55 +719,6 @@ def _new_padded(context, builder, signature, values):
 def new_padded(words, byte, size, width):
     """Return `size` bytes from a byte of an array on, followed by zeros: `width` bytes in all."""
     return Held(_octets(words)[int(byte) : int(byte) + int(size)].tobytes().ljust(int(width), b"\0"))
-
-
-# --- dates and times -------------------------------------------------------------------------------
-# Their functions are found through a capsule of `datetime`, so kernels get their addresses.
-def _call_at(builder, address, *values):
-    kind = ir.FunctionType(_POINTER, [each.type for each in values])
-    return builder.call(builder.inttoptr(address, kind.as_pointer()), values)
-
-
-def _ints(builder, values):
-    return [builder.trunc(each, _INT) for each in values]
-
-
-def _new_date(context, builder, signature, values):
-    function, kind, *parts = values
-    return _call_at(builder, function, *_ints(builder, parts), builder.inttoptr(kind, _POINTER))
-
-
-@emitted(_new_date, OBJECT, *[types.int64] * 5)
-def new_date(function, kind, year, month, day):
-    """Return a date; no object if there is no such day. function: `Date_FromDate`; kind: the class `date`."""
-    return _made(_object_at(kind), year, month, day)
-
-
-def _new_time(context, builder, signature, values):
-    function, kind, zone, *parts = values
-    places = [builder.inttoptr(each, _POINTER) for each in (zone, kind)]
-    return _call_at(builder, function, *_ints(builder, parts), *places)
-
-
-@emitted(_new_time, OBJECT, *[types.int64] * 7)
-def new_time(function, kind, zone, hour, minute, second, microsecond):
-    """Return a time. function: `Time_FromTime`; kind: the class `time`; zone: address of None."""
-    return _made(_object_at(kind), hour, minute, second, microsecond, _object_at(zone))
-
-
-@emitted(_new_time, OBJECT, *[types.int64] * 10)
-def new_datetime(function, kind, zone, year, month, day, hour, minute, second, microsecond):
-    """Return a datetime. function: `DateTime_FromDateAndTime`; kind: the class `datetime`; zone: address of None or
-    of a time zone.
-    """
-    return _made(_object_at(kind), year, month, day, hour, minute, second, microsecond, _object_at(zone))
-
-
-def _made(kind, *parts):
-    try:
-        return Held(kind(*(int(each) if isinstance(each, np.integer) else each for each in parts)))
-    except ValueError:
-        return None
 
 
 # --- rows ------------------------------------------------------------------------------------------

@@ -230,5 +230,4 @@ def locked(txn: Transaction, name: Any, key: Any, table: Table | None = None, pr
     plan = _plan_for(txn, name)
     if plan is None or plan.rows is None or (table is not None and not plan.is_of(table)):
         return ...
-    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, key, program, _rows, _work)
-    return plan.rows.convert(row) if plan.rows.converts and row is not None and row is not ... else row
+    return get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, key, program, _rows, _work)

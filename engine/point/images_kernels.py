@@ -16,13 +16,8 @@ from tidemark.engine.jit.objects_kernels import (
     copy_bytes,
     copy_text,
     dict_next,
-    float_bits,
-    int_of,
-    is_bool,
     is_bytes,
     is_dict,
-    is_float,
-    is_int,
     is_none,
     is_same_text,
     is_text,
@@ -41,7 +36,7 @@ from tidemark.engine.jit.objects_kernels import (
     tuple_size,
 )
 from tidemark.engine.point import plan_layout as U
-from tidemark.engine.point.keys_kernels import put_piece
+from tidemark.engine.point.keys_kernels import is_number, number_of, put_piece
 from tidemark.engine.schema import row_layout as R
 
 NOT_KNOWN = -1
@@ -68,20 +63,11 @@ def is_text_known(plan, column, value):
 def is_known(plan, column, value):
     """Whether kernels can write a value into a column. column: offset of its words in the plan."""
     kind = plan[column + U.V_READ + U.KC_KIND]
-    if kind == U.KEY_NONE:
-        return 0
     if is_none(value):
         return 1 if plan[column + U.V_NULL] != 0 else 0
-    if kind == U.KEY_INT:
-        if is_int(value) == 0:
-            return 0
-        word, overflow = int_of(value)
-        least, greatest = plan[column + U.V_READ + U.KC_LEAST], plan[column + U.V_READ + U.KC_GREATEST]
-        return 1 if overflow == 0 and least <= word and word <= greatest else 0
-    if kind == U.KEY_FLOAT:
-        return is_float(value)
-    if kind == U.KEY_BOOL:
-        return is_bool(value)
+    if is_number(kind):
+        is_read, _, _ = number_of(plan, column + U.V_READ, value)
+        return is_read
     if kind == U.KEY_PADDED_TEXT or kind == U.KEY_TEXT:
         return is_text_known(plan, column, value)
     return 1 if is_bytes(value) and bytes_size(value) <= plan[column + U.V_READ + U.KC_LEAST] else 0
@@ -120,14 +106,12 @@ def put_octets(plan, column, value, words, byte):
 @helper
 def put_number(plan, column, value, words, byte):
     """Write a number to a byte of an array."""
-    kind = plan[column + U.V_READ + U.KC_KIND]
-    if kind == U.KEY_FLOAT:
-        store_64(words, byte, float_bits(value))
-        return
     width = plan[column + U.V_READ + U.KC_BYTES]
-    word, _ = int_of(value)
-    if width == 8:
+    _, word, high = number_of(plan, column + U.V_READ, value)
+    if width >= 8:
         store_64(words, byte, word)
+        if width > 8:
+            store_64(words, byte + 8, high)
     elif width == 4:
         store_32(words, byte, word)
     elif width == 2:
@@ -149,7 +133,7 @@ def put_fixed(plan, column, value, words, at):
             store_zeros(words, byte, width)
             return
         store_8(words, bits, load_8(words, bits) & ~(null & LOW_8))
-    if plan[column + U.V_READ + U.KC_KIND] <= U.KEY_BOOL:
+    if is_number(plan[column + U.V_READ + U.KC_KIND]):
         put_number(plan, column, value, words, byte)
     else:
         size = put_octets(plan, column, value, words, byte)
@@ -234,6 +218,31 @@ def put_key_of_row(plan, values, keys):
 
 
 @helper
+def var_size(plan, column, value):
+    """Return the bytes in the var part of a value that is not None. Columns that were added later are there too."""
+    kind = plan[column + U.V_READ + U.KC_KIND]
+    if is_number(kind):
+        return plan[column + U.V_READ + U.KC_BYTES]
+    if kind == U.KEY_PADDED_TEXT or kind == U.KEY_TEXT:
+        return text_size(value)
+    return bytes_size(value)
+
+
+@helper
+def put_var_value(plan, column, value, words, byte):
+    """Write a value to a byte of the var part; return its size there."""
+    kind = plan[column + U.V_READ + U.KC_KIND]
+    if is_number(kind):
+        put_number(plan, column, value, words, byte)
+        return plan[column + U.V_READ + U.KC_BYTES]
+    size = put_octets(plan, column, value, words, byte)
+    if kind == U.KEY_PADDED_BYTES:
+        while size > 0 and load_8(words, byte + size - 1) == 0:
+            size -= 1
+    return size
+
+
+@helper
 def put_var_part(plan, values, keys, key_words, image):
     """Write the var part of a row after its fixed image; return its words, 0 if there is no room for it."""
     at = plan[U.U_FIXED_WORDS]
@@ -254,12 +263,10 @@ def put_var_part(plan, values, keys, key_words, image):
             store_32(image, (ends_at << 3) + 4 * i, end | R.VAR_NULL_BIT)
             continue
         column = plan[U.U_VALUES] + number * U.VALUE_WORDS
-        kind = plan[column + U.V_READ + U.KC_KIND]
-        size = text_size(value) if kind == U.KEY_TEXT or kind == U.KEY_PADDED_TEXT else bytes_size(value)
+        size = var_size(plan, column, value)
         if (start << 3) + end + size + 8 > image.size << 3:
             return 0
-        put_octets(plan, column, value, image, (start << 3) + end)
-        end += size
+        end += put_var_value(plan, column, value, image, (start << 3) + end)
         store_32(image, (ends_at << 3) + 4 * i, end)
     words = start - at + ((end + 7) >> 3)
     store_zeros(image, (start << 3) + end, -end & 7)

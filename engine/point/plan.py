@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import decimal
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.base.ids import LAST_EPOCH
+from tidemark.engine.jit import calendar_kernels, decimals_kernels
 from tidemark.engine.jit.objects_kernels import IS_USABLE
 from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
-from tidemark.engine.point.kinds import is_converted, key_words, read_words, value_kind
-from tidemark.engine.point.values_kernels import row_of_values, rows_of_images
+from tidemark.engine.point.kinds import key_words, read_words, value_detail, value_kind
+from tidemark.engine.point.values_kernels import rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.added_columns import from_var, is_plain
+from tidemark.engine.schema.added_columns import from_var
 from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import KEY, VAR
-from tidemark.engine.schema.types import Enum
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -43,8 +43,10 @@ _NULL_BYTE_SHIFT = 8
 assert u.EPOCH_LAST == LAST_EPOCH
 
 
-def _calendar_words() -> list[int] | None:
-    """Return the words U_DATE to U_UTC, None if this Python has another `datetime` than is known here."""
+def _class_words() -> list[int] | None:
+    """Return the words U_DATE to U_DECIMAL, None if this Python has other objects than are known here."""
+    if not (IS_USABLE and decimals_kernels.IS_KNOWN and calendar_kernels.IS_KNOWN):
+        return None
     get_capsule = ctypes.pythonapi.PyCapsule_Import
     get_capsule.restype = ctypes.c_void_p
     get_capsule.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -52,10 +54,10 @@ def _calendar_words() -> list[int] | None:
     day, moment, time, _, _, zone, new_day, new_moment, new_time = words
     if (day, moment, time, zone) != tuple(map(id, (datetime.date, datetime.datetime, datetime.time, datetime.UTC))):
         return None
-    return [day, new_day, time, new_time, moment, new_moment, id(None), zone]
+    return [day, new_day, time, new_time, moment, new_moment, id(None), zone, id(decimal.Decimal)]
 
 
-_CALENDAR = _calendar_words() if IS_USABLE else None
+CLASSES = _class_words()
 
 
 def _leave(*_: Any) -> Any:
@@ -71,83 +73,51 @@ class RowPlan:
         self.Row = row_format.Row if tuple(columns) == row_format.names else row_class(tuple(columns))
         places = [layout.places[row_format.definition.position(name)] for name in columns]
         self._kept: list[Any] = []  # what kernels know by address only
-        self._converters: list[tuple[int, Callable[[Any], Any]]] = []
         words = np.zeros(u.U_ROWS + len(places) * u.COLUMN_WORDS, dtype=np.int64)
         words[u.U_COLUMNS] = len(places)
         words[u.U_CLASS] = id(self.Row)
         words[u.U_FIXED_WORDS] = row_format.fixed_words
         words[u.U_HAS_VAR] = row_format.has_var
-        words[u.U_DATE : u.U_UTC + 1] = _CALENDAR or 0
-        tail: list[int] = []
+        words[u.U_DATE : u.U_DECIMAL + 1] = CLASSES or 0
+        pieces: list[int] = []
         for number, place in enumerate(places):
             at = u.U_ROWS + number * u.COLUMN_WORDS
-            words[at : at + u.COLUMN_WORDS] = self._column(number, place, words.size, tail)
-        words[u.U_PIECES] = words.size + len(tail)
+            words[at : at + u.COLUMN_WORDS] = self._column(place)
+        words[u.U_PIECES] = words.size
         if row_format.key_in_var:
             for place in layout.key_places:
                 kind = place.column.type
-                tail.append(-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES)
-        self.words: Words = np.concatenate([words, np.array(tail, dtype=np.int64)])
+                pieces.append(-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES)
+        self.words: Words = np.concatenate([words, np.array(pieces, dtype=np.int64)])
 
-    def _column(self, number: int, place: Place, size: int, tail: list[int]) -> list[int]:
-        """Return the words of a column. tail: words after the `size` words of the plan, to which it may add."""
+    def _column(self, place: Place) -> list[int]:
+        """Return the words of a column."""
         kind = place.column.type
         made, width = value_kind(kind, place.is_key)
         part = _PARTS.get(place.part, u.PART_FIXED)
         where = place.offset if part == u.PART_FIXED else place.ordinal
         null = place.null_offset << _NULL_BYTE_SHIFT | place.null_mask if place.null_mask else 0
-        missing, members = 0, 0
+        missing, detail = 0, value_detail(kind)
         if part == u.PART_VAR:
             missing = self._keep(self._missing(place, kind))
-        if made in (u.ENUM_16, u.ENUM_64):
-            assert isinstance(kind, Enum)
-            members = size + len(tail)
-            tail += [len(kind.members), *map(self._keep, kind.members)]
-        if is_converted(kind):
-            self._converters.append((number, kind.loaded))
-        return [made << u.KIND_SHIFT | part << u.PART_SHIFT | width << u.SIZE_SHIFT | where, null, missing, members]
+        if not isinstance(detail, int):
+            detail = self._keep(detail)
+        return [made << u.KIND_SHIFT | part << u.PART_SHIFT | width << u.SIZE_SHIFT | where, null, missing, detail]
 
     def _missing(self, place: Place, kind: ColumnType) -> Any:
-        """Return the value of a row whose var part lacks a column, as a kernel would make it."""
+        """Return the value of a row whose var part lacks a column."""
         data = var_default(place)
-        if data is None:
-            return None
-        stored = from_var(kind, data)
-        return stored if is_converted(kind) else kind.loaded(stored)
+        return None if data is None else kind.loaded(from_var(kind, data))
 
     def _keep(self, value: Any) -> int:
         self._kept.append(value)
         return id(value)
 
-    def convert(self, row: Any) -> Any:
-        """Return a row with its stored values converted; ... if one is damaged."""
-        values = list(row)
-        try:
-            for number, loaded in self._converters:
-                if values[number] is not None:
-                    values[number] = loaded(values[number])
-        except (ValueError, IndexError, ArithmeticError):
-            return ...
-        return row_of_values(self.words, values)
-
     def rows(self, images: Words, offsets: Words, start: int, stop: int) -> Any:
         """Return a list of the rows whose images begin at images[offsets[start:stop]]; ... for the general path."""
         # The entry point of a kernel takes any array for one without gaps.
         given = np.ascontiguousarray(images), np.ascontiguousarray(offsets)
-        rows = rows_of_images.entry(self.words, *given, start, stop)
-        return self.converted(rows) if self._converters else rows
-
-    def converted(self, rows: Any) -> Any:
-        """Return a list of rows with their stored values converted; ... if one is damaged, or if there is no list."""
-        if rows is ...:
-            return ...
-        rows = [self.convert(row) for row in rows]
-        return ... if any(row is ... for row in rows) else rows
-
-    @property
-    def converts(self) -> bool:
-        """Whether rows of kernels need `convert`."""
-        return bool(self._converters)
+        return rows_of_images.entry(self.words, *given, start, stop)
 
 
 def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
@@ -157,7 +127,7 @@ def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
         return row_format.plans[key]  # type: ignore[no-any-return]
     except KeyError:
         pass
-    is_left = _CALENDAR is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
+    is_left = CLASSES is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
     if len(row_format.plans) >= PLANS_KEPT:
         row_format.plans.clear()
     made = row_format.plans[key] = None if is_left else RowPlan(row_format, key)
@@ -212,24 +182,20 @@ class Plan:
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
         words = self.rows.words
-        self.words = words.copy()
-        self.words[u.U_GENERATION] = -1
-        if key is not None:
-            self.words = np.concatenate([words, key])
-            self.words[u.U_KEY] = words.size
-            self._read_values(table)
-            self.get = self._made(get_row)
-            self.get_seen = self._made(get_seen)
+        self.words = np.concatenate([words, key])
+        self.words[u.U_KEY] = words.size
+        self._read_values(table)
+        self.get = get_row.entry
+        self.get_seen = get_seen.entry
         self.words[u.U_HANDLE] = table.handle
         self.words[u.U_VERSION] = definition.version
         for name, index in table.uniques.items():
             columns = table.columns_of(index)
-            plan = None if columns is None else key_plan([key_words(each.type) for each in columns], index.tree.handle)
-            if plan is not None:
-                self.uniques[name] = plan
+            if columns is not None:
+                self.uniques[name] = key_plan([key_words(each.type) for each in columns], index.tree.handle)
         if self.uniques:
-            self.get_by_unique = self._made(get_by_unique)
-            self.get_by_unique_seen = self._made(get_by_unique_seen)
+            self.get_by_unique = get_by_unique.entry
+            self.get_by_unique_seen = get_by_unique_seen.entry
 
     def is_of(self, table: Table) -> bool:
         """Whether it is of this version of its table."""
@@ -243,10 +209,6 @@ class Plan:
         is_put = not layout.dropped and table.format.fixed_words < u.IMAGE_WORDS
         for place in layout.places:
             column = place.column
-            read = read_words(column.type)
-            if place.part == VAR and not is_plain(column.type):
-                read = [u.KEY_NONE, 0, 0, 0]
-            is_put = is_put and read[u.KC_KIND] != u.KEY_NONE
             part = u.PART_KEY if place.is_key else _PARTS.get(place.part, u.PART_FIXED)
             where, null = place.offset, place.null_offset << _NULL_BYTE_SHIFT | place.null_mask
             if part == u.PART_VAR:
@@ -256,7 +218,8 @@ class Plan:
             is_changed = part == u.PART_FIXED and column.name not in table.unique_columns
             if is_changed:
                 in_place.add(column.name)
-            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed, *read]
+            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed]
+            values += read_words(column.type)
         self.in_place = frozenset(in_place)
         keys = [place.position for place in layout.key_places]
         var = [place.position for place in layout.var_places]
@@ -286,25 +249,10 @@ class Plan:
             return ...
         return self.get_by_unique_seen(self.mem, self.words, plan, txn.desc, txn.buf, txn.shown, key)
 
-    def _made(self, declared: Any) -> Callable[..., Any]:
-        """Return the entry of a kernel, with the conversion of its rows."""
-        entry: Callable[..., Any] = declared.entry
-        assert self.rows is not None
-        return partial(_converted, entry, self.rows.convert) if self.rows.converts else entry
 
-
-def _converted(entry: Callable[..., Any], convert: Callable[[Any], Any], *arguments: Any) -> Any:
-    row = entry(*arguments)
-    return row if row is None or row is ... else convert(row)
-
-
-def key_plan(columns: Sequence[list[int] | None], handle: int) -> Words | None:
-    """Return the plan of a key, from the words of its columns; None if the general path reads such keys. handle: of the
-    index, 0 for a primary key.
-    """
-    if any(each is None for each in columns):
-        return None
-    return np.array([len(columns), handle, *(word for each in columns for word in each or ())], dtype=np.int64)
+def key_plan(columns: Sequence[list[int]], handle: int) -> Words:
+    """Return the plan of a key, from the words of its columns. handle: of the index, 0 for a primary key."""
+    return np.array([len(columns), handle, *(word for each in columns for word in each)], dtype=np.int64)
 
 
 def keep_plan(table: Table) -> None:

@@ -19,24 +19,25 @@ U_DATETIME = 9
 U_DATETIME_NEW = 10
 U_NONE = 11  # address of None
 U_UTC = 12  # address of the time zone of timestamps
+U_DECIMAL = 13  # address of the class `Decimal`
 # --- of the table, 0 in a plan of some columns ---------------------------------------------------
-U_HANDLE = 13
-U_VERSION = 14  # version of its definition
-U_KEY = 15  # offset of the plan of its primary key
-U_STAMP = 16  # version of its images, in the bits of a mode above the mode
-U_GENERATION = 17  # S_INDEX_GENERATION whose indexes it knows; -1: changes are left to the general path
-U_VALUES = 18  # offset of how the values of its columns are read, VALUE_WORDS each
-U_KEY_COLUMNS = 19  # offset of the positions of its key columns
-U_KEY_IN_VAR = 20  # 1: the key is in the var part
-U_VAR_COLUMNS = 21  # columns in the var part
-U_VAR_LIST = 22  # offset of their positions
-U_IS_PUT = 23  # 1: kernels can read whole rows
-U_ROWS = 24  # for each column:
+U_HANDLE = 14
+U_VERSION = 15  # version of its definition
+U_KEY = 16  # offset of the plan of its primary key
+U_STAMP = 17  # version of its images, in the bits of a mode above the mode
+U_GENERATION = 18  # S_INDEX_GENERATION whose indexes it knows; -1: changes are left to the general path
+U_VALUES = 19  # offset of how the values of its columns are read, VALUE_WORDS each
+U_KEY_COLUMNS = 20  # offset of the positions of its key columns
+U_KEY_IN_VAR = 21  # 1: the key is in the var part
+U_VAR_COLUMNS = 22  # columns in the var part
+U_VAR_LIST = 23  # offset of their positions
+U_IS_PUT = 24  # 1: kernels can read whole rows
+U_ROWS = 25  # for each column:
 COLUMN_WORDS = 4
 UC_PLACE = 0  # kind << 56 | part << 48 | bytes << 24 | byte offset in the fixed image, or ordinal of the var column
 UC_NULL = 1  # byte of the fixed image << 8 | bit; 0: never NULL there
 UC_MISSING = 2  # address of the value of a row whose var part lacks the column
-UC_MEMBERS = 3  # offset of the addresses of an Enum's members
+UC_DETAIL = 3  # address of an Enum's members, a tuple; digits of a Decimal after the point
 KIND_SHIFT = 56
 PART_SHIFT = 48
 PART_MASK = 0xFF
@@ -69,29 +70,43 @@ DATETIME = 19
 TIMESTAMP = 20
 ENUM_16 = 21
 ENUM_64 = 22
-WIDE = 23  # bytes of a Decimal of more than 18 digits
+DECIMAL = 23
+WIDE_DECIMAL = 24  # of more than 18 digits
 
 # --- plan of a key --------------------------------------------------------------------------------
-UK_COLUMNS = 0  # 0: the general path reads these keys
+UK_COLUMNS = 0
 UK_HANDLE = 1  # of the unique index; 0: a primary key
 UK_FIRST = 2  # for each column:
-KEY_WORDS = 4
+KEY_WORDS = 5
 KC_KIND = 0
 KC_BYTES = 1  # width of padded values, most bytes of others
-KC_LEAST = 2  # of integers; else the most code points or bytes
-KC_GREATEST = 3
+KC_LEAST = 2  # of integers; most code points or bytes; digits after the point; address of a time zone
+KC_GREATEST = 3  # of integers; most digits
+KC_CLASS = 4  # address of the class of its values; of the places of an Enum's members, a dict
 
-KEY_NONE = 0  # the general path reads these values
 KEY_INT = 1
 KEY_FLOAT = 2
-KEY_BOOL = 3
-KEY_PADDED_TEXT = 4
-KEY_PADDED_BYTES = 5
-KEY_TEXT = 6
-KEY_BYTES = 7
+KEY_SINGLE = 3
+KEY_BOOL = 4
+KEY_DECIMAL = 5
+KEY_WIDE_DECIMAL = 6
+KEY_ENUM = 7
+KEY_DATE = 8
+KEY_TIME = 9
+KEY_DATETIME = 10
+KEY_TIMESTAMP = 11
+KEY_UNSIGNED = 12  # may be greater than KC_GREATEST
+# Of a column that is in no key: NaN and -0.0 are values.
+VALUE_FLOAT = 13
+VALUE_SINGLE = 14
+LAST_NUMBER = 14
+KEY_PADDED_TEXT = 15
+KEY_PADDED_BYTES = 16
+KEY_TEXT = 17
+KEY_BYTES = 18
 
 # --- how a value of a column is read --------------------------------------------------------------
-VALUE_WORDS = 9
+VALUE_WORDS = 10
 V_NAME = 0  # address of its name, interned
 V_PLACE = 1  # byte of the fixed image; ordinal in the var part
 V_PART = 2
@@ -119,6 +134,6 @@ DAY_MICROSECONDS = 86_400_000_000
 assert (
     U_IS_PUT < U_ROWS
     and V_READ + KEY_WORDS == VALUE_WORDS
-    and UC_MEMBERS + 1 == COLUMN_WORDS
-    and KC_GREATEST + 1 == KEY_WORDS
+    and UC_DETAIL + 1 == COLUMN_WORDS
+    and KC_CLASS + 1 == KEY_WORDS
 )

@@ -12,16 +12,13 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidemark.engine.base.errors import Rejected
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
 from tidemark.engine.point.select_kernels import select_rows
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
 from tidemark.engine.rows.row import row_class
-from tidemark.engine.schema.row_layout import WORD_BYTES
-from tidemark.engine.schema.types import Decimal, Floating
-from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import StoredIndex
@@ -35,19 +32,20 @@ WAYS_KEPT = 256
 Compared = tuple[tuple[str, str], ...]  # column and condition of each comparison
 _READ = {
     u.KEY_INT: int,
+    u.KEY_UNSIGNED: int,
     u.KEY_BOOL: bool,
     u.KEY_TEXT: str,
     u.KEY_PADDED_TEXT: str,
     u.KEY_BYTES: bytes,
     u.KEY_PADDED_BYTES: bytes,
+    u.KEY_DECIMAL: decimal.Decimal,
+    u.KEY_WIDE_DECIMAL: decimal.Decimal,
+    u.KEY_ENUM: str,
+    u.KEY_DATE: datetime.date,
+    u.KEY_TIME: datetime.time,
+    u.KEY_DATETIME: datetime.datetime,
+    u.KEY_TIMESTAMP: datetime.datetime,
 }
-_CALENDAR = {
-    "Date": datetime.date,
-    "Time": datetime.time,
-    "DateTime": datetime.datetime,
-    "Timestamp": datetime.datetime,
-}
-_STORED_WORDS = [u.KEY_INT, WORD_BYTES, -(1 << 63), (1 << 63) - 1]
 _LOWER = {"ge": 0, "gt": u.LOW_ABOVE}
 _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
 
@@ -154,7 +152,8 @@ def _way(
             continue
         if bounds.low != bounds.high:
             last = columns[bounds.columns - 1]
-            # NULLs are below every value. What a range of texts holds is not known here.
+            # NULLs are below every value. What a range of texts holds is not known here, and members of an Enum are
+            # only compared by `==`.
             found = _constant(last.type)
             if last.nullable or found is None or found.kind in (str, bytes):
                 continue
@@ -170,9 +169,9 @@ def _by_index(table: Table, stored: StoredIndex, bounds: _Bounds, wanted: list[s
     read = [_constant(column.type) for column in columns[: bounds.columns]]
     rows = row_plan(table.format, wanted)
     constants = {number: found for ends in (bounds.low, bounds.high) for number, found in zip(ends, read, strict=False)}
-    words = key_plan([None if found is None else found.words for found in read], stored.tree.handle)
-    if rows is None or words is None:
+    if rows is None or None in read:
         return None
+    words = key_plan([found.words for found in read if found is not None], stored.tree.handle)
     return _ByIndex([found for _, found in sorted(constants.items()) if found is not None], rows, words, bounds)
 
 
@@ -181,12 +180,11 @@ class _Constant(NamedTuple):
 
     kind: type  # its Python type
     words: list[int]  # of the plan of a key
-    stored: Callable[[Any], Any] | None  # what makes it an integer first; raises Rejected
 
     def holds(self, value: Any) -> bool:
         """Whether the column can have a constant. False if that is not known at once."""
         kind = type(value)
-        if kind is not self.kind:
+        if kind is not self.kind or self.words[u.KC_KIND] == u.KEY_ENUM:
             return False
         if kind is int:
             return bool(self.words[u.KC_LEAST] <= value <= self.words[u.KC_GREATEST])
@@ -201,12 +199,10 @@ def _constant(kind: ColumnType | None) -> _Constant | None:
     """Return how kernels read a constant; None if they do not. NaN is greater than every other value in an index, and
     equals none in a condition.
     """
-    if isinstance(kind, Calendar):
-        return _Constant(_CALENDAR[kind.name], _STORED_WORDS, kind.stored)
-    if isinstance(kind, Decimal) and kind.width == WORD_BYTES:
-        return _Constant(decimal.Decimal, _STORED_WORDS, kind.stored)
-    words = None if kind is None or isinstance(kind, Floating) else key_words(kind)
-    return None if words is None else _Constant(_READ[words[0]], words, None)
+    if kind is None or not kind.keyable or isinstance(kind, Floating):
+        return None
+    words = key_words(kind)
+    return _Constant(_READ[words[u.KC_KIND]], words)
 
 
 class _Bounds(NamedTuple):
@@ -248,11 +244,10 @@ def _bounds(columns: list[str], compared: Compared) -> _Bounds | None:
 class _ByIndex:
     """Reads a range of an ordered index."""
 
-    __slots__ = ("_bounds", "_rows", "_stored", "_words", "constants")
+    __slots__ = ("_bounds", "_rows", "_words", "constants")
 
     def __init__(self, constants: list[_Constant], rows: RowPlan, words: Words, bounds: _Bounds) -> None:
         self.constants = constants
-        self._stored = [(at, each.kind, each.stored) for at, each in enumerate(constants) if each.stored is not None]
         self._rows = rows
         self._words = words
         self._bounds = bounds
@@ -262,19 +257,12 @@ class _ByIndex:
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS or txn is not None:
             return ...
-        for at, kind, stored in self._stored:
-            try:
-                values[at] = stored(values[at]) if type(values[at]) is kind else ...
-            except Rejected:
-                return ...
         at_low, at_high, flags = self._bounds
         low = tuple([values[number] for number in at_low])
         high = tuple([values[number] for number in at_high])
         if is_reverse:
             flags |= u.REVERSE
-        rows = self._rows
-        found = select_rows.entry(plan.mem, plan.words, rows.words, self._words, most, flags, low, high)
-        return rows.converted(found) if rows.converts else found
+        return select_rows.entry(plan.mem, plan.words, self._rows.words, self._words, most, flags, low, high)
 
 
 def _by_key(

@@ -7,6 +7,7 @@ A kernel of this room never raises: where a value cannot be made, it clears the 
 
 from __future__ import annotations
 
+from tidemark.engine.jit.calendar_kernels import new_date, new_datetime, new_time
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.objects_kernels import (
     clear_error,
@@ -14,15 +15,13 @@ from tidemark.engine.jit.objects_kernels import (
     finished,
     is_null,
     left,
-    list_item,
     load_8,
     load_16,
     load_32,
     load_64,
+    member,
     new_bool,
     new_bytes,
-    new_date,
-    new_datetime,
     new_float,
     new_int,
     new_padded,
@@ -30,11 +29,11 @@ from tidemark.engine.jit.objects_kernels import (
     new_rows,
     new_single,
     new_text,
-    new_time,
     new_unsigned,
     no_object,
     none,
     object_kernel,
+    object_of,
     set_row,
     set_value,
     shared,
@@ -42,6 +41,7 @@ from tidemark.engine.jit.objects_kernels import (
     stop_collector,
 )
 from tidemark.engine.point import plan_layout as U
+from tidemark.engine.point.decimals_kernels import decimal_of, wide_decimal_of
 from tidemark.engine.schema import row_layout as R
 
 LOW8 = 0xFF
@@ -130,11 +130,8 @@ def datetime_of(plan, moment, zone):
 
 @helper
 def member_of(plan, column, number):
-    """Return a member of an Enum, or no object if it has no such one. The list begins with its size."""
-    at = plan[column + U.UC_MEMBERS]
-    if number < 0 or number >= plan[at]:
-        return no_object()
-    return shared(plan[at + 1 + number])
+    """Return a member of an Enum, or no object if it has no such one."""
+    return member(object_of(plan[column + U.UC_DETAIL]), number)
 
 
 @helper
@@ -179,6 +176,8 @@ def value_of(plan, column, kind, words, byte, size):
         return new_bytes(words, byte, size)
     if kind == U.PADDED_TEXT:
         return text_of(words, byte, size)
+    if kind == U.DECIMAL:
+        return decimal_of(plan[U.U_DECIMAL], plan[column + U.UC_DETAIL], load_64(words, byte))
     if kind == U.BOOL:
         return new_bool(load_8(words, byte))
     if kind == U.UINT_32:
@@ -193,8 +192,9 @@ def value_of(plan, column, kind, words, byte, size):
         return new_int(load_8(words, byte))
     if kind == U.UINT_8:
         return new_int(load_8(words, byte) & LOW8)
-    if kind == U.WIDE:
-        return new_bytes(words, byte, size)
+    if kind == U.WIDE_DECIMAL:
+        low, high = load_64(words, byte), load_64(words, byte + 8)
+        return wide_decimal_of(plan[U.U_DECIMAL], plan[column + U.UC_DETAIL], low, high)
     if kind == U.FLOAT_32:
         return new_single(load_32(words, byte))
     return calendar_value(plan, column, kind, words, byte)
@@ -302,15 +302,3 @@ def rows_of_images(plan, images, offsets, start, stop):
         return rows
     drop(rows)
     return left()
-
-
-@object_kernel("object_(int64[::1], object_)")
-def row_of_values(plan, values):
-    """Return a row of a list of values, or ... if there is no memory."""
-    row = row_of_plan(plan)
-    if is_null(row):
-        clear_error()
-        return left()
-    for i in range(plan[U.U_COLUMNS]):
-        set_value(row, i, list_item(values, i))
-    return finished(row)

@@ -239,6 +239,7 @@ class Enum(ColumnType):
     """
 
     members: tuple[str, ...]
+    places: dict[str, int] = field(init=False, repr=False, compare=False)  # of each member
     width = 2
     code = "H"
     key_code = "q"
@@ -251,8 +252,9 @@ class Enum(ColumnType):
                 raise SchemaInvalid(f"Enum members must be printable str, got {shown(member)}")
         if len(set(members)) != len(members):
             raise SchemaInvalid(f"Enum members must differ from each other, got {shown(members)}")
-        object.__setattr__(self, "members", tuple(str(member) for member in members))
-        object.__setattr__(self, "_places", {member: place for place, member in enumerate(members)})
+        # A member of an `enum` of texts is its value: `str` would give its name.
+        object.__setattr__(self, "members", tuple(str.__str__(member) for member in members))
+        object.__setattr__(self, "places", {member: place for place, member in enumerate(self.members)})
 
     def __repr__(self) -> str:
         return f"Enum({', '.join(map(repr, self.members))})"
@@ -261,7 +263,7 @@ class Enum(ColumnType):
         value = plain(value)
         if not isinstance(value, str):
             raise mismatch("a str", value)
-        place: int | None = self._places.get(value)  # type: ignore[attr-defined]
+        place: int | None = self.places.get(value)
         if place is None:
             raise ValueOutOfRange(f"holds one of {len(self.members)} members, got {shown(value)}")
         return place

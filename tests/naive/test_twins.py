@@ -406,10 +406,7 @@ TWINS = {
         [f"point.change.{name}" for name in "change_row change_seen get_locked".split()],
         "tests.point.test_changes:test_both_paths_change_alike",
     ),
-    **dict.fromkeys(
-        ["point.values.row_of_values", "point.values.rows_of_images"],
-        "tests.point.test_get:test_both_paths_answer_alike",
-    ),
+    "point.values.rows_of_images": "tests.point.test_get:test_both_paths_answer_alike",
     "programs.vm_groups.grow_groups": (
         "tests.interpreter.test_groups:test_many_groups_grow_the_memory_and_are_all_there"
     ),

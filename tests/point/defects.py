@@ -5,33 +5,104 @@ from __future__ import annotations
 from tests.crash.defects import Defect
 
 _IMAGES = "tidemark.engine.point.images_kernels"
+_KEYS = "tidemark.engine.point.keys_kernels"
+_DECIMALS = "tidemark.engine.point.decimals_kernels"
+_KINDS = "tidemark.engine.point.kinds"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _JUDGE = "tidemark.engine.point.judge_kernels"
 _PLAN = "tidemark.engine.point.plan"
 _CALLS = "tidemark.engine.point.changes"
 
 
-def _defect(name: str, module: str, old: str, new: str) -> Defect:
-    return Defect(name, module, old, new, "both-paths")
+def _defect(name: str, module: str, old: str, new: str, part: str = "") -> Defect:
+    """part: how the types begin whose values it is about; all types without it."""
+    return Defect(name, module, old, new, part)
 
 
 POINT_DEFECTS: tuple[Defect, ...] = (
     # --- values ------------------------------------------------------------------------------------
-    _defect("int-above-its-column", _IMAGES, "least <= word and word <= greatest", "least <= word"),
-    _defect("int-below-its-column", _IMAGES, "least <= word and word <= greatest", "word <= greatest"),
-    _defect("bool-takes-anything", _IMAGES, "        return is_bool(value)\n", "        return 1\n"),
+    _defect("int-above-its-column", _KEYS, " and word <= plan[at + U.KC_GREATEST]", "", "Int"),
+    _defect("int-below-its-column", _KEYS, "plan[at + U.KC_LEAST] <= word and ", "", "Int"),
+    _defect("large-int-without-sign", _KEYS, "kind == U.KEY_UNSIGNED and overflow > 0", "overflow > 0", "Int64"),
+    _defect("bool-takes-anything", _KEYS, "        is_read = is_bool(value)\n", "        is_read = 1\n", "Bool"),
+    _defect(
+        "single-that-is-too-large", _KEYS, "word & MAGNITUDE_32 == INFINITY_32 and not is_infinite", "False", "Float32"
+    ),
+    _defect("single-key-below-zero", _KEYS, "word == LOWEST_32 and kind == U.KEY_SINGLE", "False", "Float32"),
+    _defect("nan-in-a-key", _KEYS, "if word & MAGNITUDE > INFINITY:", "if False:", "Float64"),
+    _defect(
+        "float-without-minus-zero", _KEYS, "    if kind == U.VALUE_FLOAT:\n        return 1, word\n", "", "Float64"
+    ),
+    _defect(
+        "member-that-is-none",
+        _KEYS,
+        "    if is_int(found) == 0:\n        return 0, 0\n",
+        "    if is_int(found) == 0:\n        return 1, 0\n",
+        "Enum",
+    ),
+    _defect("year-begins-in-february", _KEYS, "    if month <= 2:\n", "    if month <= 1:\n", "Date"),
+    _defect("every-fourth-year-is-a-leap-year", _KEYS, " - year // 100 + day", " + day", "Date"),
+    _defect("time-without-its-zone", _KEYS, "        if zoned:\n", "        if False:\n", "Time"),
+    _defect("datetime-without-its-zone", _KEYS, "if kind == U.KEY_DATETIME and zoned:", "if False:", "DateTime"),
+    _defect("timestamp-of-any-zone", _KEYS, "zone_of(value) != plan[at + U.KC_LEAST]", "False", "Timestamp"),
+    _defect(
+        "class-derived-from-date", _KEYS, "if is_of_class(value, plan[at + U.KC_CLASS]) == 0:", "if False:", "Date"
+    ),
+    _defect("decimal-cut", _DECIMALS, "(1 if rest == 0 else 0)", "1", "Decimal"),
+    _defect("decimal-of-any-precision", _DECIMALS, " > precision:", " > 38:", "Decimal"),
+    _defect("decimal-too-long", _DECIMALS, "if high != 0 or digits >= 2 * WORD_DIGITS:", "if high != 0:", "Decimal"),
+    _defect(
+        "decimal-without-sign",
+        _DECIMALS,
+        "    if negative:\n        low, high = negated(low, high)\n    return",
+        "    return",
+        "Decimal",
+    ),
+    _defect("int-without-scale", _DECIMALS, "        digits = scale\n", "        digits = 0\n", "Decimal"),
+    _defect("decimal-of-three-words", _DECIMALS, "if words > 2:", "if words > 3:", "Decimal"),
+    _defect(
+        "high-word-of-a-decimal",
+        _IMAGES,
+        "store_64(words, byte + 8, high)",
+        "store_64(words, byte + 8, 0)",
+        "Decimal(38",
+    ),
+    _defect(
+        "decimal-made-without-sign",
+        _DECIMALS,
+        "new_decimal(kind, 1 if word < 0 else 0, -scale",
+        "new_decimal(kind, 0, -scale",
+        "Decimal(9",
+    ),
+    _defect(
+        "decimal-made-with-its-low-digits",
+        _DECIMALS,
+        "new_decimal(kind, negative, -scale, digits, low, high)",
+        "new_decimal(kind, negative, -scale, digits_of(low), low, 0)",
+        "Decimal(38",
+    ),
+    _defect("scale-of-what-is-made", _KINDS, "return kind.scale if", "return kind.scale + 1 if", "Decimal"),
+    _defect(
+        "scale-of-a-column",
+        _KINDS,
+        "kind.width, kind.scale, kind.precision,",
+        "kind.width, kind.scale, kind.precision + 1,",
+        "Decimal",
+    ),
     _defect("null-in-any-column", _IMAGES, "return 1 if plan[column + U.V_NULL] != 0 else 0", "return 1"),
     _defect(
         "text-ends-with-nul",
         _IMAGES,
         "return 0 if is_padded and size > 0 and text_byte(value, size - 1) == 0 else 1",
         "return 1",
+        "Char",
     ),
     _defect(
         "bytes-of-any-length",
         _IMAGES,
         "return 1 if is_bytes(value) and bytes_size(value) <= plan[column + U.V_READ + U.KC_LEAST] else 0",
         "return 1 if is_bytes(value) and bytes_size(value) < 40 else 0",
+        "VarBinary",
     ),
     _defect("null-stays-null", _IMAGES, "load_8(words, bits) & ~(null & LOW_8)", "load_8(words, bits)"),
     _defect(
@@ -40,8 +111,17 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "            store_zeros(words, byte, width)\n            return\n",
         "            return\n",
     ),
-    _defect("padding-is-kept", _IMAGES, "        store_zeros(words, byte + size, width - size)\n", "        pass\n"),
+    _defect(
+        "padding-is-kept", _IMAGES, "        store_zeros(words, byte + size, width - size)\n", "        pass\n", "Char"
+    ),
     # --- rows --------------------------------------------------------------------------------------
+    _defect(
+        "zeros-of-an-added-column",
+        _IMAGES,
+        "        while size > 0 and load_8(words, byte + size - 1) == 0:\n            size -= 1\n",
+        "        pass\n",
+        "Binary",
+    ),
     _defect("null-of-the-var-part", _IMAGES, "end | R.VAR_NULL_BIT", "end"),
     _defect("tail-of-the-var-part", _IMAGES, "    store_zeros(image, (start << 3) + end, -end & 7)\n", ""),
     _defect("image-of-the-row-before", _IMAGES, "    for i in range(fixed):\n        image[i] = 0\n", ""),
@@ -122,7 +202,6 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "part == u.PART_FIXED and column.name not in table.unique_columns",
         "part == u.PART_FIXED",
     ),
-    _defect("converted-columns-in-the-var-part", _PLAN, "place.part == VAR and not is_plain(column.type)", "False"),
     _defect(
         "epoch-without-commits",
         _CALLS,

@@ -27,12 +27,17 @@ def look(name: str) -> int:
     plant(defect.module, change)
     importlib.import_module("tests.audit.interpreted")  # loads the program
     import tidemark as tm
-    from tests.point.test_changes import Computing, Twins
+    from tests.point.support import EVERY
+    from tests.point.test_changes import NUMBERS, Computing, Twins
 
+    types = [kind for kind in EVERY if repr(kind).startswith(defect.part)]
     warnings.simplefilter("ignore")
     for seed in range(SEEDS):
         try:
-            (Computing if seed % 2 else Twins)(seed).run(120)
+            if seed % 2:
+                Computing(seed, types if defect.part else NUMBERS).run(120)
+            else:
+                Twins(seed, types).run(120)
         except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tm.Error) as error:
             print(f"{name}: seen with seed {seed}: {type(error).__name__} {str(error)[:100]!r}")
             return 0

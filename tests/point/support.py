@@ -5,12 +5,17 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import zoneinfo
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 import tidemark as tm
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine.schema.types_text import Binary, Char
 
 FIXED: list[ColumnType] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
@@ -29,11 +34,6 @@ FIXED: list[ColumnType] = [
 VARIABLE: list[ColumnType] = [t.VarChar(12), t.VarBinary(20)]
 LONG: list[ColumnType] = [t.Text, t.Blob]
 EVERY = [*FIXED, *VARIABLE, *LONG]
-# Types whose values kernels read, see `kinds.read_words`.
-READ: list[ColumnType] = [
-    *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float64, t.Bool),
-    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), *VARIABLE, *LONG),
-]
 _TEXTS = ["", "a", "pen", "ä", "a\0b", "日本", "x" * 7, "\U0001f600"]
 
 
@@ -74,6 +74,73 @@ def wrong(rng: random.Random) -> Any:
     return rng.choice(made)
 
 
+def edge(rng: random.Random, kind: ColumnType) -> Any:
+    """A value that a column takes in another form, or only just refuses."""
+    made: list[Any] = [wrong(rng)]
+    if isinstance(kind, t.Integer):
+        made = [kind.minimum - 1, kind.maximum + 1, Number(1), np.int8(1)]
+    elif isinstance(kind, t.Floating):
+        made = [float("nan"), 1e39, -3.4028235677973366e38, 3.4028235677973362e38, 1e-50, -1e-50, 7, np.float32(0.1)]
+    elif isinstance(kind, t.Boolean):
+        made = [0, 1, np.True_]
+    elif isinstance(kind, t.Decimal):
+        most = 10**kind.precision
+        unit = PRECISE.create_decimal((0, (1,), -kind.scale))
+        made = [0, 1, -1, most // 10**kind.scale, most, -most, 2**63, -(2**63), True, Amount("1"), np.int64(1)]
+        made += [PRECISE.multiply(unit, number) for number in (most, -most, most - 1, 1 - most)]
+        made += [PRECISE.divide(unit, 10), PRECISE.multiply(unit, decimal.Decimal("7.00000000000000000000"))]
+        for text in ("-0", "0E+5", "0E-99", "0E+999999", "1E+3", "-12E1", "1E+999999", "NaN", "sNaN", "-Infinity"):
+            made.append(decimal.Decimal(text))
+        places = rng.randrange(-25, 45)
+        made.append(decimal.Decimal((rng.randrange(2), tuple(rng.choices(range(10), k=rng.randrange(1, 60))), -places)))
+        zeros = "0" * rng.randrange(45)
+        made.append(decimal.Decimal(f"{rng.randrange(most // 10**kind.scale)}.{'0' * kind.scale}{zeros}"))
+    elif isinstance(kind, t.Enum):
+        made = [kind.members[-1] + "x", Text(kind.members[0]), "".join(kind.members[0]), 0, "\ud800"]
+    elif isinstance(kind, Calendar):
+        moment: datetime.datetime = value(rng, t.DateTime)
+        zone = datetime.timezone(datetime.timedelta(hours=rng.choice([-1, 1])))
+        zones = [None, datetime.UTC, zone, zoneinfo.ZoneInfo("UTC"), zoneinfo.ZoneInfo("Europe/Berlin"), Zone()]
+        zoned = moment.replace(tzinfo=rng.choice(zones), fold=rng.randrange(2))
+        made = [moment.date(), moment.time(), zoned, zoned.timetz(), np.datetime64(moment), Day(2000, 1, 1)]
+        made += [Moment(2000, 1, 1, tzinfo=rng.choice([None, datetime.UTC])), Clock(1), datetime.time.max]
+        made += [datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max]
+        made += [each.replace(tzinfo=datetime.UTC) for each in (datetime.datetime.min, datetime.datetime.max)]
+        made.append(datetime.datetime.combine(rng.choice([LEAP, LEAP.replace(day=28)]), moment.time(), moment.tzinfo))
+    elif isinstance(kind, (Char, Binary)):
+        longer: Any = "x" * (kind.length + 1) if isinstance(kind, Char) else b"x" * (kind.length + 1)
+        made = [longer, longer[:-1], "a\0", b"a\0", b"\0" * kind.length]
+    return rng.choice(made)
+
+
+PRECISE = decimal.Context(prec=100)
+LEAP = datetime.date(2000, 2, 29)
+
+
+class Amount(decimal.Decimal):
+    """A Decimal of a class of its own."""
+
+
+class Day(datetime.date):
+    """A date of a class of its own."""
+
+
+class Clock(datetime.time):
+    """A time of a class of its own."""
+
+
+class Moment(datetime.datetime):
+    """A datetime of a class of its own."""
+
+
+class Zone(datetime.tzinfo):
+    """A time zone that gives no offset."""
+
+    def utcoffset(self, _: Any) -> None:
+        """None: its datetimes are as those without a zone."""
+        return None
+
+
 class Text(str):
     """A text of a class of its own."""
 
@@ -95,7 +162,7 @@ class World:
             kinds = [rng.choice([t.Int64, t.VarChar(12)])]
         self.key = [f"k{number}" for number in range(len(kinds))]
         columns = [tm.Column(name, kind) for name, kind in zip(self.key, kinds, strict=True)]
-        for number in range(rng.randrange(9)):
+        for number in range(rng.randrange(14)):
             columns.append(tm.Column(f"c{number}", rng.choice(types), nullable=rng.random() < 0.5))
         rng.shuffle(columns)
         self.table = db.create_table("t", columns, self.key, **options)
@@ -151,9 +218,17 @@ class World:
         if self.rng.random() < 0.2:
             kinds = {each.name: each.type for each in self.table.definition.columns}
             pieces = tuple(value(self.rng, kinds[name]) for name in self.key)
-        if self.rng.random() < 0.1:
-            pieces = tuple(self.rng.choice([wrong(self.rng), piece]) for piece in pieces)
+        if self.rng.random() < 0.2:
+            pieces = self.odd(self.key, pieces)
         return pieces[0] if len(pieces) == 1 else pieces
+
+    def odd(self, names: list[str], pieces: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values of a key of these columns, some of them replaced by what may be no value of its column."""
+        kinds = {each.name: each.type for each in self.table.definition.columns}
+        return tuple(
+            self.rng.choice([wrong(self.rng), edge(self.rng, kinds[name]), edge(self.rng, kinds[name]), piece])
+            for name, piece in zip(names, pieces, strict=True)
+        )
 
     def some_index_key(self, rows: list[Any]) -> Any:
         """A key of the unique index."""
@@ -161,8 +236,8 @@ class World:
             return wrong(self.rng)
         row = self.rng.choice(rows)
         pieces = tuple(row[name] for name in self.index)
-        if self.rng.random() < 0.1:
-            pieces = tuple(self.rng.choice([wrong(self.rng), piece]) for piece in pieces)
+        if self.rng.random() < 0.2:
+            pieces = self.odd(self.index, pieces)
         return pieces[0] if len(pieces) == 1 else pieces
 
 

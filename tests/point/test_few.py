@@ -13,7 +13,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
-from tests.point.support import READ, value, wrong
+from tests.point.support import EVERY, value, wrong
 from tests.point.test_changes import NUMBERS, Twins
 from tests.seeds import fresh_seeds
 from tests.shares import few as share
@@ -87,7 +87,7 @@ class FewRows(Twins):
             pieces = rng.choice(self.quick.world.keys)
             tests = [tm.col(name) == piece for name, piece in zip(names, pieces, strict=True)]
         else:
-            tests = [tm.col(each.name) == self.some_value(each) for each in rng.sample(list(columns), 1)]
+            tests = [tm.col(each.name) == self.values([each])[each.name] for each in rng.sample(list(columns), 1)]
         made = tests[0]
         for each in tests[1:]:
             made = made & each
@@ -131,14 +131,14 @@ class FewRows(Twins):
         for _ in range(size):
             pieces = self.rng.choice(self.quick.world.keys)
             row = dict(zip(self.quick.world.key, pieces, strict=True))
-            rows.append(row | {each.name: self.some_value(each) for each in chosen})
+            rows.append(row | self.values(chosen))
         self.call("update_many", rows)
 
 
 @pytest.mark.parametrize("seed", [*range(share(16, 200)), *fresh_seeds(share(6, 200))])
 def test_both_paths_change_a_few_rows_alike(seed: int, counted: Counter[str]) -> None:
     print(f"seed {seed}")
-    FewRows(seed, NUMBERS if seed % 3 == 0 else READ).run(60)
+    FewRows(seed, NUMBERS if seed % 3 == 0 else EVERY).run(60)
     print(counted)
 
 

@@ -24,6 +24,7 @@ from tidemark.engine.schema import types as t
 DAY = datetime.date(2020, 2, 29)
 MONEY = tm.Decimal(9, 2)
 OPERATORS = [eq, eq, eq, ge, gt, le, lt]
+MEMBERS = t.Enum("a", "b", "ü")
 INTEGERS: list[Any] = [t.Int8, t.Int64, t.UInt16, t.UInt64, t.Bool]
 STORED: list[Any] = [t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)]
 
@@ -70,7 +71,7 @@ class World:
         self.key = ["k0", "k1"][: rng.choice([1, 2])]
         columns = key[: len(self.key)]
         for number in range(rng.randint(2, 5)):
-            kind = rng.choice([*INTEGERS, *INTEGERS, *STORED, *VARIABLE, *rng.sample(FIXED, 2)])
+            kind = rng.choice([*INTEGERS, *INTEGERS, *STORED, MEMBERS, *VARIABLE, *rng.sample(FIXED, 2)])
             columns.append(tm.Column(f"c{number}", kind, nullable=rng.random() < 0.4))
         columns.append(tm.Column("large", rng.choice(EVERY), nullable=True))
         self.columns = rng.sample(columns, len(columns))
@@ -238,6 +239,12 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     assert [row.id for row in by_kernels(later, (d == four) & (x > decimal.Decimal("12.000")))] == [49]
     assert [row.id for row in by_kernels(later, d < DAY, index="by")] == []
     assert by_kernels(later, (d == four) & (x > decimal.Decimal("12.001"))) is ...
+    kinds = [tm.Column("id", tm.Int64), tm.Column("e", tm.Enum("open", "paid")), tm.Column("w", tm.Decimal(30, 2))]
+    orders = db.create_table("orders", kinds, "id")
+    orders.insert_many([(key, ("open", "paid")[key % 2], decimal.Decimal(key)) for key in range(50)])
+    db.create_index("orders", "by", ["e", "w"])
+    assert by_kernels(orders, (col("e") == "paid") & (col("w") <= decimal.Decimal("3.00"))) == [orders[1], orders[3]]
+    assert by_kernels(orders, col("e") == "lost") is ...
     for where in (col("n") == 1, (col("s") == "s7") & (col("u") == 1), (col("s") == "s7") | (col("s") == "s8")):
         assert answered(where) is ...
     for where in (col("s") >= "s7", col("id") == 7.0, ~(col("id") == 7), col("id").isin([7])):

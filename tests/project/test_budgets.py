@@ -6,6 +6,7 @@ A change that raises a number must change this table, and say why. Bytecodes are
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import gc
 import itertools
 import sys
@@ -31,6 +32,7 @@ BUDGETS = {
     "get": Budget(1, 34, 1, ("get_row",)),
     "get, text and NULL": Budget(1, 34, 1, ("get_row",)),
     "get, key of two columns": Budget(1, 34, 1, ("get_row",)),
+    "get, Decimal": Budget(1, 34, 1, ("get_row",)),
     "get by unique index": Budget(2, 48, 1, ("get_by_unique",)),
     "get of a transaction": Budget(1, 68, 3, ("get_seen",)),
     "get of a transaction, name without database": Budget(1, 80, 5, ("get_seen",)),
@@ -45,6 +47,8 @@ BUDGETS = {
     "delete where a condition holds": Budget(13, 510, 13, ("change_row",)),
     "insert": Budget(2, 99, 3, ("change_row",)),
     "write": Budget(2, 99, 2, ("change_row",)),
+    "write, Decimal": Budget(2, 99, 2, ("change_row",)),
+    "update of a Decimal": Budget(2, 104, 2, ("change_row",)),
     "delete": Budget(2, 103, 3, ("change_row",)),
     "update of a transaction": Budget(3, 108, 3, ("change_seen",)),
     "transaction without a call": Budget(6, 131, 4, ()),
@@ -76,9 +80,12 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
     other = db.create_table("main.other", [tm.Column("a", tm.Int64), tm.Column("n", tm.Int64)], "a")
     other.insert((1, 1))
     db.create_index("main.other", "by_n", "n")
+    money = db.create_table("main.money", [tm.Column("id", tm.Int64), tm.Column("d", tm.Decimal(12, 2))], "id")
+    price = decimal.Decimal("1.50")
+    money.insert((1, price))
     rows, txn, begun = iter(plain), db.transaction(), db.transaction()
     begun.get("main.pair", (1, "one"), lock="exclusive")
-    change, both = {"b": 2.0}, {"n": 2}
+    change, both, cheaper = {"b": 2.0}, {"n": 2}, {"d": decimal.Decimal("1.25")}
     by_one, some, none = {"n": tm.col("n") + 1}, tm.col("n") >= 0, tm.col("n") < 0
 
     def no_call() -> None:
@@ -112,6 +119,9 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
         "get": lambda: plain.get(5),
         "get, text and NULL": lambda: item.handle.get(5),
         "get, key of two columns": lambda: pair.get((1, "one")),
+        "get, Decimal": lambda: money.get(1),
+        "write, Decimal": lambda: money.write((1, price)),
+        "update of a Decimal": lambda: money.update(1, cheaper),
         "get by unique index": lambda: item.handle.get("n5", index="u"),
         "get of a transaction": lambda: txn.get("test.plain", 5),
         "get of a transaction, name without database": lambda: txn.get("pair", (1, "one")),

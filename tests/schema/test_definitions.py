@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import json
 import pickle
 from typing import Any
@@ -13,6 +14,7 @@ import tidemark as tm
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.engine.schema.types import from_json
 from tidemark.engine.store.schema_changes import (
     is_change_of_columns,
     is_wider,
@@ -161,3 +163,20 @@ def test_every_change_is_distinguished_from_one_that_rows_would_not_survive(defa
     other = TableDefinition(3, 3, "t", (*before.columns[:2], tm.Column("x", tm.Int64), before.columns[3]), ("id",))
     assert not is_change_of_columns(before, other)
     assert not is_change_of_columns(without_column(before, "f"), before)
+
+
+class Colour(str, enum.Enum):  # noqa: UP042
+    """Texts as members of an enum."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_members_of_an_enum_of_texts_are_their_values() -> None:
+    """Story: "red" was stored, and "Colour.RED" came back."""
+    kind = tm.Enum(*Colour)
+    assert kind == tm.Enum("red", "blue") and all(type(each) is str for each in kind.members)
+    for each in (kind, from_json(kind.to_json()), pickle.loads(pickle.dumps(kind)), copy.deepcopy(kind)):
+        assert each == kind and hash(each) == hash(kind)
+        for given in ("blue", Colour.BLUE):
+            assert each.loaded(each.stored(given)) == "blue"
