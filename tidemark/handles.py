@@ -500,10 +500,10 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             7
         """
+        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes, index):
+            return True
         if index is not None:
             return self._in_own_transaction(unique_calls.update, key, changes, where, index)
-        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes):
-            return True
         return self._in_own_transaction(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
@@ -517,10 +517,10 @@ class TableHandle(WritableTable):
             >>> db["item"].delete(1, where=tm.col("stock") == 0)
             False
         """
+        if where is None and self._changes.make(self.table, MODE_DELETE, key, None, index):
+            return True
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
-        if where is None and self._changes.make(self.table, MODE_DELETE, key):
-            return True
         return self._in_own_transaction(conditional_changes.delete, key, where)
 
     def upsert(

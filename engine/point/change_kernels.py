@@ -13,11 +13,12 @@ room, a row that is not there, or is there already. Only BROKEN means that the s
 
 from __future__ import annotations
 
+from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.objects_kernels import clear_error, is_null, left, object_kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
-from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_rowid, note_shown, table_of
+from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_place, find_rowid, note_shown, table_of
 from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
 from tidemark.engine.point.keys_kernels import key_words, put_key
 from tidemark.engine.point.values_kernels import leave, row_of_plan
@@ -40,13 +41,27 @@ def is_current(mem, plan):
 
 
 @helper
-def touch(mem, plan, txn, buf, key, keys, mode):
-    """Lock, change or delete the row with a key; return (OK or why not, its fragment, its ROWID)."""
+def find(mem, plan, txn, buf, key, keys):
+    """Return (FOUND or why not, fragment, ROWID) of the row with a key of the plan, of the table or of a unique index.
+    A row by a unique index has its key for this transaction, and no other transaction holds one that may have it.
+    """
+    if plan[plan[U.U_KEY] + U.UK_HANDLE] != 0:
+        octets = key_words()
+        status, place = find_place(mem, plan, key, octets, keys, txn, buf, True)
+        if status != FOUND:
+            return status, 0, 0
+        return FOUND, fragment_of_place(mem, place), rowid_of_place(mem, place)
     words = put_key(plan, plan[U.U_KEY], key, keys)
     table = table_of(mem, plan)
     if words == 0 or table == 0:
         return A.ST_DROPPED, 0, 0
-    status, fragment, rowid = find_rowid(mem, table, keys, words)
+    return find_rowid(mem, table, keys, words)
+
+
+@helper
+def touch(mem, plan, txn, buf, key, keys, mode):
+    """Lock, change or delete the row with a key; return (OK or why not, its fragment, its ROWID)."""
+    status, fragment, rowid = find(mem, plan, txn, buf, key, keys)
     if status == FOUND:
         status = touch_row(mem, txn, buf, fragment, rowid, mode, None)
     return status, fragment, rowid

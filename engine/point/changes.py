@@ -47,11 +47,16 @@ class CommittedChanges:
         self._desc = 0
         self._buf: Words = NOTHING
 
-    def make(self, table: Table, mode: int, what: Any, changes: Any = None) -> bool:
-        """Make a change of a table's row."""
+    def make(self, table: Table, mode: int, what: Any, changes: Any = None, index: Any = None) -> bool:
+        """Make a change of a table's row. index: name of the unique index that the key is of, None: the primary key."""
         plan = table.plan
         if plan is None or self._is_left:
             return False
+        words: Any = plan.words
+        if index is not None:
+            words = plan.words_for(index)
+            if words is None:
+                return False
         store = self._store
         try:
             change = self._change_row or self._prepared()
@@ -67,7 +72,7 @@ class CommittedChanges:
                 try:
                     status = change(
                         plan.mem,
-                        plan.words,
+                        words,
                         self._desc,
                         self._buf,
                         log.fill,
@@ -124,22 +129,32 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     return plan
 
 
-def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None) -> bool:
-    """Make a change in a transaction, of a row of the table with a name. Raises: as the first change of a
-    transaction.
+def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None) -> bool:
+    """Make a change in a transaction, of a row of the table with a name. index: as for `CommittedChanges.make`. Raises:
+    as the first change of a transaction.
     """
     if mode == MODE_UPDATE and type(changes) is not dict:
         return False
     plan = _plan_for(txn, name)
     if plan is None:
         return False
-    return bool(change_seen.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes))
+    words: Any = plan.words
+    if index is not None:
+        words = plan.words_for(index)
+        if words is None:
+            return False
+    return bool(change_seen.entry(plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes))
 
 
-def locked(txn: Transaction, name: Any, key: Any) -> Any:
-    """Return the row with a primary key, locked exclusively, or None; ... for the general path."""
+def locked(txn: Transaction, name: Any, key: Any, index: Any = None) -> Any:
+    """Return the row with a key, locked exclusively, or None; ... for the general path. index: as for `change`."""
     plan = _plan_for(txn, name)
     if plan is None or plan.rows is None:
         return ...
-    row = get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, key)
+    words: Any = plan.words
+    if index is not None:
+        words = plan.words_for(index)
+        if words is None:
+            return ...
+    row = get_locked.entry(plan.mem, words, txn.desc, txn.buf, txn.shown, key)
     return plan.rows.convert(row) if plan.rows.converts and row is not None and row is not ... else row

@@ -194,7 +194,7 @@ class Plan:
         self.version = definition.version
         # Before the indexes are read: the plan of one that is announced meanwhile is an old plan.
         self.generation = int(self.mem[S_INDEX_GENERATION])
-        self.uniques: dict[str, Words] = {}
+        self.uniques: dict[str, Words] = {}  # the words for keys of each unique index
         self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
@@ -208,22 +208,23 @@ class Plan:
             self.words[u.U_GENERATION] = -1
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
-        words = self.rows.words
-        self.words = words.copy()
-        self.words[u.U_GENERATION] = -1
-        if key is not None:
-            self.words = np.concatenate([words, key])
-            self.words[u.U_KEY] = words.size
-            self._read_values(table)
-            self.get = self._made(get_row)
-            self.get_seen = self._made(get_seen)
+        self.words = self.rows.words.copy()
         self.words[u.U_HANDLE] = table.handle
         self.words[u.U_VERSION] = definition.version
+        self._read_values(table)
+        common = self.words
+        if key is not None:
+            self.words = _with_key(common, key)
+            self.get = self._made(get_row)
+            self.get_seen = self._made(get_seen)
+        else:
+            self.words = common.copy()
+            self.words[u.U_GENERATION] = -1
         for name, index in table.uniques.items():
             columns = table.columns_of(index)
             plan = None if columns is None else key_plan([key_words(each.type) for each in columns], index.tree.handle)
             if plan is not None:
-                self.uniques[name] = plan
+                self.uniques[name] = _with_key(common, plan)
         if self.uniques:
             self.get_by_unique = self._made(get_by_unique)
             self.get_by_unique_seen = self._made(get_by_unique_seen)
@@ -266,24 +267,38 @@ class Plan:
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""
         try:
-            plan = self.uniques[index]
+            words = self.uniques[index]
         except (KeyError, TypeError):  # TypeError: an unhashable object, which the general path refuses
             return ...
-        return self.get_by_unique(self.mem, self.words, plan, key)
+        return self.get_by_unique(self.mem, words, key)
 
     def unique_seen(self, txn: Transaction, key: Any, index: Any) -> Any:
         """Return the row with a key of the unique index of this name, as a transaction sees it."""
         try:
-            plan = self.uniques[index]
+            words = self.uniques[index]
         except (KeyError, TypeError):
             return ...
-        return self.get_by_unique_seen(self.mem, self.words, plan, txn.desc, txn.buf, txn.shown, key)
+        return self.get_by_unique_seen(self.mem, words, txn.desc, txn.buf, txn.shown, key)
+
+    def words_for(self, index: Any) -> Words | None:
+        """Return the words for keys of the unique index of this name, None if kernels do not know it."""
+        try:
+            return self.uniques.get(index)
+        except TypeError:
+            return None
 
     def _made(self, declared: Any) -> Callable[..., Any]:
         """Return the entry of a kernel, with the conversion of its rows."""
         entry: Callable[..., Any] = declared.entry
         assert self.rows is not None
         return partial(_converted, entry, self.rows.convert) if self.rows.converts else entry
+
+
+def _with_key(words: Words, key: Words) -> Words:
+    """Return the words of a table for calls with a key."""
+    found = np.concatenate([words, key])
+    found[u.U_KEY] = words.size
+    return found
 
 
 def _converted(entry: Callable[..., Any], convert: Callable[[Any], Any], *arguments: Any) -> Any:

@@ -22,7 +22,7 @@ U_UTC = 12  # address of the time zone of timestamps
 # --- of the table, 0 in a plan of some columns ---------------------------------------------------
 U_HANDLE = 13
 U_VERSION = 14  # version of its definition
-U_KEY = 15  # offset of the plan of its primary key
+U_KEY = 15  # offset of the plan of the key that calls give: the primary one, or that of a unique index
 U_STAMP = 16  # version of its images, in the bits of a mode above the mode
 U_GENERATION = 17  # S_INDEX_GENERATION whose indexes it knows; -1: changes are left to the general path
 U_VALUES = 18  # offset of how the values of its columns are read, VALUE_WORDS each

@@ -72,6 +72,11 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "touch(mem, plan, txn, buf, key, keys, A.MODE_LOCK)",
         "touch(mem, plan, txn, buf, key, keys, A.MODE_FIND)",
     ),
+    # --- rows by a unique index --------------------------------------------------------------------
+    _defect("key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)"),
+    _defect("own-key-is-the-committed-one", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, 0, mem, True)"),
+    _defect("row-of-another-place", _CHANGE, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
+    _defect("any-index-is-known", _PLAN, "self.uniques.get(index)", "next(iter(self.uniques.values()), None)"),
     # --- plans and calls ---------------------------------------------------------------------------
     _defect(
         "unique-column-in-place",
