@@ -5,8 +5,8 @@ commit, by the helpers of the general path: only the Python code between them is
 commit latch held.
 
 Each kernel returns DONE, or LEFT, with nothing done, for the general path: values or a key that the plan does not know,
-another version of the table, new indexes, a lock, an unfinished large commit, a change of a unique index's column, no
-room, a row that is not there, or is there already. Only BROKEN means that the store must fail.
+another version of the table, new indexes, a lock, an unfinished large commit, no room, a row that is not there, or is
+there already, a key that another row has. Only BROKEN means that the store must fail.
 """
 
 # mypy: ignore-errors
@@ -18,6 +18,7 @@ from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.objects_kernels import clear_error, is_null, left, object_kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
+from tidemark.engine.point.changed_images_kernels import needs_image, put_changed_image
 from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_place, find_rowid, note_shown, table_of
 from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
 from tidemark.engine.point.keys_kernels import key_words, put_key
@@ -26,7 +27,7 @@ from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
 from tidemark.engine.txn.begin_kernels import begin_at, txid_next
 from tidemark.engine.txn.commit_kernels import commit_at_once
-from tidemark.engine.txn.operations_kernels import put_each, touch_row
+from tidemark.engine.txn.operations_kernels import put_each, put_existing, touch_row
 
 LEFT = 0
 DONE = 1
@@ -68,11 +69,25 @@ def touch(mem, plan, txn, buf, key, keys, mode):
 
 
 @helper
-def change(mem, plan, txn, buf, key, changes, keys, pairs):
+def replace(mem, plan, txn, buf, image, key, keys, pairs, count):
+    """Change columns of a row in a transaction by a new image; return OK or why nothing was changed."""
+    status, fragment, rowid = find(mem, plan, txn, buf, key, keys)
+    if status != FOUND:
+        return status
+    row = known_row_address(mem, fragment, rowid)
+    if put_changed_image(mem, plan, txn, buf, fragment, row, pairs, count, image) == 0:
+        return A.ST_DROPPED
+    return put_existing(mem, txn, buf, fragment, rowid, image, 0, A.MODE_UPDATE, None)
+
+
+@helper
+def change(mem, plan, txn, buf, image, key, changes, keys, pairs):
     """Change columns of a row in a transaction; return OK or why nothing was changed."""
     count = read_changes(plan, changes, pairs)
     if count < 0:
         return A.ST_DROPPED
+    if needs_image(plan, pairs, count):
+        return replace(mem, plan, txn, buf, image, key, keys, pairs, count)
     status, fragment, _ = touch(mem, plan, txn, buf, key, keys, A.MODE_UPDATE)
     if status == A.OK:
         # The new record, at the end of the buffer, has the row as it was.
@@ -109,7 +124,7 @@ def end(mem, txn, buf, fill, copies, epoch, status):
 def make(mem, plan, txn, buf, image, mode, what, changes, keys, values):
     """Make a change in a transaction; return OK or why nothing was changed."""
     if mode == A.MODE_UPDATE:
-        return change(mem, plan, txn, buf, what, changes, keys, values)
+        return change(mem, plan, txn, buf, image, what, changes, keys, values)
     if mode == A.MODE_DELETE:
         status, _, _ = touch(mem, plan, txn, buf, what, keys, mode)
         return status

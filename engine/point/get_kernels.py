@@ -75,31 +75,41 @@ def find_row(mem, table, keys, words):
 
 
 @helper
-def fill_seen(made, mem, plan, txn, buf, fragment, row):
-    """Give a new row the values of a row as a transaction sees it. Return FOUND, ST_MISSING, or ST_UNFINISHED for the
-    general path.
+def place_seen(mem, plan, txn, buf, fragment, row):
+    """Find the image of a row as a transaction sees it: (FOUND, ST_MISSING, or ST_UNFINISHED for the general path;
+    whether its fixed part is in the buffer; where the fixed part is; where the var part is in memory, -1 for none).
     """
     seen = visible(mem, txn, row)
     if seen == 0:
-        return A.ST_MISSING
+        return A.ST_MISSING, 0, 0, -1
     if seen == 1 and is_unfinished(mem, row):
-        return seen_unfinished(mem)
+        return seen_unfinished(mem), 0, 0, -1
     reference = 0
     in_buffer = 0
     at = row + A.ROW_HEADER_WORDS
     if seen == 2:
         if is_image_evicted(mem, buf, row):
-            return A.ST_UNFINISHED
+            return A.ST_UNFINISHED, 0, 0, -1
         in_buffer, at = own_fixed(mem, buf, row)
         if plan[U.U_HAS_VAR]:
             reference = own_var(mem, fragment, row)
     elif plan[U.U_HAS_VAR]:
         reference = var_of(mem, fragment, row)
-    var_at = -1
-    if reference != 0:
-        if is_chained(mem, reference):
-            return A.ST_UNFINISHED
-        var_at = chunk_address(mem, reference)
+    if reference == 0:
+        return FOUND, in_buffer, at, -1
+    if is_chained(mem, reference):
+        return A.ST_UNFINISHED, 0, 0, -1
+    return FOUND, in_buffer, at, chunk_address(mem, reference)
+
+
+@helper
+def fill_seen(made, mem, plan, txn, buf, fragment, row):
+    """Give a new row the values of a row as a transaction sees it. Return FOUND, ST_MISSING, or ST_UNFINISHED for the
+    general path.
+    """
+    status, in_buffer, at, var_at = place_seen(mem, plan, txn, buf, fragment, row)
+    if status != FOUND:
+        return status
     if in_buffer:
         done = fill_row(made, plan, buf, at, mem, var_at)
     else:

@@ -171,7 +171,7 @@ def read_changes(plan, changes, pairs):
         if number < 0 or 2 * count + 2 > U.STACK_WORDS:
             return NOT_KNOWN
         column = plan[U.U_VALUES] + number * U.VALUE_WORDS
-        if plan[column + U.V_IS_CHANGED] == 0 or is_known(plan, column, value) == 0:
+        if plan[column + U.V_CHANGE] == U.CHANGE_NEVER or is_known(plan, column, value) == 0:
             return NOT_KNOWN
         pairs[2 * count] = column
         pairs[2 * count + 1] = address(value)
@@ -234,6 +234,21 @@ def put_key_of_row(plan, values, keys):
 
 
 @helper
+def var_size(plan, column, value):
+    """Return the bytes in the var part of a value that is not None. Columns that were added later are there too."""
+    kind = plan[column + U.V_READ + U.KC_KIND]
+    if kind == U.KEY_PADDED_TEXT or kind == U.KEY_TEXT:
+        return text_size(value)
+    return bytes_size(value)
+
+
+@helper
+def put_var_value(plan, column, value, words, byte):
+    """Write a value to a byte of the var part; return its size there."""
+    return put_octets(plan, column, value, words, byte)
+
+
+@helper
 def put_var_part(plan, values, keys, key_words, image):
     """Write the var part of a row after its fixed image; return its words, 0 if there is no room for it."""
     at = plan[U.U_FIXED_WORDS]
@@ -254,12 +269,10 @@ def put_var_part(plan, values, keys, key_words, image):
             store_32(image, (ends_at << 3) + 4 * i, end | R.VAR_NULL_BIT)
             continue
         column = plan[U.U_VALUES] + number * U.VALUE_WORDS
-        kind = plan[column + U.V_READ + U.KC_KIND]
-        size = text_size(value) if kind == U.KEY_TEXT or kind == U.KEY_PADDED_TEXT else bytes_size(value)
+        size = var_size(plan, column, value)
         if (start << 3) + end + size + 8 > image.size << 3:
             return 0
-        put_octets(plan, column, value, image, (start << 3) + end)
-        end += size
+        end += put_var_value(plan, column, value, image, (start << 3) + end)
         store_32(image, (ends_at << 3) + 4 * i, end)
     words = start - at + ((end + 7) >> 3)
     store_zeros(image, (start << 3) + end, -end & 7)

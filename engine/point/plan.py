@@ -249,9 +249,12 @@ class Plan:
             if part == u.PART_VAR:
                 where, null = place.ordinal, int(column.nullable)
             self.kept.append(sys.intern(column.name))
-            # An update of a column of a unique index passes the whole image, see `Table.unique_columns`.
-            is_changed = part == u.PART_FIXED and column.name not in table.unique_columns
-            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed, *read]
+            change = u.CHANGE_IN_PLACE if part == u.PART_FIXED else u.CHANGE_BY_IMAGE
+            if place.is_key:
+                change = u.CHANGE_NEVER
+            elif column.name in table.unique_columns:  # an update of them passes the whole image, see there
+                change = u.CHANGE_BY_IMAGE
+            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, change, *read]
         keys = [place.position for place in layout.key_places]
         var = [place.position for place in layout.var_places]
         self.words = np.concatenate([self.words, np.array([*values, *keys, *var], dtype=np.int64)])

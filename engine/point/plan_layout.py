@@ -96,8 +96,12 @@ V_NAME = 0  # address of its name, interned
 V_PLACE = 1  # byte of the fixed image; ordinal in the var part
 V_PART = 2
 V_NULL = 3  # byte of the fixed image << 8 | bit, or 1 in the var part; 0: never NULL
-V_IS_CHANGED = 4  # 1: an update may change it in place
+V_CHANGE = 4  # how an update changes it
 V_READ = 5  # as a column of a key, but KC_BYTES is the size in the image
+
+CHANGE_NEVER = 0  # a column of the primary key
+CHANGE_IN_PLACE = 1
+CHANGE_BY_IMAGE = 2  # the record has the whole image
 
 EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.

@@ -7,6 +7,7 @@ from tests.crash.defects import Defect
 _IMAGES = "tidemark.engine.point.images_kernels"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _PLAN = "tidemark.engine.point.plan"
+_CHANGED = "tidemark.engine.point.changed_images_kernels"
 _CALLS = "tidemark.engine.point.changes"
 
 
@@ -72,18 +73,25 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "touch(mem, plan, txn, buf, key, keys, A.MODE_LOCK)",
         "touch(mem, plan, txn, buf, key, keys, A.MODE_FIND)",
     ),
+    # --- replaced images ---------------------------------------------------------------------------
+    _defect("value-of-another-column", _CHANGED, "old_start + begin, image", "old_start, image"),
+    _defect("null-becomes-empty", _CHANGED, "end | null)", "end)"),
+    _defect("tail-of-the-new-var-part", _CHANGED, "    store_zeros(image, start + end, -end & 7)\n", ""),
+    _defect("key-of-the-var-part-is-lost", _CHANGED, "image, at + 1, ends - 1)", "image, at + 1, 0)"),
+    _defect(
+        "own-changes-are-lost",
+        _CHANGED,
+        "mem, plan, txn, buf, fragment, row)\n    if",
+        "mem, plan, 0, mem, fragment, row)\n    if",
+    ),
+    _defect("older-rows-stay-short", _CHANGED, "if columns != plan[U.U_VAR_COLUMNS]:", "if columns < 0:"),
     # --- rows by a unique index --------------------------------------------------------------------
     _defect("key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)"),
     _defect("own-key-is-the-committed-one", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, 0, mem, True)"),
     _defect("row-of-another-place", _CHANGE, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
     _defect("any-index-is-known", _PLAN, "self.uniques.get(index)", "next(iter(self.uniques.values()), None)"),
     # --- plans and calls ---------------------------------------------------------------------------
-    _defect(
-        "unique-column-in-place",
-        _PLAN,
-        "part == u.PART_FIXED and column.name not in table.unique_columns",
-        "part == u.PART_FIXED",
-    ),
+    _defect("unique-column-in-place", _PLAN, "elif column.name in table.unique_columns:", "elif False:"),
     _defect("converted-columns-in-the-var-part", _PLAN, "place.part == VAR and not is_plain(column.type)", "False"),
     _defect(
         "epoch-without-commits",
