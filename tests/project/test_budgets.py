@@ -48,9 +48,9 @@ BUDGETS = {
     "get of a transaction by unique index, with a lock": Budget(7, 157, 4, ("get_locked",)),
     "update of a transaction by unique index": Budget(4, 125, 4, ("change_seen",)),
     "update of a transaction": Budget(3, 109, 3, ("change_seen",)),
-    "transaction without a call": Budget(6, 131, 4, ()),
-    "transaction of one get": Budget(7, 199, 7, ("get_seen",)),
-    "transaction of one update": Budget(15, 534, 14, ("begin_transaction", "change_seen", "commit_plain")),
+    "transaction without a call": Budget(5, 126, 4, ()),
+    "transaction of one get": Budget(6, 194, 7, ("get_seen",)),
+    "transaction of one update": Budget(11, 499, 14, ("begin_transaction", "change_seen", "commit_plain")),
 }
 
 
