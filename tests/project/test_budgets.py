@@ -41,6 +41,7 @@ BUDGETS = {
     "update": Budget(2, 108, 2, ("change_row",)),
     "update by unique index": Budget(3, 124, 3, ("change_row",)),
     "delete by unique index": Budget(3, 124, 4, ("change_row",)),
+    "update of a text that a unique index has": Budget(2, 108, 2, ("change_row",)),
     "update beside an index": Budget(2, 108, 2, ("change_row",)),
     "insert": Budget(2, 104, 3, ("change_row",)),
     "write": Budget(2, 104, 2, ("change_row",)),
@@ -79,7 +80,7 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
     db.create_index("main.other", "by_n", "n")
     rows, txn, begun = iter(plain), db.transaction(), db.transaction()
     begun.get("main.pair", (1, "one"), lock="exclusive")
-    change, both, one, taken = {"b": 2.0}, {"n": 2}, {"v": 1}, itertools.count(50)
+    change, both, one, text, taken = {"b": 2.0}, {"n": 2}, {"v": 1}, {"nbr": "n8"}, itertools.count(50)
 
     def no_call() -> None:
         with db.transaction():
@@ -104,6 +105,7 @@ def calls() -> Iterator[dict[str, Callable[[], Any]]]:
             "test.item", "n7", lock="exclusive", index="u"
         ),
         "update of a transaction by unique index": lambda: begun.update("test.item", "n7", one, index="u"),
+        "update of a text that a unique index has": lambda: item.handle.update(8, text),
         "update beside an index": lambda: other.update(1, both),
         "insert": lambda: plain.insert((next(counter), 1.0, b"x")),
         "write": lambda: plain.write((7, 1.0, b"x")),
