@@ -317,14 +317,16 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             ...     txn.update("item", 1, {"stock": stock - 1})
             True
         """
-        binlog = self._binlog
+        store, binlog = self._store, self._binlog
         try:
+            if store.refusal is not None or store.failure.first is not None or store.locks.abandoned:
+                store.admit()
             if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
                 from tidemark.read_tracking import TrackingTransaction
 
-                txn: Transaction = self._store.transaction(TrackingTransaction)
+                txn: Transaction = TrackingTransaction(store)
             else:
-                txn = self._store.transaction(Transaction)
+                txn = Transaction(store)
         except MemoryError as error:
             raise memory_error(error) from error
         txn.owner = self

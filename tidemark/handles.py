@@ -501,13 +501,13 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             7
         """
-        if index is not None:
-            return self._in_own_transaction(unique_calls.update, key, changes, where, index)
-        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes):
+        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes, index):
             return True
-        status = self._changes.judge(self.table, MODE_UPDATE, key, changes, where)
+        status = self._changes.judge(self.table, MODE_UPDATE, key, changes, where, index)
         if status != LEFT:
             return status == DONE
+        if index is not None:
+            return self._in_own_transaction(unique_calls.update, key, changes, where, index)
         return self._in_own_transaction(conditional_changes.update, key, changes, where)
 
     def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
@@ -521,13 +521,13 @@ class TableHandle(WritableTable):
             >>> db["item"].delete(1, where=tm.col("stock") == 0)
             False
         """
+        if where is None:
+            if self._changes.make(self.table, MODE_DELETE, key, None, index):
+                return True
+        elif (status := self._changes.judge(self.table, MODE_DELETE, key, None, where, index)) != LEFT:
+            return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
-        if where is None:
-            if self._changes.make(self.table, MODE_DELETE, key):
-                return True
-        elif (status := self._changes.judge(self.table, MODE_DELETE, key, None, where)) != LEFT:
-            return status == DONE
         return self._in_own_transaction(conditional_changes.delete, key, where)
 
     def upsert(

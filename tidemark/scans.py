@@ -778,9 +778,9 @@ class Scan:
         if self._lock == "exclusive" and not self._skip_locked:
             row: Any = ...
             if condition is None:
-                row = locked(txn, self._table.name, key, self._table)
+                row = locked(txn, self._table.name, key, None, self._table)
             elif condition.program.facts.is_of_image:
-                row = locked(txn, self._table.name, key, self._table, condition.program.words)
+                row = locked(txn, self._table.name, key, None, self._table, condition.program.words)
             if row is not ...:
                 return row, False
         if condition is None:

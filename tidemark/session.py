@@ -157,8 +157,8 @@ class Transaction(EngineTransaction):
             store = self.store
             if lock is not None or skip_locked:
                 self._check_lock(lock, skip_locked)
-                if lock == "exclusive" and index is None and not skip_locked:
-                    row = locked(self, table, key)
+                if lock == "exclusive" and not skip_locked:
+                    row = locked(self, table, key, index)
                     if row is not ...:
                         return row
             elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
@@ -217,14 +217,16 @@ class Transaction(EngineTransaction):
             False
         """
         try:
-            if index is not None:
-                return unique_calls.update(self, self.store.table(table), key, changes, where, index)
-            if where is None and change(self, table, MODE_UPDATE, key, changes):
+            if where is None and change(self, table, MODE_UPDATE, key, changes, index):
                 return True
-            status = judged_change(self, table, MODE_UPDATE, key, changes, where)
+            status = judged_change(self, table, MODE_UPDATE, key, changes, where, index)
             if status != LEFT:
                 return status == DONE
-            is_changed = conditional_changes.update(self, found := self.store.table(table), key, changes, where)
+            found = self.store.table(table)
+            if index is not None:
+                is_changed = unique_calls.update(self, found, key, changes, where, index)
+            else:
+                is_changed = conditional_changes.update(self, found, key, changes, where)
             keep_plan(found)
             return is_changed
         except MemoryError as error:
@@ -241,14 +243,16 @@ class Transaction(EngineTransaction):
             True
         """
         try:
-            if index is not None:
-                return unique_calls.delete(self, self.store.table(table), key, where, index)
             if where is None:
-                if change(self, table, MODE_DELETE, key):
+                if change(self, table, MODE_DELETE, key, None, index):
                     return True
-            elif (status := judged_change(self, table, MODE_DELETE, key, None, where)) != LEFT:
+            elif (status := judged_change(self, table, MODE_DELETE, key, None, where, index)) != LEFT:
                 return status == DONE
-            is_deleted = conditional_changes.delete(self, found := self.store.table(table), key, where)
+            found = self.store.table(table)
+            if index is not None:
+                is_deleted = unique_calls.delete(self, found, key, where, index)
+            else:
+                is_deleted = conditional_changes.delete(self, found, key, where)
             keep_plan(found)
             return is_deleted
         except MemoryError as error:

@@ -75,13 +75,14 @@ def get(
     """Return the row with this key of a unique index, or None. `lock`, `skip_locked`: as for
     `row_operations.get`.
     """
-    check_table(table)
-    index = table.unique(name)
-    lookups = one_key(index.tree.shape, table.name, key)
     seen = NO_EPOCH
     if txn is not None:
         seen = txn.seen
         txn.check(locks=lock is not None)
+    check_table(table)
+    index = table.unique(name)
+    lookups = one_key(index.tree.shape, table.name, key)
+    if txn is not None:
         is_found = True
         if lock == "exclusive":
             is_found = find(txn, table, index, lookups, True, skip_locked)[1].size > 0

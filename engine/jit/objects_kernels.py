@@ -296,8 +296,8 @@ def store_zeros(words, byte, count):
 
 
 def stack_words(count):
-    """Return an intrinsic that returns words of the stack of the kernel that calls it, with any content. Call it in a
-    kernel, not in a helper.
+    """Return an intrinsic that returns words of the stack, with any content. They last until the kernel or helper that
+    calls it returns.
     """
 
     def code(context, builder, signature, values):

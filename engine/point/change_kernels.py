@@ -6,19 +6,21 @@ commit latch held.
 
 Each kernel returns DONE; REFUSED by the condition of the change; or LEFT, with nothing done, for the general path:
 values or a key that the plan does not know, another version of the table, new indexes, a lock, an unfinished large
-commit, a change of a unique index's column, no room, a row that is not there, or is there already, an error of a
-program. Only BROKEN means that the store must fail.
+commit, no room, a row that is not there, or is there already, a key that another row has, an error of a program. Only
+BROKEN means that the store must fail.
 """
 
 # mypy: ignore-errors
 
 from __future__ import annotations
 
+from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.objects_kernels import clear_error, is_null, left, object_kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
-from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_rowid, note_shown, table_of
+from tidemark.engine.point.changed_images_kernels import needs_image, put_changed_image
+from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_place, find_rowid, note_shown, table_of
 from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
 from tidemark.engine.point.judge_kernels import judge, put_outputs
 from tidemark.engine.point.keys_kernels import key_words, put_key
@@ -28,7 +30,7 @@ from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
 from tidemark.engine.txn.begin_kernels import begin_at, txid_next
 from tidemark.engine.txn.commit_kernels import commit_at_once
-from tidemark.engine.txn.operations_kernels import put_each, touch_row
+from tidemark.engine.txn.operations_kernels import put_each, put_existing, touch_row
 
 LEFT = 0
 DONE = 1
@@ -44,13 +46,27 @@ def is_current(mem, plan):
 
 
 @helper
-def touch(mem, plan, txn, buf, key, keys, mode):
-    """Lock, change or delete the row with a key; return (OK or why not, its fragment, its ROWID)."""
+def find(mem, plan, txn, buf, key, keys):
+    """Return (FOUND or why not, fragment, ROWID) of the row with a key of the plan, of the table or of a unique index.
+    A row by a unique index has its key for this transaction, and no other transaction holds one that may have it.
+    """
+    if plan[plan[U.U_KEY] + U.UK_HANDLE] != 0:
+        octets = key_words()
+        status, place = find_place(mem, plan, key, octets, keys, txn, buf, True)
+        if status != FOUND:
+            return status, 0, 0
+        return FOUND, fragment_of_place(mem, place), rowid_of_place(mem, place)
     words = put_key(plan, plan[U.U_KEY], key, keys)
     table = table_of(mem, plan)
     if words == 0 or table == 0:
         return A.ST_DROPPED, 0, 0
-    status, fragment, rowid = find_rowid(mem, table, keys, words)
+    return find_rowid(mem, table, keys, words)
+
+
+@helper
+def touch(mem, plan, txn, buf, key, keys, mode):
+    """Lock, change or delete the row with a key; return (OK or why not, its fragment, its ROWID)."""
+    status, fragment, rowid = find(mem, plan, txn, buf, key, keys)
     if status == FOUND:
         status = touch_row(mem, txn, buf, fragment, rowid, mode, None)
     return status, fragment, rowid
@@ -64,15 +80,27 @@ def change(mem, plan, txn, buf, image, mode, key, changes, program, rows, work, 
     count = read_changes(plan, changes, pairs) if mode == A.MODE_UPDATE else 0
     if count < 0:
         return A.ST_DROPPED, False
+    status, fragment, rowid = find(mem, plan, txn, buf, key, keys)
+    if status != FOUND:
+        return status, False
     is_judged = program.size > 0
-    status, fragment, rowid = touch(mem, plan, txn, buf, key, keys, A.MODE_FIND if is_judged else mode)
-    if status == A.OK and is_judged:
+    if is_judged:
+        status = touch_row(mem, txn, buf, fragment, rowid, A.MODE_FIND, None)
+        if status != A.OK:
+            return status, False
         verdict = judge(mem, plan, txn, buf, fragment, rowid, image, program, rows, work)
         if verdict == P.VERDICT_REFUSED:
             return touch_row(mem, txn, buf, fragment, rowid, A.MODE_LOCK, None), True
-        status = A.ST_DROPPED
-        if verdict == P.VERDICT_OK:
-            status = touch_row(mem, txn, buf, fragment, rowid, mode, None)
+        if verdict != P.VERDICT_OK:
+            return A.ST_DROPPED, False
+    if mode == A.MODE_UPDATE and needs_image(plan, pairs, count):
+        row = known_row_address(mem, fragment, rowid)
+        if put_changed_image(mem, plan, txn, buf, fragment, row, pairs, count, image) == 0:
+            return A.ST_DROPPED, False
+        if is_judged:
+            put_outputs(program, work, image, 0)
+        return put_existing(mem, txn, buf, fragment, rowid, image, 0, A.MODE_UPDATE, None), False
+    status = touch_row(mem, txn, buf, fragment, rowid, mode, None)
     if status == A.OK and mode == A.MODE_UPDATE:
         # The new record, at the end of the buffer, has the row as it was.
         at = mem[txn + A.X_USED] - mem[fragment + A.F_FIXED_WORDS]

@@ -57,11 +57,26 @@ class CommittedChanges:
         self._desc = 0
         self._buf: Words = NOTHING
 
-    def make(self, table: Table, mode: int, what: Any, changes: Any = None, program: Words = NOTHING) -> int:
-        """Make a change of a table's row. program: as `judged` returns it."""
+    def make(
+        self,
+        table: Table,
+        mode: int,
+        what: Any,
+        changes: Any = None,
+        index: Any = None,
+        program: Words = NOTHING,
+    ) -> int:
+        """Make a change of a table's row. index: name of the unique index that the key is of, None: the primary key.
+        program: as `judged` returns it.
+        """
         plan = table.plan
         if plan is None or self._is_left:
             return LEFT
+        words: Any = plan.words
+        if index is not None:
+            words = plan.words_for(index)
+            if words is None:
+                return LEFT
         store = self._store
         try:
             change = self._change_row or self._prepared()
@@ -77,7 +92,7 @@ class CommittedChanges:
                 try:
                     status: int = change(
                         plan.mem,
-                        plan.words,
+                        words,
                         self._desc,
                         self._buf,
                         log.fill,
@@ -103,7 +118,7 @@ class CommittedChanges:
             raise memory_error(error) from error
         return status
 
-    def judge(self, table: Table, mode: int, key: Any, changes: Any, where: Any) -> int:
+    def judge(self, table: Table, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
         """Update or delete a row by expressions, or if a condition accepts it."""
         plan = table.plan
         if plan is None or self._is_left:
@@ -114,8 +129,8 @@ class CommittedChanges:
             raise memory_error(error) from error
         if found is None:
             return LEFT
-        words, plain = found
-        return self.make(table, mode, key, plain, words)
+        program, plain = found
+        return self.make(table, mode, key, plain, index, program)
 
     def _prepared(self) -> Any:
         """Return the kernel, with a place for its transactions."""
@@ -182,32 +197,42 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     return plan
 
 
-def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None) -> int:
-    """Make a change in a transaction, of a row of the table with a name. Raises: as the first change of a
-    transaction.
+def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None) -> int:
+    """Make a change in a transaction, of a row of the table with a name. index: as for `CommittedChanges.make`. Raises:
+    as the first change of a transaction.
     """
     if mode == MODE_UPDATE and type(changes) is not dict:
         return LEFT
     plan = _plan_for(txn, name)
     if plan is None:
         return LEFT
+    words: Any = plan.words
+    if index is not None:
+        words = plan.words_for(index)
+        if words is None:
+            return LEFT
     status: int = change_seen.entry(
-        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, NOTHING, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, NOTHING, _rows, _work
     )
     return status
 
 
-def changed(txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words = NOTHING) -> int:
-    """Make a change in a transaction that has begun and may be used, by a plan in force. program: as `judged` returns
-    it.
+def changed(
+    txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words = NOTHING, index: Any = None
+) -> int:
+    """Make a change in a transaction that has begun and may be used, by a plan in force. index: as for
+    `CommittedChanges.make`. program: as `judged` returns it.
     """
+    words = plan.words if index is None else plan.words_for(index)
+    if words is None:
+        return LEFT
     status: int = change_seen.entry(
-        plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
     )
     return status
 
 
-def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any) -> int:
+def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
     """Update or delete a row in a transaction by expressions, or if a condition accepts it. Raises: as `change`."""
     if mode == MODE_UPDATE and type(changes) is not dict:
         return LEFT
@@ -218,16 +243,23 @@ def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any
     if found is None:
         return LEFT
     program, plain = found
-    return changed(txn, plan, mode, key, plain, program)
+    return changed(txn, plan, mode, key, plain, program, index)
 
 
-def locked(txn: Transaction, name: Any, key: Any, table: Table | None = None, program: Words = NOTHING) -> Any:
-    """Return the row with a primary key, locked exclusively; None, also for a row that the program refuses; ... for the
-    general path.
+def locked(
+    txn: Transaction, name: Any, key: Any, index: Any = None, table: Table | None = None, program: Words = NOTHING
+) -> Any:
+    """Return the row with a key, locked exclusively; None, also for a row that the program refuses; ... for the general
+    path.
 
-    table: the version of the table whose rows are wanted. program: as `judged` returns it.
+    index: as for `change`. table: the version of the table whose rows are wanted. program: as `judged` returns it.
     """
     plan = _plan_for(txn, name)
     if plan is None or plan.rows is None or (table is not None and not plan.is_of(table)):
         return ...
-    return get_locked.entry(plan.mem, plan.words, txn.desc, txn.buf, txn.shown, _image, key, program, _rows, _work)
+    words: Any = plan.words
+    if index is not None:
+        words = plan.words_for(index)
+        if words is None:
+            return ...
+    return get_locked.entry(plan.mem, words, txn.desc, txn.buf, txn.shown, _image, key, program, _rows, _work)

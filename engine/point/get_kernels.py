@@ -12,7 +12,7 @@ shown: a word with the newest epoch that the transaction was shown.
 from __future__ import annotations
 
 from tidemark.engine.access.reads_kernels import visible
-from tidemark.engine.access.unique_reads_kernels import UNFINISHED_PLACE, place_of_key
+from tidemark.engine.access.unique_reads_kernels import NO_PLACE, place_of_key
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import LOWEST, is_chained, row_of_place
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place
@@ -138,8 +138,9 @@ def note_shown(mem, shown, status, row):
 
 @helper
 def index_words(mem, index, plan, key, octets, words):
-    """Write the key words of a key of a unique index; return their number, 0 if the key was not read."""
-    columns = plan[U.UK_COLUMNS]
+    """Write the key words of a key of the plan's unique index; return their number, 0 if the key was not read."""
+    first = plan[U.U_KEY]
+    columns = plan[first + U.UK_COLUMNS]
     if columns > 1 and (is_tuple(key) == 0 or tuple_size(key) != columns):
         return 0
     most = (U.STACK_WORDS - 2) << 6
@@ -150,7 +151,7 @@ def index_words(mem, index, plan, key, octets, words):
             return 0
         column = index + X.I_COLUMNS + i * K.COLUMN_WORDS
         nullable = (mem[index + X.I_NULLABLE] >> i) & 1
-        at = U.UK_FIRST + i * U.KEY_WORDS
+        at = first + U.UK_FIRST + i * U.KEY_WORDS
         bit = put_index_piece(mem, column, nullable, plan, at, piece, octets, words, bit, most)
         if bit == NOT_READ:
             return 0
@@ -164,19 +165,28 @@ def index_words(mem, index, plan, key, octets, words):
 
 
 @helper
-def find_by_index(mem, plan, index_plan, key, octets, words, txn, buf):
-    """Return (FOUND, ST_MISSING, or ST_UNFINISHED for the general path; fragment; row) of a key of a unique index."""
-    index = descriptor_of(mem, index_plan[U.UK_HANDLE])
+def find_place(mem, plan, key, octets, words, txn, buf, waits):
+    """Return (FOUND, ST_MISSING, or ST_UNFINISHED for the general path; place) of a key of the plan's unique index.
+    waits: leave also a row that another transaction holds, and that may have the key or get it.
+    """
+    index = descriptor_of(mem, plan[plan[U.U_KEY] + U.UK_HANDLE])
     if index == 0 or table_of(mem, plan) == 0:
-        return A.ST_UNFINISHED, 0, 0
-    count = index_words(mem, index, index_plan, key, octets, words)
+        return A.ST_UNFINISHED, 0
+    count = index_words(mem, index, plan, key, octets, words)
     if count == 0:
-        return A.ST_UNFINISHED, 0, 0
-    place = place_of_key(mem, txn, buf, index, words, 0, count, False)
-    if place == UNFINISHED_PLACE:
-        return A.ST_UNFINISHED, 0, 0
-    if place < 0:
-        return A.ST_MISSING, 0, 0
+        return A.ST_UNFINISHED, 0
+    place = place_of_key(mem, txn, buf, index, words, 0, count, waits)
+    if place >= 0:
+        return FOUND, place
+    return A.ST_MISSING if place == NO_PLACE else A.ST_UNFINISHED, 0
+
+
+@helper
+def find_by_index(mem, plan, key, octets, words, txn, buf):
+    """Return (as `find_place`; fragment; row) of a key of the plan's unique index."""
+    status, place = find_place(mem, plan, key, octets, words, txn, buf, False)
+    if status != FOUND:
+        return status, 0, 0
     return FOUND, fragment_of_place(mem, place), row_of_place(mem, place)
 
 
@@ -217,31 +227,31 @@ def get_seen(mem, plan, txn, buf, shown, key):
     return answer(made, status)
 
 
-@object_kernel("object_(int64[::1], int64[::1], int64[::1], object_)")
-def get_by_unique(mem, plan, index_plan, key):
-    """Return the committed row with a key of a unique index."""
+@object_kernel("object_(int64[::1], int64[::1], object_)")
+def get_by_unique(mem, plan, key):
+    """Return the committed row with a key of the plan's unique index."""
     made = row_of_plan(plan)
     if is_null(made):
         clear_error()
         return left()
     octets = key_words()
     words = key_words()
-    status, fragment, row = find_by_index(mem, plan, index_plan, key, octets, words, 0, mem)
+    status, fragment, row = find_by_index(mem, plan, key, octets, words, 0, mem)
     if status == FOUND:
         status = fill_seen(made, mem, plan, 0, mem, fragment, row)
     return answer(made, status)
 
 
-@object_kernel("object_(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")
-def get_by_unique_seen(mem, plan, index_plan, txn, buf, shown, key):
-    """Return the row with a key of a unique index as a transaction sees it. txn: as for `get_seen`."""
+@object_kernel("object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")
+def get_by_unique_seen(mem, plan, txn, buf, shown, key):
+    """Return the row with a key of the plan's unique index as a transaction sees it. txn: as for `get_seen`."""
     made = row_of_plan(plan)
     if is_null(made):
         clear_error()
         return left()
     octets = key_words()
     words = key_words()
-    status, fragment, row = find_by_index(mem, plan, index_plan, key, octets, words, txn, buf)
+    status, fragment, row = find_by_index(mem, plan, key, octets, words, txn, buf)
     if status == FOUND:
         status = fill_seen(made, mem, plan, txn, buf, fragment, row)
     note_shown(mem, shown, status, row)

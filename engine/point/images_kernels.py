@@ -155,7 +155,7 @@ def read_changes(plan, changes, pairs):
         if number < 0 or 2 * count + 2 > U.STACK_WORDS:
             return NOT_KNOWN
         column = plan[U.U_VALUES] + number * U.VALUE_WORDS
-        if plan[column + U.V_IS_CHANGED] == 0 or is_known(plan, column, value) == 0:
+        if plan[column + U.V_CHANGE] == U.CHANGE_NEVER or is_known(plan, column, value) == 0:
             return NOT_KNOWN
         pairs[2 * count] = column
         pairs[2 * count + 1] = address(value)

@@ -167,7 +167,7 @@ class Plan:
         self.in_place: frozenset[str] = frozenset()  # columns that an update changes in place
         # Before the indexes are read: the plan of one that is announced meanwhile is an old plan.
         self.generation = int(self.mem[S_INDEX_GENERATION])
-        self.uniques: dict[str, Words] = {}
+        self.uniques: dict[str, Words] = {}  # the words for keys of each unique index
         self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
@@ -181,18 +181,19 @@ class Plan:
             self.words[u.U_GENERATION] = -1
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
-        words = self.rows.words
-        self.words = np.concatenate([words, key])
-        self.words[u.U_KEY] = words.size
-        self._read_values(table)
-        self.get = get_row.entry
-        self.get_seen = get_seen.entry
+        self.words = self.rows.words.copy()
         self.words[u.U_HANDLE] = table.handle
         self.words[u.U_VERSION] = definition.version
+        self._read_values(table)
+        common = self.words
+        self.words = _with_key(common, key)
+        self.get = get_row.entry
+        self.get_seen = get_seen.entry
         for name, index in table.uniques.items():
             columns = table.columns_of(index)
             if columns is not None:
-                self.uniques[name] = key_plan([key_words(each.type) for each in columns], index.tree.handle)
+                key = key_plan([key_words(each.type) for each in columns], index.tree.handle)
+                self.uniques[name] = _with_key(common, key)
         if self.uniques:
             self.get_by_unique = get_by_unique.entry
             self.get_by_unique_seen = get_by_unique_seen.entry
@@ -214,11 +215,14 @@ class Plan:
             if part == u.PART_VAR:
                 where, null = place.ordinal, int(column.nullable)
             self.kept.append(sys.intern(column.name))
-            # An update of a column of a unique index passes the whole image, see `Table.unique_columns`.
-            is_changed = part == u.PART_FIXED and column.name not in table.unique_columns
-            if is_changed:
+            change = u.CHANGE_IN_PLACE if part == u.PART_FIXED else u.CHANGE_BY_IMAGE
+            if place.is_key:
+                change = u.CHANGE_NEVER
+            elif column.name in table.unique_columns:  # an update of them passes the whole image, see there
+                change = u.CHANGE_BY_IMAGE
+            if change == u.CHANGE_IN_PLACE:
                 in_place.add(column.name)
-            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, is_changed]
+            values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, change]
             values += read_words(column.type)
         self.in_place = frozenset(in_place)
         keys = [place.position for place in layout.key_places]
@@ -236,18 +240,32 @@ class Plan:
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""
         try:
-            plan = self.uniques[index]
+            words = self.uniques[index]
         except (KeyError, TypeError):  # TypeError: an unhashable object, which the general path refuses
             return ...
-        return self.get_by_unique(self.mem, self.words, plan, key)
+        return self.get_by_unique(self.mem, words, key)
 
     def unique_seen(self, txn: Transaction, key: Any, index: Any) -> Any:
         """Return the row with a key of the unique index of this name, as a transaction sees it."""
         try:
-            plan = self.uniques[index]
+            words = self.uniques[index]
         except (KeyError, TypeError):
             return ...
-        return self.get_by_unique_seen(self.mem, self.words, plan, txn.desc, txn.buf, txn.shown, key)
+        return self.get_by_unique_seen(self.mem, words, txn.desc, txn.buf, txn.shown, key)
+
+    def words_for(self, index: Any) -> Words | None:
+        """Return the words for keys of the unique index of this name, None if kernels do not know it."""
+        try:
+            return self.uniques.get(index)
+        except TypeError:
+            return None
+
+
+def _with_key(words: Words, key: Words) -> Words:
+    """Return the words of a table for calls with a key."""
+    found = np.concatenate([words, key])
+    found[u.U_KEY] = words.size
+    return found
 
 
 def key_plan(columns: Sequence[list[int]], handle: int) -> Words:

@@ -23,7 +23,7 @@ U_DECIMAL = 13  # address of the class `Decimal`
 # --- of the table, 0 in a plan of some columns ---------------------------------------------------
 U_HANDLE = 14
 U_VERSION = 15  # version of its definition
-U_KEY = 16  # offset of the plan of its primary key
+U_KEY = 16  # offset of the plan of the key that calls give: the primary one, or that of a unique index
 U_STAMP = 17  # version of its images, in the bits of a mode above the mode
 U_GENERATION = 18  # S_INDEX_GENERATION whose indexes it knows; -1: changes are left to the general path
 U_VALUES = 19  # offset of how the values of its columns are read, VALUE_WORDS each
@@ -111,8 +111,12 @@ V_NAME = 0  # address of its name, interned
 V_PLACE = 1  # byte of the fixed image; ordinal in the var part
 V_PART = 2
 V_NULL = 3  # byte of the fixed image << 8 | bit, or 1 in the var part; 0: never NULL
-V_IS_CHANGED = 4  # 1: an update may change it in place
+V_CHANGE = 4  # how an update changes it
 V_READ = 5  # as a column of a key, but KC_BYTES is the size in the image
+
+CHANGE_NEVER = 0  # a column of the primary key
+CHANGE_IN_PLACE = 1
+CHANGE_BY_IMAGE = 2  # the record has the whole image
 
 EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.

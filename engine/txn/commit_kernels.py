@@ -4,7 +4,7 @@ Nothing here can fail for lack of space: the operations have reserved every slot
 Row, entries and disk part change in one kernel call, so a reader sees either all old or all new.
 
 indexes, disk: 1 if operations may change indexes, or disk parts, else None. numba drops the branches on a None, so
-this one source is compiled three times: for rows in memory alone, with indexes, and with both.
+this one source is compiled for rows in memory alone (slices only), with indexes, and with both.
 """
 
 # mypy: ignore-errors
@@ -525,13 +525,7 @@ def commit_at_once(mem, txn, buf, fill, copies, epoch, txid, pages, indexes, dis
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
 def commit_plain(mem, txn, buf, fill, copies, epoch, txid):
-    """Commit rows in memory at once, see `commit_at_once`."""
-    return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, None, None, None)
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
-def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, pages):
-    """Commit rows with indexes at once, see `commit_at_once`; `pages` is not used."""
+    """Commit rows in memory, with or without indexes, at once, see `commit_at_once`."""
     return commit_at_once(mem, txn, buf, fill, copies, epoch, txid, None, 1, None)
 
 
@@ -564,7 +558,7 @@ def slice_any(mem, txn, buf, copies, epoch, budget):
 
 
 # By shape.
-COMMIT_AT_ONCE: tuple[Callable[..., int], ...] = (commit_plain, commit_indexed, commit_disk, commit_disk)
+COMMIT_AT_ONCE: tuple[Callable[..., int], ...] = (commit_plain, commit_plain, commit_disk, commit_disk)
 APPLY_SLICE: tuple[Callable[..., int], ...] = (slice_plain, slice_any, slice_any, slice_any)
 
 assert L.FLAG_VAR_KEPT

@@ -15,6 +15,7 @@ import numpy as np
 from tidemark.engine.base.errors import (
     BinlogOverloaded,
     Damaged,
+    Error,
     InvariantBroken,
     IoFailed,
     LimitExceeded,
@@ -29,7 +30,7 @@ from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
 from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.jit.entries import entry_of
-from tidemark.engine.memory.arena_layout import OK, S_TXID, X_REDO_WORDS
+from tidemark.engine.memory.arena_layout import OK, S_TXID, ST_REDO, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import begin_transaction, next_txid, reserve_redo
 from tidemark.engine.txn.commit_kernels import commit_plain
 from tidemark.engine.txn.locks import LockTable
@@ -100,6 +101,10 @@ class Resources(ABC):
     deletes: DeleteLog | None = None
     begin_kernel: Callable[..., int]
     commit_kernel: Callable[..., int]  # of rows in memory
+    # Returns the error for a transaction or schema change at a node that takes none; None: this node takes them.
+    refusal: Callable[[], Error] | None
+    spare_places: list[Place]
+    index_generation: int  # changes after a kernel has announced an index
     tables: dict[str, Table]  # by qualified name
     qualified: dict[str, str]  # qualified names, by names that callers have used
     spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
@@ -132,17 +137,16 @@ class Resources(ABC):
         self.awaited: str | None = None
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
-        self._txids = txids_from(1)
+        self.txids = txids_from(1)
 
     @abstractmethod
     def end_abandoned(self) -> None:
         """Roll back the transactions that were dropped without an end. Raises: as `Transaction.rollback`."""
 
     @abstractmethod
-    def give_place(self, txn: Any) -> None:
-        """Begin a transaction in shared memory.
-
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; the error of `refusal`.
+    def new_place(self) -> Place:
+        """Return a place for a transaction that begins, if there is no spare one. Raises: MemoryExhausted,
+        LimitExceeded.
         """
 
     @abstractmethod
@@ -188,9 +192,9 @@ class Resources(ABC):
 
     def checked_txid(self, txid: int) -> int:
         """Return a transaction id taken by a kernel. Raises: LimitExceeded if it is past those of this opening."""
-        if txid >= self._txids.stop:
+        if txid >= self.txids.stop:
             raise LimitExceeded(
-                f"transaction {self._txids.stop - 1} had the last id of this opening; close the store and open it again"
+                f"transaction {self.txids.stop - 1} had the last id of this opening; close the store and open it again"
             )
         return txid
 
@@ -200,8 +204,20 @@ class Resources(ABC):
 
     def number_from(self, txid: int) -> None:
         """Assign transaction ids from `txid` on: smaller ones were assigned, here or at another node."""
-        self._txids = txids_from(txid)
+        self.txids = txids_from(txid)
         self.mem[S_TXID] = txid - 1
+
+    def begin_with_room(self, desc: int, slot: int, tail_word: int, redo_words: int) -> int:
+        """Do `begin_transaction` as soon as the log has room. Raises: as `wait_for_redo`."""
+        txid = ST_REDO
+
+        def has_begun() -> bool:
+            nonlocal txid
+            txid = int(begin_transaction(self.mem, desc, slot, tail_word, redo_words))
+            return txid != ST_REDO
+
+        self.wait_for_redo(has_begun)
+        return txid
 
     # --- reservations ----------------------------------------------------------------------------
     def has_redo(self, desc: int, words: int) -> bool:

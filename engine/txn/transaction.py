@@ -45,11 +45,13 @@ from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.memory.arena_layout import (
     OK,
     PAGE_WORDS,
+    S_INDEX_GENERATION,
     S_VIEW_EPOCH,
     ST_COPIES,
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
+    ST_REDO,
     ST_SHAPE,
     ST_SPACE,
     ST_SPOOLED,
@@ -58,6 +60,7 @@ from tidemark.engine.memory.arena_layout import (
     X_COPY_WORDS,
     X_CURSOR,
     X_DISK,
+    X_GENERATION,
     X_INDEXED,
     X_KINDS,
     X_LAST,
@@ -100,6 +103,7 @@ SLICE_KEEPING_ROWS = 600  # while a snapshot is open and old rows must be kept
 # UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+REDO_WORDS = BUFFER_WORDS + PAD_WORDS  # of log, reserved at the begin
 SPOOL_WORDS_MIN = 8_192  # a smaller transaction waits for room in the log instead of making a file
 # Log reserved by a transaction that spools: the group that refers to its file, and padding of the group before.
 REFERENCE_WORDS = 2 * GROUP_ALIGN_WORDS
@@ -156,26 +160,6 @@ class Transaction:
             self.shown = shown = np.zeros(1, dtype=np.int64)
         shown[0] = NO_EPOCH
 
-    def take(self, place: Place, txid: int) -> None:
-        """Begin in a place, whose descriptor a kernel has initialized."""
-        self._txid = place.txid = txid
-        self.mem = self.store.mem
-        self.place = place
-        self.buf = place.buf
-        self.buf_bytes = place.buf_bytes
-        self.is_logged = False
-        self.group = self.spool = self.reference = None
-        place.thread = self.thread
-        place.locked_at = None
-        # Not `__del__`, in which Ctrl-C would be lost: nothing is called for a transaction that has ended.
-        place.owner = ref(self, self.store.locks.dropped)
-        self.desc = place.desc
-
-    def lose_place(self) -> None:
-        """Undo `take`: the begin was interrupted."""
-        self.desc = 0
-        self.buf = self.store.no_words
-
     @classmethod
     def of_dropped(cls, store: Resources, place: Place) -> Transaction:
         """Return the transaction in the place of one that was dropped without an end, to roll it back."""
@@ -189,12 +173,58 @@ class Transaction:
         txn.group, txn.spool, txn.reference = None, place.spool, None
         return txn
 
-    def begin(self) -> None:
-        """Begin, for a change or a lock. Raises: as `Resources.give_place`; after a Retryable error the transaction has
-        ended.
+    def begin(self, tail_word: int = 0, redo_words: int = REDO_WORDS, is_applied: bool = False) -> None:
+        """Begin in shared memory, for a change or a lock. tail_word, redo_words: as for `begin_transaction`.
+        is_applied: for commits of another node, regardless of `refusal`.
+
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; the error of `refusal`.
+        After a Retryable error the transaction has ended.
         """
+        store = self.store
         try:
-            self.store.give_place(self)
+            if store.refusal is not None and not is_applied:
+                raise store.refusal()
+            if store.failure.first is not None:
+                store.failure.check()
+            locks = store.locks
+            if locks.abandoned:
+                store.end_abandoned()
+            try:
+                place = store.spare_places.pop()
+            except IndexError:
+                place = store.new_place()
+            slot, desc = place.slot, place.desc
+            generation = store.index_generation
+            try:
+                txid = store.begin_kernel(store.mem, desc, slot, tail_word, redo_words)
+                if txid == ST_REDO:
+                    txid = store.begin_with_room(desc, slot, tail_word, redo_words)
+                self._txid = place.txid = txid if txid < store.txids.stop else store.checked_txid(txid)
+                self.mem = store.mem
+                self.place = place
+                self.buf = place.buf
+                self.buf_bytes = place.buf_bytes
+                self.is_logged = False
+                self.group = self.spool = self.reference = None
+                place.thread = self.thread
+                place.locked_at = None
+                # Not `__del__`, in which Ctrl-C would be lost: nothing is called for a transaction that has ended.
+                place.owner = ref(self, locks.dropped)
+                self.desc = desc
+                locks.by_slot[slot] = place
+                if store.index_generation != generation:
+                    # An index was announced, and its builder may have missed this transaction among those to wait for.
+                    self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
+            except BaseException:
+                # After Ctrl-C, for example, no caller ends this transaction, so its reservations are returned here
+                # (F117).
+                self.desc = 0
+                self.buf = store.no_words
+                place.owner = None
+                locks.by_slot.pop(slot, None)
+                abort_step(store.mem, desc, store.no_words, 1)
+                store.spare_places.append(place)
+                raise
         except Retryable:
             self.rollback()
             raise
@@ -404,12 +434,11 @@ class Transaction:
             wait = store.waits_for_disk
         if not self.desc:
             return self._commit_reads(wait)
-        if not wait and store.watch is None and store.log.partner is None:
-            try:
-                if self._is_committed_in_memory():
-                    return None
-            except MemoryError as error:
-                raise self.out_of_memory(error) from error
+        try:
+            if self._is_committed_in_memory(wait):
+                return None
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
         # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
         secures = wait or store.log.partner is not None
@@ -451,17 +480,20 @@ class Transaction:
             except KeyboardInterrupt as error:
                 raise self.interrupted() from error
 
-    def _is_committed_in_memory(self) -> bool:
+    def _is_committed_in_memory(self, wait: bool) -> bool:
         """Commit a small transaction of rows in memory that waits for nothing, see `commit`. Return False, with nothing
         done, for any other.
         """
         store = self.store
-        if self.is_ended or self.spool is not None or store.failure.first is not None or self.thread != get_ident():
+        log = store.log
+        if wait or log.partner is not None or store.watch is not None or self.spool is not None:
+            return False
+        if self.is_ended or store.failure.first is not None or self.thread != get_ident():
             return False
         with store.latch:  # a crash in here leaves nothing of it on disk
             epochs = store.epochs
             status = store.commit_kernel(
-                self.mem, self.desc, self.buf, store.log.fill, store.sink.current, epochs.current, self._txid
+                self.mem, self.desc, self.buf, log.fill, store.sink.current, epochs.current, self._txid
             )
             if status > OK:
                 epochs.has_commits = True
@@ -540,7 +572,7 @@ class Transaction:
         if status == ST_SPACE or status == ST_COPIES:
             copies = store.sink.room(int(mem[desc + X_COPY_WORDS]))
             fill = log.room(int(mem[desc + X_USED]))
-            rest = (pages,) if shape else ()  # `commit_plain` takes no pages
+            rest = (pages,) if shape & SHAPE_DISK else ()  # `commit_plain` takes no pages
             status = commit(mem, desc, buf, fill, copies, epoch, txid, *rest)
         return status
 
@@ -915,7 +947,8 @@ class Transaction:
             self._commit_reads(self.store.waits_for_disk)
         elif not self.is_ended or self.thread == KILLED:
             try:
-                self.commit()
+                if not self.desc or not self._is_committed_in_memory(self.store.waits_for_disk):
+                    self.commit()
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed
             except BaseException:

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.base.errors import Error, LimitExceeded, Rejected
+from tidemark.engine.base.errors import LimitExceeded, Rejected
 from tidemark.engine.base.ids import NO_EPOCH
 from tidemark.engine.base.limits import TRANSACTIONS_OPEN_MAX
-from tidemark.engine.memory.arena_layout import CAPTURE_NONE, S_INDEX_GENERATION, ST_REDO, X_GENERATION
+from tidemark.engine.memory.arena_layout import CAPTURE_NONE
 from tidemark.engine.table.table import DroppedFragment, Table
-from tidemark.engine.txn.abort_kernels import abort_step
-from tidemark.engine.txn.begin_kernels import begin_transaction
 from tidemark.engine.txn.in_call import is_in_call
 from tidemark.engine.txn.locks import Place
 from tidemark.engine.txn.resources import Resources
-from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS, Transaction
+from tidemark.engine.txn.transaction import BUFFER_WORDS, Transaction
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -63,18 +61,17 @@ class Transactions(Resources):
         self.make_named: Callable[[str], Table | None] = lambda name: None
         self.schema_epoch = NO_EPOCH  # of the last schema change that was made here
         self.schema_authors: dict[int, int] = {}  # by thread: site of origin of its schema changes
-        # Returns the error for a transaction or schema change at a node that takes none; None: this node takes them.
-        self.refusal: Callable[[], Error] | None = None
+        self.refusal = None
         self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it applies
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
-        self.spare_places: list[Place] = []
+        self.spare_places = []
         self.place_of_calls: Place | None = None
         # Dropped tables and partitions, each with the open transactions and scans that may still use its memory.
         self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self.pins: set[object] = set()
         self._left: deque[object] = deque()  # users that ended while dropped memory waited for its last one
-        self.index_generation = 0  # raised after the kernel that announces an index, for `begin`
+        self.index_generation = 0  # raised after the kernel that announces an index
 
     # --- transactions ----------------------------------------------------------------------------
     def open_now(self) -> list[Place]:
@@ -174,84 +171,33 @@ class Transactions(Resources):
         """Return the transactions, by id, and the holders of pins that may use a table now."""
         return {*(place.txid for place in self.open_now()), *self.pins}
 
-    def transaction(self, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
-        """Return a transaction of the calling thread, of the subclass `kind` if given, which begins at its first change
-        or lock.
-
-        Raises: StoreFailed; the error of `refusal`.
-        """
+    def admit(self) -> None:
+        """Check that a transaction may be made now. Raises: StoreFailed; the error of `refusal`."""
         if self.refusal is not None:
             raise self.refusal()
         if self.failure.first is not None:
             self.failure.check()
         if self.locks.abandoned:
             self.end_abandoned()
-        return kind(self)
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
-        """Return a transaction like `transaction`, which has begun. Raises: as `give_place`."""
-        if self.refusal is not None:
-            raise self.refusal()
-        return self.begin_applied(any_value, author, kind, BUFFER_WORDS + PAD_WORDS)
+        """Return a transaction of the calling thread, of the subclass `kind` if given, which has begun. Raises: as
+        `Transaction.begin`.
+        """
+        txn = kind(self)
+        txn.begin(any_value | author << 32)
+        return txn
 
     def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
         """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: words of log to
         reserve; 0 for a caller that has waited for room for a whole group, since it must not wait within the group.
         """
         txn = kind(self)
-        self.give_place(txn, any_value | author << 32, redo_words, is_applied=True)
+        txn.begin(any_value | author << 32, redo_words, is_applied=True)
         return txn
 
-    def give_place(
-        self,
-        txn: Transaction,
-        tail_word: int = 0,
-        redo_words: int = BUFFER_WORDS + PAD_WORDS,
-        is_applied: bool = False,
-    ) -> None:
-        """Begin a transaction in shared memory, see `Resources`. is_applied: regardless of `refusal`."""
-        if self.refusal is not None and not is_applied:
-            raise self.refusal()
-        if self.failure.first is not None:
-            self.failure.check()
-        if self.locks.abandoned:
-            self.end_abandoned()
-        try:
-            place = self.spare_places.pop()
-        except IndexError:
-            place = self._new_place()
-        slot, desc = place.slot, place.desc
-        generation = self.index_generation
-        try:
-            txid = self.begin_kernel(self.mem, desc, slot, tail_word, redo_words)
-            if txid == ST_REDO:
-                txid = self._begin_with_room(desc, slot, tail_word, redo_words)
-            txn.take(place, txid if txid < self._txids.stop else self.checked_txid(txid))
-            self.locks.by_slot[slot] = place
-            if self.index_generation != generation:
-                # An index was announced, and its builder may have missed this transaction among those to wait for.
-                self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
-        except BaseException:
-            # After Ctrl-C, for example, no caller ends this transaction, so its reservations are returned here (F117).
-            txn.lose_place()
-            place.owner = None
-            self.locks.by_slot.pop(slot, None)
-            abort_step(self.mem, desc, self.no_words, 1)
-            self.spare_places.append(place)
-            raise
-
-    def _begin_with_room(self, desc: int, slot: int, tail_word: int, redo_words: int) -> int:
-        txid = ST_REDO
-
-        def has_begun() -> bool:
-            nonlocal txid
-            txid = int(begin_transaction(self.mem, desc, slot, tail_word, redo_words))
-            return txid != ST_REDO
-
-        self.wait_for_redo(has_begun)
-        return txid
-
-    def _new_place(self) -> Place:
+    def new_place(self) -> Place:
+        """Return a new place for a transaction, see `Resources`."""
         slot = next(self._slots) if not self._spare_slots else self._spare_slots.pop()
         try:
             if slot > TRANSACTIONS_OPEN_MAX:
@@ -267,7 +213,7 @@ class Transactions(Resources):
     def own_place(self) -> Place:
         """Return the place for transactions of one kernel call, see `Resources`."""
         if self.place_of_calls is None:
-            self.place_of_calls = self._new_place()
+            self.place_of_calls = self.new_place()
         return self.place_of_calls
 
     def retire(self, txn: Transaction) -> None:

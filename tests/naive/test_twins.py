@@ -328,7 +328,6 @@ TWINS = {
     **dict.fromkeys(["index.tree_setup.make_tree", "index.tree_setup.drop_tree"], TREE_DROPPED),
     **dict.fromkeys(
         [
-            "txn.commit.commit_indexed",
             "txn.commit.slice_any",
             "access.index_reads.may_have_changed",
             "access.index_reads.own_rows",

@@ -11,6 +11,7 @@ _KINDS = "tidemark.engine.point.kinds"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _JUDGE = "tidemark.engine.point.judge_kernels"
 _PLAN = "tidemark.engine.point.plan"
+_CHANGED = "tidemark.engine.point.changed_images_kernels"
 _CALLS = "tidemark.engine.point.changes"
 
 
@@ -195,13 +196,25 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_ERROR\n",
         "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_OK\n",
     ),
-    # --- plans and calls ---------------------------------------------------------------------------
+    # --- replaced images ---------------------------------------------------------------------------
+    _defect("value-of-another-column", _CHANGED, "old_start + begin, image", "old_start, image"),
+    _defect("null-becomes-empty", _CHANGED, "end | null)", "end)"),
+    _defect("tail-of-the-new-var-part", _CHANGED, "    store_zeros(image, start + end, -end & 7)\n", ""),
+    _defect("key-of-the-var-part-is-lost", _CHANGED, "image, at + 1, ends - 1)", "image, at + 1, 0)"),
     _defect(
-        "unique-column-in-place",
-        _PLAN,
-        "part == u.PART_FIXED and column.name not in table.unique_columns",
-        "part == u.PART_FIXED",
+        "own-changes-are-lost",
+        _CHANGED,
+        "mem, plan, txn, buf, fragment, row)\n    if",
+        "mem, plan, 0, mem, fragment, row)\n    if",
     ),
+    _defect("older-rows-stay-short", _CHANGED, "if columns != plan[U.U_VAR_COLUMNS]:", "if columns < 0:"),
+    # --- rows by a unique index --------------------------------------------------------------------
+    _defect("key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)"),
+    _defect("own-key-is-the-committed-one", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, 0, mem, True)"),
+    _defect("row-of-another-place", _CHANGE, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
+    _defect("any-index-is-known", _PLAN, "self.uniques.get(index)", "next(iter(self.uniques.values()), None)"),
+    # --- plans and calls ---------------------------------------------------------------------------
+    _defect("unique-column-in-place", _PLAN, "elif column.name in table.unique_columns:", "elif False:"),
     _defect(
         "epoch-without-commits",
         _CALLS,

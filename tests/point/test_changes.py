@@ -51,9 +51,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
     count: Counter[Any] = Counter()
     make, change = CommittedChanges.make, point_changes.change_seen
 
-    def counted(self: Any, table: Any, mode: int, what: Any, changes: Any = None, *program: Any) -> int:
-        status = make(self, table, mode, what, changes, *program)
-        count["own", bool(program), mode, status] += table.plan is not None
+    def counted(
+        self: Any, table: Any, mode: int, what: Any, changes: Any = None, index: Any = None, *program: Any
+    ) -> int:
+        status = make(self, table, mode, what, changes, index, *program)
+        count["own" if index is None else "by index", bool(program), mode, status] += table.plan is not None
         return status
 
     class Counted:
@@ -81,6 +83,7 @@ class Side:
         self.txn: Any = None
         self.other: Any = None
         self.held: list[Any] = []
+        self.points: list[Any] = []  # open savepoints of `txn`
 
     @property
     def table(self) -> Any:
@@ -116,7 +119,7 @@ class Side:
 
     def rows(self) -> list[Any]:
         names = [each.name for each in self.table.definition.columns]
-        return [repr(tuple(row)) for row in self.db["t"].scan([*names, *HIDDEN])]
+        return list(self.db["t"].scan([*names, *HIDDEN]))
 
 
 class Twins:
@@ -128,6 +131,9 @@ class Twins:
         self.quick, self.general = (Side(seed, is_quick, types) for is_quick in (True, False))
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
+        self.known: list[Any] = []  # rows that keys of the index are of
+        self.awaited: Any = None  # the key of the index that the other transaction is about to give a row
+        self.compare()
 
     def do(self, what: str, call: Callable[[Side], Any]) -> Any:
         self.log.append(what)
@@ -138,7 +144,9 @@ class Twins:
         return quick
 
     def compare(self) -> None:
-        assert self.quick.rows() == self.general.rows(), self.log[-9:]
+        rows, wanted = (side.rows() for side in self.sides)
+        assert [repr(tuple(row)) for row in rows] == [repr(tuple(row)) for row in wanted], self.log[-9:]
+        self.known = rows
 
     def run(self, steps: int) -> None:
         """Make random calls and compare."""
@@ -174,7 +182,13 @@ class Twins:
         if rng.random() < 0.03:
             return rng.choice([{}, None, [], {"no": 1}, {world.key[0]: 1}, {1: 2}, tuple(columns)])
         chosen = rng.sample(columns, min(len(columns), rng.choice([1, 1, 1, 2, 3])))
-        return self.values(chosen)
+        if rng.random() < 0.15 and world.index and self.known:  # a key of the unique index that another row may have
+            row = rng.choice(self.known)
+            return {name: row[name] for name in world.index}
+        changes = self.values(chosen)
+        if world.index and all(name in changes for name in world.index):
+            self.known.append(changes)
+        return changes
 
     def values(self, columns: Any) -> dict[str, Any]:
         """A value for each column. At most one is a doubtful one, so that no other decides what is done with it."""
@@ -249,6 +263,7 @@ class Twins:
                 world.keys.append(tuple(row[name] for name in world.key))
             except TypeError:
                 pass
+        self.known.append(dict(row))
         kind = rng.random()
         if kind < 0.4:
             return row
@@ -265,7 +280,7 @@ class Twins:
 
     def step(self) -> None:
         rng = self.rng
-        key = self.quick.world.some_key()
+        key, by = self.some_key()
         made = rng.random()
         in_txn = self.quick.txn is not None and rng.random() < 0.8
         if made < 0.40:
@@ -273,9 +288,15 @@ class Twins:
             if rng.random() < 0.5:
                 changes, where = self.guarded(changes)
             if in_txn:
-                self.do(f"txn.update {key} {changes} {where}", lambda side: side.txn.update("t", key, changes, where))
+                self.do(
+                    f"txn.update {key} {changes} {where} {by}",
+                    lambda side: side.txn.update("t", key, changes, where, **by),
+                )
             else:
-                self.do(f"update {key} {changes} {where}", lambda side: side.db["t"].update(key, changes, where))
+                self.do(
+                    f"update {key} {changes} {where} {by}",
+                    lambda side: side.db["t"].update(key, changes, where, **by),
+                )
         elif made < 0.62:
             row, name = self.row(), rng.choice(["insert", "write"])
             if in_txn:
@@ -285,18 +306,51 @@ class Twins:
         elif made < 0.72:
             where = self.guarded(None)[1] if rng.random() < 0.5 else None
             if in_txn:
-                self.do(f"txn.delete {key} {where}", lambda side: side.txn.delete("t", key, where))
+                self.do(f"txn.delete {key} {where} {by}", lambda side: side.txn.delete("t", key, where, **by))
             else:
-                self.do(f"delete {key} {where}", lambda side: side.db["t"].delete(key, where))
+                self.do(f"delete {key} {where} {by}", lambda side: side.db["t"].delete(key, where, **by))
         elif made < 0.77 and in_txn:
             lock = rng.choice(["exclusive", "exclusive", "shared", None])
-            self.do(f"txn.get {key} {lock}", lambda side: side.txn.get("t", key, lock=lock))
+            self.do(f"txn.get {key} {lock} {by}", lambda side: side.txn.get("t", key, lock=lock, **by))
+        elif made < 0.80 and self.quick.txn is not None and not self.quick.txn.is_ended:
+            self.savepoint()
         elif made < 0.85:
             self.transaction()
         elif made < 0.90:
             self.hold()
         else:
             self.around()
+
+    def some_key(self) -> tuple[Any, dict[str, str]]:
+        """A key, and the index that it is of."""
+        world = self.quick.world
+        if world.index and self.rng.random() < 0.4:
+            name = "u" if self.rng.random() < 0.95 else self.rng.choice(["no", *self.quick.table.indexes])
+            if self.quick.other is not None and self.awaited is not None and self.rng.random() < 0.5:
+                return self.awaited, {"index": name}
+            return world.some_index_key(self.known), {"index": name}
+        return world.some_key(), {}
+
+    def savepoint(self) -> None:
+        """Take a savepoint of the transaction that is under way, or end one: keep what was done since, or undo it."""
+
+        def begin(side: Side) -> None:
+            point = side.txn.savepoint()
+            point.__enter__()
+            side.points.append(point)
+
+        def undo(side: Side) -> None:
+            side.points.pop().__exit__(KeyError, KeyError("undo"), None)
+
+        def keep(side: Side) -> None:
+            side.points.pop().__exit__(None, None, None)
+
+        if not self.quick.points or (len(self.quick.points) < 3 and self.rng.random() < 0.3):
+            self.do("savepoint", begin)
+        elif self.rng.random() < 0.6:
+            self.do("undo", undo)
+        else:
+            self.do("keep", keep)
 
     def transaction(self) -> None:
         """Begin or end the transaction that is under way."""
@@ -311,26 +365,35 @@ class Twins:
         self.do(end, lambda side: getattr(side.txn, end)())
         for side in self.sides:
             side.txn = None
+            side.points.clear()
 
     def hold(self) -> None:
         """Take or free a lock of another transaction, or hold and close a view."""
         if self.rng.random() < 0.5:
             if self.quick.other is None:
-                key = self.quick.world.some_key()
-                how = self.rng.choice(["exclusive", "shared"])
+                key, by = self.some_key()
+                how, changes = self.rng.choice(["exclusive", "shared", "update", "update"]), self.changes()
+                if self.quick.world.index and self.rng.random() < 0.7:
+                    kinds = {each.name: each.type for each in self.quick.table.definition.columns}
+                    changes = {name: value(self.rng, kinds[name]) for name in self.quick.world.index}
+                    awaited = tuple(changes.values())
+                    self.awaited = awaited if len(awaited) > 1 else awaited[0]
 
                 def lock(side: Side) -> Any:
                     side.other = side.db.transaction()
-                    return side.other.get("t", key, lock=how)
+                    if how == "update":
+                        return side.other.update("t", key, changes, **by)
+                    return side.other.get("t", key, lock=how, **by)
 
-                self.do(f"lock {key} {how}", lock)
+                self.do(f"lock {key} {how} {changes} {by}", lock)
             else:
+                end = self.rng.choice(["commit", "rollback"])
 
                 def free(side: Side) -> None:
-                    side.other.rollback()
+                    getattr(side.other, end)()
                     side.other = None
 
-                self.do("free", free)
+                self.do(f"free by {end}", free)
         elif self.quick.held and self.rng.random() < 0.6:
             self.do("close a view", lambda side: side.held.pop(0).close())
         elif self.rng.random() < 0.5:

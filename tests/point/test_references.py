@@ -210,6 +210,7 @@ def changed() -> Iterator[Any]:
     db.create_index("c", "by_n", "n")
     db.create_index("c", "u", "u", unique=True)
     table.insert(ROW)
+    table.insert((99, *ROW[1:-1], b"other"))
     yield db
     db.close()
 
@@ -252,8 +253,12 @@ def free_the_log(db: Any) -> None:
         (MODE_UPDATE, 2, NEW, False),
         (MODE_UPDATE, "1", NEW, False),
         (MODE_UPDATE, 1, [NEW], False),
-        (MODE_UPDATE, 1, {**NEW, "text": "x"}, False),
-        (MODE_UPDATE, 1, {**NEW, "u": b"u"}, False),
+        (MODE_UPDATE, 1, {**NEW, "text": "x"}, True),
+        (MODE_UPDATE, 1, {"text": None}, True),
+        (MODE_UPDATE, 1, {**NEW, "u": b"u"}, True),
+        (MODE_UPDATE, 1, {"u": b"u", "text": "\ud800"}, False),
+        (MODE_UPDATE, 1, {"u": b"other"}, False),  # another row has it
+        (MODE_UPDATE, 1, {"text": "x" * 901}, False),
         (MODE_UPDATE, 1, {**NEW, "no such": 1}, False),
         (MODE_UPDATE, 1, {**NEW, "n": 2**31}, False),
         (MODE_UPDATE, 1, {**NEW, "n": 2**64}, False),
@@ -331,6 +336,43 @@ def test_changes_by_programs(changed: Any, mode: int, what: Any, changes: Any, w
     with changed.transaction() as txn:
         assert judged_change(txn, "c", mode, what, changes, where) == status
         txn.rollback()
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "changes", "index", "is_made"),
+    [
+        (MODE_UPDATE, b"u", NEW, "u", True),
+        (MODE_UPDATE, b"u", {"u": b"u", "text": "x"}, "u", True),
+        (MODE_UPDATE, b"u", {"u": b"other"}, "u", False),
+        (MODE_UPDATE, b"none", NEW, "u", False),
+        (MODE_UPDATE, b"longer than nine", NEW, "u", False),
+        (MODE_UPDATE, "u", NEW, "u", False),
+        (MODE_UPDATE, b"u", NEW, "by_n", False),
+        (MODE_UPDATE, b"u", NEW, [], False),
+        (MODE_DELETE, b"none", None, "u", False),
+        (MODE_DELETE, (b"u", b"u"), None, "u", False),
+    ],
+)
+def test_changes_by_a_unique_index(changed: Any, mode: int, key: Any, changes: Any, index: Any, is_made: bool) -> None:
+    table = changed["c"]
+    plan_of(table.table)
+    objects = [key, *(changes or ()), *(changes or {}).values(), index, None, ..., True, False]
+    make = CommittedChanges(changed.parts.store).make
+    assert make(table.table, mode, key, changes, index) == is_made
+    free_the_log(changed)
+    assert_flat(lambda: make(table.table, mode, key, changes, index), *objects)
+    with changed.transaction() as txn:
+        assert change(txn, "c", mode, key, changes, index) == is_made
+        if not is_made:
+            assert_flat(lambda: change(txn, "c", mode, key, changes, index), *objects)
+        txn.rollback()
+
+
+@pytest.mark.parametrize("key", [b"u", b"none", "u", None])
+def test_rows_locked_by_a_unique_index(changed: Any, key: Any) -> None:
+    plan = plan_of(changed["c"].table)
+    with changed.transaction() as txn:
+        assert_flat(lambda: locked(txn, "c", key, "u"), key, *singles(plan))
 
 
 def test_rows_that_come_and_go(changed: Any) -> None:
