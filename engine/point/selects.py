@@ -97,6 +97,8 @@ def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper:
         if lower is not None or upper is not None or isinstance(prefix, (str, bytes)):
             return None
         lower = prefix
+    elif isinstance(upper, (tuple, list)) and not upper:
+        return None  # every key begins with no value, so the range stops before the first one
     values = [*_values(lower), *_values(upper)]
     low = len(_values(lower))
     key = (index, low, len(values), prefix is not None, *wanted)

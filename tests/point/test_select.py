@@ -257,6 +257,18 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     assert len(answered(col("s") == "s90", limit=FEW_ROWS)) == FEW_ROWS
 
 
+def test_a_range_that_stops_before_all_keys_is_empty(db: Any) -> None:
+    """`upper=()` stops before every key that begins with no value. Kernels read to the end of the index."""
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert_many([(number, number) for number in range(9)])
+    db.create_index("t", "by_n", ("n", "id"))
+    for ends, ids in [({"upper": ()}, []), ({"lower": 5, "upper": ()}, []), ({"lower": (), "upper": 2}, [0, 1])]:
+        for limit in (None, 5):
+            assert [row.id for row in table.scan(index="by_n", limit=limit, **ends)] == ids
+            assert table.scan(index="by_n", limit=limit, **ends).count() == len(ids)
+    assert len(list(table.scan(index="by_n", prefix=()))) == 9
+
+
 def test_what_is_wrong_is_said_when_the_scan_is_made(db: Any) -> None:
     columns = [tm.Column("id", tm.Int8), tm.Column("s", tm.VarChar(3)), tm.Column("b", tm.VarBinary(3))]
     table = db.create_table("t", columns, "id")
