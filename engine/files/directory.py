@@ -40,7 +40,7 @@ from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import FileMissing, ForeignFile, ForkedHandle, Locked, Rejected, Unsupported
 from tidemark.engine.base.failure import Failure
 from tidemark.engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
-from tidemark.engine.files.protocol import File, Files, RawFiles
+from tidemark.engine.files.protocol import File, Files, RawFiles, Words
 
 __all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
 
@@ -235,11 +235,6 @@ def _give_back(raw: _PosixRaw, opened: dict[int, File]) -> None:
     raw.drop()
 
 
-def is_own_user(number: int) -> bool:
-    """Whether a user may do everything this process may: its own user, or root."""
-    return number in (0, os.geteuid())
-
-
 def _missing(place: str, create: bool, what: str) -> str:
     if create:
         above = os.path.dirname(place)
@@ -263,6 +258,7 @@ class _PosixRaw:
 
     pwrite = staticmethod(os.pwrite)
     fdatasync: Callable[[File], None] = staticmethod(os.fdatasync)
+    write_and_sync: Callable[[type[OSError], File, Words, int, int, Words], object] | None = None
 
     def __init__(self, place: str, failure: Failure) -> None:
         self._place = place
@@ -375,6 +371,9 @@ class _PosixRaw:
     def lock(self) -> None:
         if self._hold is not None:
             return
+        # Here, so that nothing but a store that is written loads numba.
+        from tidemark.engine.files.synced_write_kernels import write_and_sync
+
         directory = os.fstat(self._directories[""])
         identity = (directory.st_dev, directory.st_ino)
         with _held_mutex:
@@ -390,6 +389,8 @@ class _PosixRaw:
                     _log.warning("any user may replace files in %s; run chmod o-w on it", self._place)
                 if locked is None:
                     self.fdatasync = self._checked_fdatasync
+                else:
+                    self.write_and_sync = write_and_sync.entry
                 self._hold = _held[identity] = _Hold(taken[-1], locked, self._failure)
             except BaseException:  # also on MemoryError: the lock would be held until the process ends
                 for each in taken:

@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from tidemark.engine.base.errors import (
     Error,
     FileMissing,
@@ -32,7 +34,7 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.base.failure import Failure, describe
-from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, Words, flat
 
 T = TypeVar("T")
 
@@ -107,6 +109,7 @@ class CheckedFiles:
         self.raw_pwrite = raw.pwrite
         self._raw_pread_into = raw.pread_into
         self._raw_fdatasync = raw.fdatasync
+        self._raw_write_and_sync = raw.write_and_sync
 
     def create(self, name: str, size: int = 0) -> File:
         """See `Files.create`."""
@@ -166,6 +169,50 @@ class CheckedFiles:
                 self._pwrite_rest(file, offset, flat(view), done)
         finally:
             file.writes += 1  # again: a sync that another thread began meanwhile does not cover it
+
+    def pwrite_synced(self, file: File, offset: int, words: Words) -> None:
+        """See `Files.pwrite_synced`."""
+        write_and_sync = self._raw_write_and_sync
+        if write_and_sync is None:
+            self.pwrite(file, offset, words)
+            self.fdatasync(file)
+            return
+        failure = self.failure
+        if failure.first is not None or not file.writable or offset < 0:
+            self._refuse(file, offset, writing=True)
+        count = words.nbytes
+        written = np.empty(1, dtype=np.int64)
+        written[0] = 0
+        file.writes += 1
+        writes = file.writes
+        is_synced = True
+        try:
+            write_and_sync(OSError, file, words, count, offset, written)
+        except OSError as cause:
+            # As in fdatasync: no call between the error and the assignment.
+            is_synced = False
+            if written[0] == count:
+                if cause.errno != errno.EINTR:
+                    if failure.first is None:
+                        failure.first = (SyncFailed, "fdatasync", file.name, cause)
+                    raise failure.again() from cause
+            elif cause.errno not in TRANSIENT:
+                if cause.errno in FULL:
+                    raise answer("pwrite", file.name, cause) from cause
+                if failure.first is None:
+                    failure.first = (IoFailed, "pwrite", file.name, cause)
+                raise failure.again() from cause
+        finally:
+            file.writes += 1  # as in pwrite
+        done = int(written[0])
+        if is_synced and done == count:
+            file.synced = writes + 1
+            if failure.first is not None:  # as in fdatasync
+                failure.check()
+            return
+        if done < count:
+            self._pwrite_rest(file, offset, flat(words), done)
+        self.fdatasync(file)
 
     def truncate(self, file: File, size: int) -> None:
         """See `Files.truncate`."""
@@ -257,6 +304,7 @@ class CheckedFiles:
         """See `Files.lock`."""
         self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)
         self._raw_fdatasync = self.raw.fdatasync  # that of a store whose lock can be removed checks it
+        self._raw_write_and_sync = self.raw.write_and_sync
 
     def unlock(self) -> None:
         """See `Files.unlock`."""

@@ -23,7 +23,7 @@ LINKED = ("engine", "recovery", "replication")
 
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
-    *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
+    *("base", "jit", "files", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
     *("access", "point", "store"),
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
@@ -175,6 +175,7 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
 }
 OS_PLACES: dict[str, frozenset[str]] = {
     "tidemark.engine.base.clock": frozenset({"urandom"}),
+    "tidemark.engine.base.users": frozenset({"geteuid"}),
     # What wakes a loop is a descriptor of no file.
     "tidemark.replication.wire.wire": frozenset(
         {"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}
