@@ -55,6 +55,8 @@ ABSENT_OR_PRESENT = frozenset({errno.ENOENT, errno.EEXIST})
 # Which errors of a call are answers about its arguments; all others are failures of the disk.
 ANSWERS_TO_OPENING = FULL | NO_DESCRIPTOR | DENIED | WRONG_TYPE | ABSENT_OR_PRESENT
 ANSWERS_TO_CHANGING = FULL | NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
+ANSWERS_TO_WRITING = FULL | TRANSIENT
+INTERRUPTED = frozenset({errno.EINTR})
 ANSWERS_TO_DIRECTORY_SYNC = NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
@@ -191,17 +193,14 @@ class CheckedFiles:
         except OSError as cause:
             # As in fdatasync: no call between the error and the assignment.
             is_synced = False
-            if written[0] == count:
-                if cause.errno != errno.EINTR:
-                    if failure.first is None:
-                        failure.first = (SyncFailed, "fdatasync", file.name, cause)
-                    raise failure.again() from cause
-            elif cause.errno not in TRANSIENT:
-                if cause.errno in FULL:
-                    raise answer("pwrite", file.name, cause) from cause
+            is_sync = written[0] == count
+            if cause.errno not in (INTERRUPTED if is_sync else ANSWERS_TO_WRITING):
                 if failure.first is None:
-                    failure.first = (IoFailed, "pwrite", file.name, cause)
+                    kind, step = (SyncFailed, "fdatasync") if is_sync else (IoFailed, "pwrite")
+                    failure.first = (kind, step, file.name, cause)
                 raise failure.again() from cause
+            if cause.errno in FULL:
+                raise answer("pwrite", file.name, cause) from cause
         finally:
             file.writes += 1  # as in pwrite
         done = int(written[0])

@@ -188,22 +188,22 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "sync-that-failed-in-one-call-repeated",
         "tidemark.engine.files.layer",
-        "                if cause.errno != errno.EINTR:",
-        "                if cause.errno == errno.EROFS:",
+        "INTERRUPTED = frozenset({errno.EINTR})",
+        "INTERRUPTED = frozenset({errno.EINTR, errno.EIO})",
         "synced-writes",
     ),
     Defect(
         "failed-sync-taken-for-a-failed-write",
         "tidemark.engine.files.layer",
-        "            if written[0] == count:\n",
-        "            if written[0] > count:\n",
+        "            is_sync = written[0] == count\n",
+        "            is_sync = False\n",
         "synced-writes",
     ),
     Defect(
         "call-between-a-failed-sync-and-its-latch",
         "tidemark.engine.files.layer",
-        "            if written[0] == count:\n",
-        "            if answer('pwrite', file.name, cause) and written[0] == count:\n",
+        "            is_sync = written[0] == count\n",
+        "            is_sync = len(written) > 0 and written[0] == count or answer('pwrite', file.name, cause) is None\n",
         "synced-writes",
     ),
     Defect(
