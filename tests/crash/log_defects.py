@@ -203,7 +203,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "call-between-a-failed-sync-and-its-latch",
         "tidemark.engine.files.layer",
         "            is_sync = written[0] == count\n",
-        "            is_sync = len(written) > 0 and written[0] == count or answer('pwrite', file.name, cause) is None\n",
+        "            is_sync = written[0] == count and len(written) > 0\n",
         "synced-writes",
     ),
     Defect(
