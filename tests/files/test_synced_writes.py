@@ -44,7 +44,7 @@ class Steps:
         """short: bytes that are written. write, sync: error numbers."""
         self.files, self.short, self.write, self.sync = files, short, write, sync
         self.calls = 0
-        files._raw_write_and_sync = self  # type: ignore[assignment]
+        files.raw_write_and_sync = self  # type: ignore[assignment]
 
     def __call__(self, kind: type[OSError], file: File, words: Any, count: int, offset: int, written: Any) -> None:
         self.calls += 1
@@ -81,7 +81,7 @@ def opened(files: CheckedFiles) -> File:
 def check_bytes_reach_the_real_disk(place: Path) -> None:
     rng = random.Random(fresh_seeds(1)[0])
     with locked(place) as files, PosixFiles(place) as twin:  # the second is not locked: it makes the two calls
-        assert files._raw_write_and_sync is write_and_sync.entry and twin._raw_write_and_sync is None
+        assert files.raw_write_and_sync is write_and_sync.entry and twin.raw_write_and_sync is None
         mine, other = files.create("a", 1 << 17), twin.create("b", 1 << 17)
         for _ in range(40):
             words = np.frombuffer(rng.randbytes(8 * rng.randrange(1, 4_000)), np.int64)

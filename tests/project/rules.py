@@ -153,7 +153,10 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # Of a store's files, and of those of the user alone.
 DISK_DOORS = frozenset(
-    {"tidemark.engine.files.directory", "tidemark.engine.files.private_files", "tidemark.engine.jit.kept_code"}
+    {
+        *("tidemark.engine.files.directory", "tidemark.engine.files.synced_write_kernels"),
+        *("tidemark.engine.files.private_files", "tidemark.engine.jit.kept_code"),
+    }
 )
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
