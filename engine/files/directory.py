@@ -371,9 +371,6 @@ class _PosixRaw:
     def lock(self) -> None:
         if self._hold is not None:
             return
-        # Here, so that nothing but a store that is written loads numba.
-        from tidemark.engine.files.synced_write_kernels import write_and_sync
-
         directory = os.fstat(self._directories[""])
         identity = (directory.st_dev, directory.st_ino)
         with _held_mutex:
@@ -390,12 +387,21 @@ class _PosixRaw:
                 if locked is None:
                     self.fdatasync = self._checked_fdatasync
                 else:
-                    self.write_and_sync = write_and_sync.entry
+                    self.write_and_sync = self._load_write_and_sync
                 self._hold = _held[identity] = _Hold(taken[-1], locked, self._failure)
             except BaseException:  # also on MemoryError: the lock would be held until the process ends
                 for each in taken:
                     os.close(each)
                 raise
+
+    def _load_write_and_sync(self, *_: object) -> None:
+        """Load the kernel for the next calls, and write nothing: this one is completed by the calls of a short write. A
+        process that writes no log needs no kernels.
+        """
+        with contextlib.suppress(OSError):
+            from tidemark.engine.files.synced_write_kernels import write_and_sync
+
+            self.write_and_sync = write_and_sync.entry
 
     def _flocked_directory(self, taken: list[int]) -> int | None:
         """Return a descriptor of the directory with a flock, None if its file system has no such locks. It is in

@@ -111,7 +111,6 @@ class CheckedFiles:
         self.raw_pwrite = raw.pwrite
         self._raw_pread_into = raw.pread_into
         self._raw_fdatasync = raw.fdatasync
-        self.raw_write_and_sync = raw.write_and_sync
 
     def create(self, name: str, size: int = 0) -> File:
         """See `Files.create`."""
@@ -174,7 +173,7 @@ class CheckedFiles:
 
     def pwrite_synced(self, file: File, offset: int, words: Words) -> None:
         """See `Files.pwrite_synced`."""
-        write_and_sync = self.raw_write_and_sync
+        write_and_sync = self.raw.write_and_sync
         if write_and_sync is None:
             self.pwrite(file, offset, words)
             self.fdatasync(file)
@@ -303,7 +302,6 @@ class CheckedFiles:
         """See `Files.lock`."""
         self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)
         self._raw_fdatasync = self.raw.fdatasync  # that of a store whose lock can be removed checks it
-        self.raw_write_and_sync = self.raw.write_and_sync
 
     def unlock(self) -> None:
         """See `Files.unlock`."""

@@ -34,6 +34,10 @@ def locked(place: Path) -> Iterator[PosixFiles]:
     """A store's directory on the real disk, open for writing."""
     with PosixFiles(place) as files:
         files.lock()
+        first = File(os.open(place, os.O_TMPFILE | os.O_RDWR), "a", True)
+        files.pwrite_synced(first, 0, WORDS)  # loads the kernel
+        assert os.pread(first, 8_192, 0) == BYTES
+        os.close(first)
         yield files
 
 
@@ -44,7 +48,7 @@ class Steps:
         """short: bytes that are written. write, sync: error numbers."""
         self.files, self.short, self.write, self.sync = files, short, write, sync
         self.calls = 0
-        files.raw_write_and_sync = self  # type: ignore[assignment]
+        files.raw.write_and_sync = self
 
     def __call__(self, kind: type[OSError], file: File, words: Any, count: int, offset: int, written: Any) -> None:
         self.calls += 1
@@ -81,7 +85,6 @@ def opened(files: CheckedFiles) -> File:
 def check_bytes_reach_the_real_disk(place: Path) -> None:
     rng = random.Random(fresh_seeds(1)[0])
     with locked(place) as files, PosixFiles(place) as twin:  # the second is not locked: it makes the two calls
-        assert files.raw_write_and_sync is write_and_sync.entry and twin.raw_write_and_sync is None
         mine, other = files.create("a", 1 << 17), twin.create("b", 1 << 17)
         for _ in range(40):
             words = np.frombuffer(rng.randbytes(8 * rng.randrange(1, 4_000)), np.int64)
@@ -89,6 +92,7 @@ def check_bytes_reach_the_real_disk(place: Path) -> None:
             files.pwrite_synced(mine, offset, words)
             twin.pwrite_synced(other, offset, words)
             assert mine.writes == mine.synced, "nothing is left to sync"
+        assert files.raw.write_and_sync is write_and_sync.entry and twin.raw.write_and_sync is None
         assert files.pread(mine, 0, 1 << 18) == twin.pread(other, 0, 1 << 18)
 
 
