@@ -24,8 +24,7 @@ from typing import Any
 from tidemark.engine.base import errors
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Error, PeerError
-from tidemark.engine.base.users import is_own_user
-from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.directory import PosixFiles, is_own_user
 from tidemark.request_port import RequestPort
 
 _log = logging.getLogger("tidemark")

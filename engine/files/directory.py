@@ -39,10 +39,11 @@ from typing import Any
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import FileMissing, ForeignFile, ForkedHandle, Locked, Rejected, Unsupported
 from tidemark.engine.base.failure import Failure
+from tidemark.engine.base.users import is_own_user
 from tidemark.engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
 from tidemark.engine.files.protocol import File, Files, RawFiles, Words
 
-__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
+__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles", "is_own_user"]
 
 _log = logging.getLogger("tidemark.files")
 
