@@ -39,10 +39,11 @@ from typing import Any
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import FileMissing, ForeignFile, ForkedHandle, Locked, Rejected, Unsupported
 from tidemark.engine.base.failure import Failure
+from tidemark.engine.base.users import is_own_user
 from tidemark.engine.files.layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
-from tidemark.engine.files.protocol import File, Files, RawFiles
+from tidemark.engine.files.protocol import File, Files, RawFiles, Words
 
-__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
+__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles", "is_own_user"]
 
 _log = logging.getLogger("tidemark.files")
 
@@ -235,11 +236,6 @@ def _give_back(raw: _PosixRaw, opened: dict[int, File]) -> None:
     raw.drop()
 
 
-def is_own_user(number: int) -> bool:
-    """Whether a user may do everything this process may: its own user, or root."""
-    return number in (0, os.geteuid())
-
-
 def _missing(place: str, create: bool, what: str) -> str:
     if create:
         above = os.path.dirname(place)
@@ -263,6 +259,7 @@ class _PosixRaw:
 
     pwrite = staticmethod(os.pwrite)
     fdatasync: Callable[[File], None] = staticmethod(os.fdatasync)
+    write_and_sync: Callable[[type[OSError], File, Words, int, int, Words], object] | None = None
 
     def __init__(self, place: str, failure: Failure) -> None:
         self._place = place
@@ -390,11 +387,22 @@ class _PosixRaw:
                     _log.warning("any user may replace files in %s; run chmod o-w on it", self._place)
                 if locked is None:
                     self.fdatasync = self._checked_fdatasync
+                else:
+                    self.write_and_sync = self._load_write_and_sync
                 self._hold = _held[identity] = _Hold(taken[-1], locked, self._failure)
             except BaseException:  # also on MemoryError: the lock would be held until the process ends
                 for each in taken:
                     os.close(each)
                 raise
+
+    def _load_write_and_sync(self, *_: object) -> None:
+        """Load the kernel for the next calls, and write nothing: this one is completed by the calls of a short write. A
+        process that writes no log needs no kernels.
+        """
+        with contextlib.suppress(OSError):
+            from tidemark.engine.files.synced_write_kernels import write_and_sync
+
+            self.write_and_sync = write_and_sync.entry
 
     def _flocked_directory(self, taken: list[int]) -> int | None:
         """Return a descriptor of the directory with a flock, None if its file system has no such locks. It is in

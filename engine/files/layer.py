@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from tidemark.engine.base.errors import (
     Error,
     FileMissing,
@@ -32,7 +34,7 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.base.failure import Failure, describe
-from tidemark.engine.files.protocol import Buffer, File, RawFiles, flat
+from tidemark.engine.files.protocol import Buffer, File, RawFiles, Words, flat
 
 T = TypeVar("T")
 
@@ -53,6 +55,8 @@ ABSENT_OR_PRESENT = frozenset({errno.ENOENT, errno.EEXIST})
 # Which errors of a call are answers about its arguments; all others are failures of the disk.
 ANSWERS_TO_OPENING = FULL | NO_DESCRIPTOR | DENIED | WRONG_TYPE | ABSENT_OR_PRESENT
 ANSWERS_TO_CHANGING = FULL | NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
+ANSWERS_TO_WRITING = FULL | TRANSIENT
+INTERRUPTED = frozenset({errno.EINTR})
 ANSWERS_TO_DIRECTORY_SYNC = NO_DESCRIPTOR | WRONG_TYPE | ABSENT_OR_PRESENT
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}", re.ASCII)
@@ -166,6 +170,47 @@ class CheckedFiles:
                 self._pwrite_rest(file, offset, flat(view), done)
         finally:
             file.writes += 1  # again: a sync that another thread began meanwhile does not cover it
+
+    def pwrite_synced(self, file: File, offset: int, words: Words) -> None:
+        """See `Files.pwrite_synced`."""
+        write_and_sync = self.raw.write_and_sync
+        if write_and_sync is None:
+            self.pwrite(file, offset, words)
+            self.fdatasync(file)
+            return
+        failure = self.failure
+        if failure.first is not None or not file.writable or offset < 0:
+            self._refuse(file, offset, writing=True)
+        count = words.nbytes
+        written = np.empty(1, dtype=np.int64)
+        written[0] = 0
+        file.writes += 1
+        writes = file.writes
+        is_synced = True
+        try:
+            write_and_sync(OSError, file, words, count, offset, written)
+        except OSError as cause:
+            # As in fdatasync: no call between the error and the assignment.
+            is_synced = False
+            is_sync = written[0] == count
+            if cause.errno not in (INTERRUPTED if is_sync else ANSWERS_TO_WRITING):
+                if failure.first is None:
+                    kind, step = (SyncFailed, "fdatasync") if is_sync else (IoFailed, "pwrite")
+                    failure.first = (kind, step, file.name, cause)
+                raise failure.again() from cause
+            if cause.errno in FULL:
+                raise answer("pwrite", file.name, cause) from cause
+        finally:
+            file.writes += 1  # as in pwrite
+        done = int(written[0])
+        if is_synced and done == count:
+            file.synced = writes + 1
+            if failure.first is not None:  # as in fdatasync
+                failure.check()
+            return
+        if done < count:
+            self._pwrite_rest(file, offset, flat(words), done)
+        self.fdatasync(file)
 
     def truncate(self, file: File, size: int) -> None:
         """See `Files.truncate`."""

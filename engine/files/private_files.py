@@ -7,7 +7,7 @@ import os
 import stat
 
 from tidemark.engine.base.errors import FileMissing, Rejected
-from tidemark.engine.files.directory import is_own_user
+from tidemark.engine.base.users import is_own_user
 
 _log = logging.getLogger("tidemark.files")
 

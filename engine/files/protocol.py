@@ -7,12 +7,15 @@ Everything durable goes through `Files`. Its implementations are `CheckedFiles` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidemark.engine.base.failure import Failure
 
+Words = NDArray[np.int64]
 # Any object with a contiguous buffer: bytes, bytearray, memoryview, NumPy arrays of any numeric or structured dtype.
 Buffer = Any
 
@@ -79,6 +82,14 @@ class Files(Protocol):
     def pwrite(self, file: File, offset: int, buffer: Buffer) -> None:
         """Write all bytes of a contiguous buffer. Durable: nothing yet. Raises: StorageFull (part may be written),
         IoFailed.
+        """
+        ...
+
+    def pwrite_synced(self, file: File, offset: int, words: Words) -> None:
+        """Write all words of a contiguous array, then make content and size of the file durable: `pwrite` and
+        `fdatasync`, in one call of the system's where the disk has it. Durable: the file.
+
+        Raises: StorageFull (part may be written), IoFailed, and SyncFailed as `fdatasync`.
         """
         ...
 
@@ -170,6 +181,10 @@ class RawFiles(Protocol):
     A disk inherits the calls that have a body here if it has no readers to pin files, no lock, no place that can be
     replaced, no known free space, no open directories or no listener.
     """
+
+    # Write words and sync their file in one call, see `write_and_sync` in `synced_write_kernels.py`. A disk without it
+    # gets the two calls, so a double sees each alone.
+    write_and_sync: Callable[[type[OSError], File, Words, int, int, Words], object] | None = None
 
     def create(self, name: str) -> File: ...
     def open(self, name: str, writable: bool) -> File: ...

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Iterator
 
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.files.directory import is_own_user
+from tidemark.engine.base.users import is_own_user
 
 KEY_NAME = "key"
 KEY_BYTES = 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileTruncated
@@ -30,7 +31,7 @@ class Geometry:
     folder: str = FOLDER
     suffix: str = SUFFIX
 
-    @property
+    @cached_property
     def capacity_bytes(self) -> int:
         """The bytes of the ring."""
         return self.file_bytes * self.file_count

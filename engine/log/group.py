@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.jit.entries import entry_of
+from tidemark.engine.log.group_kernels import prepare_group, prepare_large_group
 from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
 from tidemark.engine.log.redo_layout import GROUP_WORDS
-from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, KIND_GROUP, packer_of, seal
+from tidemark.engine.sealed.checksums_kernels import STRIPE_WORDS, xxh3_merge
+from tidemark.engine.sealed.sealed_layout import KIND_GROUP, header_of, write_seal
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
-pack_header = packer_of(GROUP).pack_into
-RESERVED_FIELDS = (0, 0, 0)
+SMALL_WORDS = 8_192  # up to here a group is sealed with the GIL held: it takes a few µs
 
 
 class Group:
@@ -51,34 +53,28 @@ class Group:
         """The LSN where the next group starts."""
         return self.lsn + self.written_words * 8
 
-    def seal(self, store: tuple[int, int], incarnation: int, lap: int, stamp: tuple[int, int], unsynced: int) -> None:
-        """Write header and padding. stamp: time and next transaction id, if the group has none yet. unsynced: how many
-        groups directly before it may not be durable when it is written.
+
+class Sealer:
+    """Seals the groups of one opening of a store, one at a time."""
+
+    def __init__(self, store: bytes, incarnation: int) -> None:
+        """store: its UUID."""
+        self._head = np.zeros(GROUP_WORDS, dtype=np.int64)  # what all groups have in common
+        write_seal(header_of(self._head, GROUP), KIND_GROUP, 0, store, incarnation)
+        self._lanes = np.zeros(STRIPE_WORDS, dtype=np.int64)
+        self._prepare, self._prepare_large = entry_of(prepare_group), entry_of(prepare_large_group)
+        self._merge = entry_of(xxh3_merge)
+
+    def seal(self, group: Group, lap: int, stamp: tuple[int, int], unsynced: int) -> None:
+        """Write header, padding and checksum. stamp: time and next transaction id, if the group has none yet. unsynced:
+        how many groups directly before it may not be durable when it is written.
         """
-        words = self.words
-        self.stamp = wall_us, next_txid = self.stamp or stamp
-        words[self.used : self.written_words] = 0
-        pack_header(
-            words.data.cast("B"),
-            0,
-            0,
-            KIND_GROUP,
-            FORMAT_VERSION,
-            self.written_words,
-            *store,
-            incarnation,
-            self.sequence,
-            self.lsn,
-            lap,
-            self.transactions,
-            self.epoch,
-            wall_us,
-            next_txid,
-            self.used - GROUP_WORDS,
-            unsynced,
-            *RESERVED_FIELDS,
-        )
-        seal(words, self.written_words)
+        words, written, lanes = group.words, group.written_words, self._lanes
+        group.stamp = wall_us, next_txid = group.stamp or stamp
+        prepare = self._prepare if written <= SMALL_WORDS else self._prepare_large
+        place = group.sequence, group.lsn, lap, group.transactions, group.epoch
+        prepare(words, self._head, group.used, written, *place, wall_us, next_txid, unsynced, lanes)
+        words[0] = self._merge(lanes, written - 1)
 
 
 def content_of(batch: list[Group]) -> Words:

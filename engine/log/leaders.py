@@ -1,12 +1,15 @@
 """Waiting for a group: one thread does the work for all, the others sleep until their group is done, or lead next.
 
 The log has no thread of its own: the first thread that finds no leader leads, and then hands over to a waiter.
+
+The followers of a group wait at one gate, a lock that they pass one after another. The leader opens it once; each
+follower that passes opens it for the next one. So the leader wakes one thread, however many wait, and few threads
+contend for the GIL at any time.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,75 +17,105 @@ if TYPE_CHECKING:
 
     from tidemark.engine.base.failure import Failure
 
-# Interval at which a follower checks whether there is a leader: a second signal may interrupt the leader's handover.
+# Interval at which a follower checks whether there is a leader: a second signal may interrupt the leader's handover, or
+# a follower between passing the gate and opening it.
 FOLLOWER_POLL_SECONDS = 0.1
+
+
+class Gate:
+    """Where the followers of one group wait."""
+
+    __slots__ = ("followers", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.followers = 0
+
+    def open(self) -> None:
+        """Let one follower pass: one that waits, or the next that comes."""
+        try:
+            self.lock.release()
+        except RuntimeError:  # it is open
+            return
 
 
 class Leaders:
     """One kind of work done group after group, for threads that each wait until it has reached their group."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, reached: int) -> None:
+        """reached: the last group that is done."""
         self._failure = failure
         self._guard = threading.Lock()
         self._leader: object | None = None
-        self.followers: deque[tuple[int, threading.Lock]] = deque()
+        self._gates: dict[int, Gate] = {}
+        self.reached = reached
 
-    def wait(self, sequence: int, reached: Callable[[], int], lead: Callable[[int], None]) -> None:
+    @property
+    def followers(self) -> int:
+        """How many threads wait for another one's work."""
+        with self._guard:
+            return sum(gate.followers for gate in self._gates.values())
+
+    def wait(self, sequence: int, lead: Callable[[int], None]) -> None:
         """Return when the work has reached a group; lead it if no other thread does. Raises: StoreFailed, and any
         exception of `lead`.
 
-        reached: returns the sequence that the work has reached. lead: continues it up to a sequence, or as far as there
-        is work, and calls `wake_followers` after each step. Neither is stored, since a reference cycle would keep a
-        closed store alive.
+        lead: continues the work up to a sequence, or as far as there is work; it sets `reached` and calls
+        `wake_followers` after each step. It is not stored: a reference cycle would keep a closed store alive.
         """
-        while reached() < sequence:
+        while self.reached < sequence:
             token = object()
-            gate: threading.Lock | None = None
+            gate: Gate | None = None
             try:
                 with self._guard:
                     if self._leader is None:
                         self._leader = token
-                    elif reached() < sequence:
-                        gate = threading.Lock()
-                        gate.acquire()
-                        self.followers.append((sequence, gate))
+                    elif self.reached < sequence:
+                        gate = self._gates.get(sequence)
+                        if gate is None:
+                            gate = self._gates[sequence] = Gate()
+                        gate.followers += 1
                 if gate is None:
                     if self._leader is token:
                         lead(sequence)
                 else:
-                    gate.acquire(timeout=FOLLOWER_POLL_SECONDS)
-                    if reached() < sequence and self._failure.first is not None:
-                        self._failure.check()
+                    self._follow(sequence, gate)
             finally:
                 if self._leader is token:
                     self._leader = None  # no call precedes it, so no signal can leave a stale leader
                     self._hand_over()
-                elif gate is not None:
-                    self._leave(sequence, gate)
 
-    def wake_followers(self, reached: int) -> None:
-        """Wake the followers up to this sequence."""
-        with self._guard:
-            for _ in range(len(self.followers)):
-                wanted, gate = self.followers.popleft()
-                if wanted <= reached:
-                    gate.release()
-                else:
-                    self.followers.append((wanted, gate))
+    def _follow(self, sequence: int, gate: Gate) -> None:
+        """Pass the gate, and open it for the next follower, unless this one was woken to lead."""
+        passed = False
+        try:
+            passed = gate.lock.acquire(timeout=FOLLOWER_POLL_SECONDS)
+            if self.reached < sequence:
+                self._failure.check()
+                passed = False  # it leads, or waits again
+        finally:
+            gate.followers -= 1
+            if passed:
+                gate.open()
+
+    def wake_followers(self) -> None:
+        """Wake the followers of all groups that are done. Those missed here are woken when the leader hands over."""
+        if self._gates:
+            with self._guard:
+                self._open_reached()
+
+    def _open_reached(self) -> None:
+        for sequence in [each for each in self._gates if each <= self.reached]:
+            self._gates.pop(sequence).open()
 
     def _hand_over(self) -> None:
-        """Wake the first follower, which then leads; after a failure wake all followers, which then raise it."""
+        """Wake a follower of the first group that is not done, which then leads; after a failure wake all followers,
+        which then raise it.
+        """
         with self._guard:
-            if self._failure.first is not None:
-                while self.followers:
-                    self.followers.popleft()[1].release()
-            elif self.followers:
-                self.followers.popleft()[1].release()
-
-    def _leave(self, sequence: int, gate: threading.Lock) -> None:
-        """Remove a follower that continues or stops waiting. If it was woken to lead and does not, wake another one."""
-        with self._guard:
-            if (sequence, gate) in self.followers:
-                self.followers.remove((sequence, gate))
-            elif self._leader is None and self.followers:
-                self.followers.popleft()[1].release()
+            if self._gates:
+                self._open_reached()
+                waiting = [each for each in sorted(self._gates) if self._gates[each].followers]
+                for sequence in waiting if self._failure.first is not None else waiting[:1]:
+                    self._gates[sequence].open()

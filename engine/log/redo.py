@@ -29,13 +29,12 @@ import numpy as np
 from tidemark.engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
 from tidemark.engine.base.histogram import SYNC_BOUNDS, Histogram
 from tidemark.engine.log.geometry import Geometry, open_files
-from tidemark.engine.log.group import Group, content_of
+from tidemark.engine.log.group import Group, Sealer, content_of
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
 from tidemark.engine.log.leaders import Leaders
 from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.log.tail import RESTART, TailNeeds
 from tidemark.engine.memory.arena_layout import S_REDO_FREE
-from tidemark.engine.sealed.sealed_layout import store_halves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,25 +73,22 @@ class RedoLog:
         self._mem = mem
         self._latch = latch
         self._clock = clock
-        self._store = store_halves(identity[0])
-        self._incarnation = identity[1]
+        self._sealer = Sealer(*identity)
         self._next_txid = next_txid
         self.handles = open_files(files, geometry, True)
         self.tail_lsn = position.tail_lsn
         self.tail_sequence = position.tail_sequence
         self.head_lsn = position.lsn
         self.sequence = position.sequence  # of the group being filled
-        self.durable_sequence = position.sequence - 1
         self.durable_lsn = position.lsn
         self.epoch = 0
         self.pending: deque[Group] = deque()
         self.spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
-        self.writing = Leaders(files.failure)
-        self.sharing = Leaders(files.failure)
+        self.writing = Leaders(files.failure, position.sequence - 1)
+        self.sharing = Leaders(files.failure, position.sequence - 1)
         self._sending = threading.Lock()  # taken before the latch where a thread needs both
         self._sent_sequence = position.sequence - 1  # last group sent to the partner
-        self._shared_sequence = position.sequence - 1
         self.writing_sequence = position.sequence - 1  # last group whose write has begun
         self._needs = TailNeeds(clock)
         self.on_pressure: Callable[[], None] | None = None
@@ -107,6 +103,11 @@ class RedoLog:
         self.sync_seconds = Histogram(SYNC_BOUNDS)
         files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
+
+    @property
+    def durable_sequence(self) -> int:
+        """The last durable group."""
+        return self.writing.reached
 
     # --- under the commit latch ------------------------------------------------------------------
     def room(self, words: int) -> Words:
@@ -170,10 +171,10 @@ class RedoLog:
         return fill
 
     def _seal_fill(self) -> None:
-        if not self.has_records():
-            return
-        group = Group(self.fill, int(self.fill[0]), int(self.fill[1]))
-        self._queue(group, self._fresh())
+        fill = self.fill
+        used = int(fill[0])
+        if used > GROUP_WORDS:
+            self._queue(Group(fill, used, int(fill[1])), self._fresh())
 
     def _queue(self, group: Group, fill: Words) -> None:
         sequence = self.sequence
@@ -225,7 +226,7 @@ class RedoLog:
         Raises: StoreFailed if the log failed first, or if the process had no memory for the write.
         """
         try:
-            self.writing.wait(sequence, lambda: self.durable_sequence, self._lead)
+            self.writing.wait(sequence, self._lead)
         except MemoryError as error:
             failed = StoreFailed("there was no memory to write the REDO log; open the store again")
             self.files.failure.latch(failed)
@@ -261,7 +262,7 @@ class RedoLog:
         if last and on_disk:
             self.make_durable(last)
         elif last:
-            self.sharing.wait(last, lambda: self._shared_sequence, self._share)
+            self.sharing.wait(last, self._share)
 
     def last_visible(self, epoch: int) -> int:
         """Return the last group of what is visible by now of commits up to `epoch`; 0 if all of that is durable. Call
@@ -287,7 +288,7 @@ class RedoLog:
         """
         try:
             if self.partner is not None:
-                self.sharing.wait(sequence, lambda: self._shared_sequence, self._share)
+                self.sharing.wait(sequence, self._share)
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
@@ -305,19 +306,20 @@ class RedoLog:
                 self._send(group)
         if self.partner is not None:
             self._agree(self.partner.share, last)
-        self._shared_sequence = last
-        self.sharing.wake_followers(last)
+        self.sharing.reached = last
+        self.sharing.wake_followers()
 
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None
-        while self.durable_sequence < sequence:
+        writing = self.writing
+        while writing.reached < sequence:
             batch = self._batch()
             if not batch:
                 return
             last = batch[-1]
             while True:
                 try:
-                    if self.durable_sequence < last.sequence:  # else its buffer may already be reused
+                    if writing.reached < last.sequence:  # else its buffer may already be reused
                         self.write(batch)
                         if self.partner is not None:
                             self._agree(self.partner.wait, last.sequence)
@@ -332,12 +334,16 @@ class RedoLog:
 
     def _batch(self) -> list[Group]:
         """Return the next groups to write: those queued, up to BATCH_BYTES; the filling group if none is queued."""
+        failure, pending = self.files.failure, self.pending
         with self._latch:
-            self.files.failure.check()  # the filling group may have records of a commit that broke off
-            if not self.pending:
+            if failure.first is not None:
+                failure.check()  # the filling group may have records of a commit that broke off
+            if not pending:
                 self._seal_fill()
+            if len(pending) < 2:
+                return list(pending)
             found: list[Group] = []
-            for group in self.pending:
+            for group in pending:
                 if found and group.end_lsn - found[0].lsn > BATCH_BYTES:
                     break
                 found.append(group)
@@ -357,7 +363,7 @@ class RedoLog:
 
     def _seal(self, group: Group) -> None:
         lap, stamp = self.geometry.lap(group.lsn), (self._clock.wall_us(), self._next_txid())
-        group.seal(self._store, self._incarnation, lap, stamp, group.sequence - 1 - self.durable_sequence)
+        self._sealer.seal(group, lap, stamp, group.sequence - 1 - self.writing.reached)
 
     def _send(self, group: Group) -> None:
         """Send the next group to the partner before it is written: the round trip overlaps the sync here."""
@@ -368,45 +374,56 @@ class RedoLog:
             self._sent_sequence = group.sequence
 
     def write(self, batch: list[Group]) -> None:
-        start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
+        last = batch[-1]
+        start_lsn, end_lsn = batch[0].lsn, last.end_lsn
         if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: the write would overwrite log that is needed
             broken = InvariantBroken("the REDO log would overwrite groups that are needed; open the store again")
             self.files.failure.latch(broken)
             raise broken
-        self.writing_sequence = batch[-1].sequence
+        self.writing_sequence = last.sequence
         with self._sending:  # a sharing thread writes into headers of groups not sent yet
             for group in batch:
                 if not group.is_sealed:  # only once: a second write, after a signal, must have the same bytes
                     self._seal(group)
                     group.is_sealed = True
-                self._send(group)
-        view = content_of(batch).data.cast("B")
-        numbers = []
+                if self.partner is not None:
+                    self._send(group)
+        words = content_of(batch)
         began = self._clock.monotonic()
         try:
             if end_lsn > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end_lsn)
-            for number, offset, start, length in self.geometry.pieces(start_lsn, end_lsn - start_lsn):
-                self.files.pwrite(self.handles[number], offset, view[start : start + length])
-                numbers.append(number)
+            self._write_words(start_lsn, words)
         except StorageFull as error:
             # The log's space was allocated when it was created, so this happens only on a copy-on-write file system.
             # The rows have the changes already: nothing is rolled back, and no error may claim a rollback (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
             self.files.failure.latch(failure)
             raise failure from error
-        for number in numbers:
-            self.files.fdatasync(self.handles[number])
         self.sync_seconds.observe(self._clock.monotonic() - began)
+
+    def _write_words(self, lsn: int, words: Words) -> None:
+        """Make words durable at their place in the ring."""
+        pieces = self.geometry.pieces(lsn, words.nbytes)
+        if len(pieces) == 1:
+            number, offset, _, _ = pieces[0]
+            self.files.pwrite_synced(self.handles[number], offset, words)
+            return
+        view = words.data.cast("B")
+        for number, offset, start, length in pieces:
+            self.files.pwrite(self.handles[number], offset, view[start : start + length])
+        for number, *_ in pieces:
+            self.files.fdatasync(self.handles[number])
 
     def _publish(self, last: Group) -> None:
         """Drop the groups up to this one, which are durable, and wake their followers."""
         self.files.mark("ack", sequence=last.sequence)
         end_lsn = last.end_lsn
+        writing = self.writing
         with self._latch:
-            written, bytes_ = last.sequence - self.durable_sequence, end_lsn - self.durable_lsn
+            written, bytes_ = last.sequence - writing.reached, end_lsn - self.durable_lsn
             # No call between these assignments: after a signal between them, the groups would be written again.
-            self.durable_sequence = last.sequence
+            writing.reached = last.sequence
             self.durable_lsn = end_lsn
             self.groups_written += written
             self.batches_written += written > 0
@@ -417,7 +434,7 @@ class RedoLog:
                 words = group.words
                 if words.size == FILL_WORDS and len(self.spares) < SPARE_BUFFERS:
                     self.spares.append(words)
-        self.writing.wake_followers(last.sequence)
+        writing.wake_followers()
 
     def close(self) -> None:
         """Close the files; groups that were not flushed are lost, as in a crash."""

@@ -63,6 +63,11 @@ SPACE_PAUSE_SECONDS = 0.05
 _TO_A_FILE = "with a transaction_limit above transaction_memory, past which changes go to a file"
 
 
+def first_txid_after(mem: Words) -> int:
+    """Return the first transaction id that the memory of a store has not assigned yet."""
+    return int(mem[S_TXID]) + 1
+
+
 class BeforeImages(Protocol):
     """The hook for before-images: where commits copy old rows for a running local checkpoint."""
 
@@ -200,7 +205,7 @@ class Resources(ABC):
 
     def txid_limit(self) -> int:
         """Return the first transaction id not assigned yet."""
-        return int(self.mem[S_TXID]) + 1
+        return first_txid_after(self.mem)
 
     def number_from(self, txid: int) -> None:
         """Assign transaction ids from `txid` on: smaller ones were assigned, here or at another node."""

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.access.snapshot import Snapshots, version_words
@@ -32,7 +33,6 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.base.ids import gci_of
-from tidemark.engine.base.owner import call_owner
 from tidemark.engine.disk.columns import region_words
 from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
 from tidemark.engine.log.geometry import Geometry, create_files, is_log_name, open_files
@@ -45,6 +45,7 @@ from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
 from tidemark.engine.txn.delete_log import DeleteLog, delete_log_words
 from tidemark.engine.txn.epoch import EpochClock
+from tidemark.engine.txn.resources import first_txid_after
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     LogStart,
@@ -579,7 +580,7 @@ class Restart:
             self._clock,
             (sysfile.store, sysfile.incarnation),
             Position(reader.next_sequence, reader.end_lsn, start.lsn, start.sequence),
-            call_owner(store.txid_limit),
+            partial(first_txid_after, store.mem),
         )
         log.set_tail(start.lsn, start.sequence, start.what)
         log.extend_reach = keeper.extend_reach

@@ -80,15 +80,15 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "next-group-counts-as-durable",
         "tidemark.engine.log.redo",
-        "self.durable_sequence = last.sequence\n",
-        "self.durable_sequence = last.sequence + 1\n",
+        "writing.reached = last.sequence\n",
+        "writing.reached = last.sequence + 1\n",
         "states",
     ),
     Defect(
         "second-file-of-a-group-not-synced",
         "tidemark.engine.log.redo",
-        "        for number in numbers:",
-        "        for number in numbers[:1]:",
+        "        for number, *_ in pieces:",
+        "        for number, *_ in pieces[:1]:",
         "states",
     ),
     Defect(
@@ -323,6 +323,27 @@ DEFECTS: tuple[Defect, ...] = (
 
 # These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
 KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "synced-write-not-synced",
+        "tidemark.engine.files.synced_write_kernels",
+        "failed = done == count and fdatasync(descriptor) < 0",
+        "failed = False",
+        "synced-writes",
+    ),
+    Defect(
+        "end-of-a-group-not-zeroed",
+        "tidemark.engine.log.group_kernels",
+        "    for i in range(used, written):",
+        "    for i in range(used + 1, written):",
+        "sealing",
+    ),
+    Defect(
+        "batch-left-out-of-a-header",
+        "tidemark.engine.log.group_kernels",
+        "    words[12] = unsynced\n",
+        "",
+        "sealing",
+    ),
     Defect(
         "scan-position-off-by-one",
         "tidemark.engine.txn.commit_kernels",

@@ -356,7 +356,47 @@ def shown_load() -> None:
     tests.test_load_that_is_published_is_durably_so_for_every_publisher()
 
 
+def synced_writes() -> None:
+    """A write and its sync in one call: every step may fall short or fail."""
+    import errno
+
+    from tests.files import test_synced_writes as tests
+
+    with tempfile.TemporaryDirectory() as folder:
+        tests.check_bytes_reach_the_real_disk(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        tests.check_errors_of_real_calls(Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        tests.check_interrupted_anywhere(Path(folder))
+    for short in (0, 7, 4_095):
+        tests.check_short_write(short)
+    for number in (errno.EIO, errno.ENOSPC):
+        tests.check_failed_write(number)
+        tests.check_failed_sync(number)
+
+
+def sealing() -> None:
+    """The header of a group."""
+    from tests.log import test_sealing as tests
+
+    for used in (16, 700, 20_000):
+        tests.check_sealed_group(bytes(range(16)), 3, used, (5, 4_096, 2, 9, 77), (1_000, 2_000), 4, False)
+
+
+def gates() -> None:
+    """Threads that wait for one another's work."""
+    from tests.log import test_leaders as tests
+
+    tests.module.FOLLOWER_POLL_SECONDS = 3_600  # a follower that is not woken waits for ever
+    tests.PATIENCE_SECONDS = 5
+    tests.test_work_that_goes_further_wakes_every_group_it_has_passed()
+    tests.test_failure_is_raised_by_every_follower_of_every_group()
+
+
 LOG_PARTS: dict[str, Callable[[], object]] = {
+    "synced-writes": synced_writes,
+    "sealing": sealing,
+    "gates": gates,
     "batch-states": batch_states,
     "first-checkpoint": first_checkpoint,
     "second-loss": second_loss,

@@ -26,6 +26,7 @@ from tidemark.recovery.crash_harness.disks import MemoryFiles
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper
 
 CALLS = {name for name in vars(RawFiles) if not name.startswith("_")}
+ONE_CALL = {"write_and_sync"}
 PINS = {"unlink_unpinned", "is_pinned"}
 NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
 
@@ -33,9 +34,9 @@ NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
 @pytest.mark.parametrize(
     ("disk", "inherited"),
     [
-        (RawWrapper, PINS),
-        (type(MemoryFiles().raw), PINS | NOTHING_THERE),
-        (ArrowRaw, PINS | NOTHING_THERE | {"lock", "unlock"}),
+        (RawWrapper, PINS | ONE_CALL),
+        (type(MemoryFiles().raw), PINS | ONE_CALL | NOTHING_THERE),
+        (ArrowRaw, PINS | ONE_CALL | NOTHING_THERE | {"lock", "unlock"}),
     ],
 )
 def test_disk_inherits_these_calls_alone(disk: type[RawFiles], inherited: set[str]) -> None:

@@ -82,7 +82,7 @@ def test_leader_interrupted_at_a_file_call_leaves_no_follower_waiting(operation:
         for number in (20, 21, 22):
             followers.append(threading.Thread(target=log.write, args=(number,)))
             followers[-1].start()
-        while len(log.redo.writing.followers) < 3:
+        while log.redo.writing.followers < 3:
             pass
         raise KeyboardInterrupt
 
@@ -157,7 +157,7 @@ def test_failure_at_the_disk_tells_all_waiters_that_the_outcome_is_unknown(
         for number in range(2, 6):
             followers.append(threading.Thread(target=commit, args=(number,)))
             followers[-1].start()
-        while len(log.redo.writing.followers) < 4:
+        while log.redo.writing.followers < 4:
             pass
 
     def faulty(memory: MemoryFiles) -> FaultFiles:

@@ -34,6 +34,7 @@ BITS = (
 )
 SAME = "tests.store.test_metamorphic:test_same_history_gives_same_answers_however_the_table_is_kept"
 LOCKS = "tests.engine.test_locks"
+SEALED = "tests.log.test_sealing:test_sealed_group_of_any_values_equals_twin"
 XXH3 = "tests.engine.test_checksums:test_xxh3_equals_the_reference_around_every_block_boundary"
 COPIES = f"{CODEC}:test_scatter_and_gather_any_geometry_equal_twin"
 PADDED = f"{CODEC}:test_padded_values_equal_twin"
@@ -200,6 +201,9 @@ TWINS = {
         WALK,
     ),
     "txn.spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
+    "files.synced_write.write_and_sync": "tests.files.test_synced_writes:test_bytes_reach_the_real_disk",
+    "log.group.prepare_group": SEALED,
+    "log.group.prepare_large_group": SEALED,
     "log.records.list_frames": "tests.log.test_records:test_frames_of_any_records_are_listed_as_by_the_twin",
     "txn.spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
     "log.load.pack_rows_of_file": LOADED,

@@ -26,7 +26,7 @@ def hung_disk(site: Site, number: int) -> Iterator[threading.Event]:
     """Let every sync and every read of a node's store wait until the block ends; yield what the first one sets."""
     files = site.db(number).parts.files
     works, hangs = threading.Event(), threading.Event()
-    real = {name: getattr(files, name) for name in ("fdatasync", "pread")}
+    real = {name: getattr(files, name) for name in ("fdatasync", "pread", "pwrite_synced")}
 
     def late(name: str) -> Any:
         def call(*given: Any) -> Any:

@@ -76,14 +76,14 @@ def test_members_disk_that_stalls_delays_only_commits_that_sync(
         db.create_table("t", COLUMNS, "id")
         db.sync()
         log, gate, waiting = log_of(site, 2), threading.Event(), threading.Event()
-        real = log.files.fdatasync
+        real = log.files.pwrite_synced
 
-        def stall(handle: Any) -> None:
+        def stall(*arguments: Any) -> None:
             waiting.set()
             assert gate.wait(100)
-            real(handle)
+            real(*arguments)
 
-        monkeypatch.setattr(log.files, "fdatasync", stall)
+        monkeypatch.setattr(log.files, "pwrite_synced", stall)
         durable = log.durable_sequence
         for number in range(20):
             db["t"].insert((number, 0, None))

@@ -23,7 +23,7 @@ LINKED = ("engine", "recovery", "replication")
 
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
-    *("base", "files", "jit", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
+    *("base", "jit", "files", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
     *("access", "point", "store"),
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
@@ -153,7 +153,10 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # Of a store's files, and of those of the user alone.
 DISK_DOORS = frozenset(
-    {"tidemark.engine.files.directory", "tidemark.engine.files.private_files", "tidemark.engine.jit.kept_code"}
+    {
+        *("tidemark.engine.files.directory", "tidemark.engine.files.synced_write_kernels"),
+        *("tidemark.engine.files.private_files", "tidemark.engine.jit.kept_code"),
+    }
 )
 # What of `os` touches no file: allowed everywhere, or in the named places only.
 OS_ANYWHERE = frozenset(
@@ -175,6 +178,7 @@ PRIVATE_PLACES: dict[str, frozenset[str]] = {
 }
 OS_PLACES: dict[str, frozenset[str]] = {
     "tidemark.engine.base.clock": frozenset({"urandom"}),
+    "tidemark.engine.base.users": frozenset({"geteuid"}),
     # What wakes a loop is a descriptor of no file.
     "tidemark.replication.wire.wire": frozenset(
         {"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}

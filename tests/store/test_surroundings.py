@@ -386,7 +386,7 @@ def test_disk_whose_every_sync_takes_two_seconds_has_commits_share_them_and_time
     def slow_log() -> None:
         clock.advance(2.0)
         of_log.append(clock.monotonic())
-        wait_until(lambda: len(db.parts.store.log.writing.followers) >= len(active) - 1)
+        wait_until(lambda: db.parts.store.log.writing.followers >= len(active) - 1)
 
     def work(number: int) -> None:
         try:
