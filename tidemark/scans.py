@@ -120,7 +120,7 @@ class _Rows(itertools.chain[Any]):
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
-@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__")
+@types_memory_errors("_decoded_rows", "_lists", "_locked", "__iter__", "__next__", "__arrow_c_stream__")
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
