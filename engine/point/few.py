@@ -61,7 +61,7 @@ def _change_each(
     return count
 
 
-def _generally(call: Callable[..., R], txn: Transaction, table: Table, *arguments: Any) -> R:
+def generally(call: Callable[..., R], txn: Transaction, table: Table, *arguments: Any) -> R:
     """Make a call on the general path, and keep a plan for the next one."""
     found = call(txn, table, *arguments)
     keep_plan(table)
@@ -80,13 +80,13 @@ def _is_few(data: Any, progress: Progress | None, *kinds: type) -> bool:
 def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
     """As `batch_operations.insert_many`."""
     count = _put_few(txn, table, data, MODE_INSERT, progress)
-    return _generally(batch_operations.insert_many, txn, table, data, progress) if count is None else count
+    return generally(batch_operations.insert_many, txn, table, data, progress) if count is None else count
 
 
 def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
     """As `batch_operations.write_many`."""
     count = _put_few(txn, table, data, MODE_WRITE, progress)
-    return _generally(batch_operations.write_many, txn, table, data, progress) if count is None else count
+    return generally(batch_operations.write_many, txn, table, data, progress) if count is None else count
 
 
 def _put_few(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int | None:
@@ -102,7 +102,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
         names = table.definition.primary_key
         if plan is not None and all(name in data[0] for name in names) and len(data[0]) > len(names):
             count = _change_each(txn, plan, MODE_UPDATE, [_parted(names, dict(row)) for row in data])
-    return _generally(batch_operations.update_many, txn, table, data, progress) if count is None else count
+    return generally(batch_operations.update_many, txn, table, data, progress) if count is None else count
 
 
 def _parted(names: Sequence[str], row: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -119,7 +119,7 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
         plan = _plan_for(txn, table)
         if plan is not None:
             count = _change_each(txn, plan, MODE_DELETE, [(key, None) for key in keys])
-    return _generally(batch_operations.delete_many, txn, table, keys) if count is None else count
+    return generally(batch_operations.delete_many, txn, table, keys) if count is None else count
 
 
 # --- upserts --------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def upsert(
     """As `unique_upserts.upsert`."""
     plan = _plan_for(txn, table) if index is None and type(row) in (tuple, dict) else None
     is_new = None if plan is None else _upsert_one(txn, table, plan, row, changes)
-    return _generally(unique_upserts.upsert, txn, table, row, changes, index) if is_new is None else is_new
+    return generally(unique_upserts.upsert, txn, table, row, changes, index) if is_new is None else is_new
 
 
 def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: Mapping[str, Any] | None) -> bool | None:
@@ -173,7 +173,7 @@ def upsert_many(
         count = None if plan is None else _upsert_each(txn, table, plan, data, changes)
     if count is not None:
         return count
-    return _generally(unique_upserts.upsert_many, txn, table, data, changes, index, progress)
+    return generally(unique_upserts.upsert_many, txn, table, data, changes, index, progress)
 
 
 def _upsert_each(
@@ -198,13 +198,13 @@ def update_where(
 ) -> int:
     """As `conditional_changes.update_where`."""
     count = _change_where(txn, table, MODE_UPDATE, changes, where) if changes else None
-    return _generally(conditional_changes.update_where, txn, table, changes, where) if count is None else count
+    return generally(conditional_changes.update_where, txn, table, changes, where) if count is None else count
 
 
 def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     """As `conditional_changes.delete_where`."""
     count = _change_where(txn, table, MODE_DELETE, None, where)
-    return _generally(conditional_changes.delete_where, txn, table, where) if count is None else count
+    return generally(conditional_changes.delete_where, txn, table, where) if count is None else count
 
 
 def _narrowed(where: Expression, names: Sequence[str]) -> Expression:

@@ -25,13 +25,13 @@ from tidemark.engine.point import few
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the calls that the general path makes, and those that it does not."""
     count: Counter[str] = Counter()
-    generally = few._generally
+    generally = few.generally
 
     def general(call: Any, txn: Any, table: Any, *arguments: Any) -> Any:
         count["general" if table.plan is not None else "never asked"] += 1
         return generally(call, txn, table, *arguments)
 
-    monkeypatch.setattr(few, "_generally", general)
+    monkeypatch.setattr(few, "generally", general)
     return count
 
 
@@ -143,8 +143,14 @@ def test_both_paths_change_a_few_rows_alike(seed: int, counted: Counter[str]) ->
 
 
 @pytest.fixture
-def table() -> Any:
+def db() -> Any:
     db = open_memory(durability="epoch")
+    yield db
+    db.close()
+
+
+@pytest.fixture
+def table(db: Any) -> Any:
     made = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("u", tm.Int64)], "id")
     made.insert_many([(number, number % 3, number) for number in range(9)])
     db.create_index("t", "by_u", "u", unique=True)
@@ -153,7 +159,6 @@ def table() -> Any:
     yield made
     assert db.check()["problems"] == []
     check_arena(db)
-    db.close()
 
 
 def test_kernels_change_few_rows(table: Any, counted: Counter[str]) -> None:
@@ -198,11 +203,8 @@ def test_an_upsert_judges_the_whole_row(table: Any) -> None:
     assert tuple(table[3]) == (3, 0, 3)
 
 
-def test_a_row_that_others_hold_is_waited_for(table: Any) -> None:
+def test_a_row_that_others_hold_is_waited_for(db: Any, table: Any) -> None:
     """The rows before it are given back first, and all are changed once the lock is free."""
-    other = table.table
-    assert other is not None
-    db = table._owner
     holder = db.transaction()
     holder.get("t", 4, lock="exclusive")
     with db.transaction() as txn, pytest.raises(tm.Rejected):  # of this thread: no wait
@@ -211,8 +213,7 @@ def test_a_row_that_others_hold_is_waited_for(table: Any) -> None:
     assert table.update_many([{"id": 3, "n": 70}, {"id": 4, "n": 70}]) == 2
 
 
-def test_changes_of_the_transaction_are_seen(table: Any) -> None:
-    db = table._owner
+def test_changes_of_the_transaction_are_seen(db: Any, table: Any) -> None:
     with db.transaction() as txn:
         txn.update("t", 5, {"n": 40})
         assert txn.update_where("t", {"n": 41}, where=tm.col("n") == 40) == 1
