@@ -40,6 +40,7 @@ SQL_TABLES = (
 SEED = 20_261_129
 PER_OWNER = 2
 SCANNED = 50
+BATCH = 10
 Calls = dict[str, Callable[[], Any]]
 
 
@@ -153,6 +154,7 @@ def reads(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
 
     count, scans = len(keys), keys[: max(1, len(keys) // 20)]
     order = f"select * from t where id>=? order by id limit {SCANNED}"
+    counted = "select count(*) from t where owner=?"
     return {
         "get a row by its key": (
             count,
@@ -207,6 +209,14 @@ def reads(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
                 "SQLite": each(keys, lambda key: execute(by_id, (key,)).fetchall()),
             },
         ),
+        "count the rows with a value of an ordered index": (
+            count,
+            None,
+            {
+                OURS: each(keys, lambda key: table.scan(where=col("owner") == f"owner{key // PER_OWNER:07}").count()),
+                "SQLite": each(keys, lambda key: execute(counted, (f"owner{key // PER_OWNER:07}",)).fetchone()),
+            },
+        ),
         f"scan {SCANNED} rows in the order of keys, a row": (
             len(scans) * SCANNED,
             0.15,
@@ -232,6 +242,7 @@ def writes(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
     """As `reads`."""
     table, keys, execute, begin = s.table, s.keys, s.sqlite.execute, s.lmdb.begin
     col = tm.col
+    few = keys[: max(1, len(keys) // BATCH)]
     gone = {name: iter(range(s.rows, 1 << 40)) for name in (OURS, "SQLite", "LMDB")}
     new = {name: iter(range(s.rows, 1 << 40)) for name in (OURS, "SQLite", "LMDB")}
 
@@ -307,7 +318,22 @@ def writes(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
         key = next(new["SQLite"])
         execute("insert into t values (?,?,?,?,?,?)", (key, "owner", f"code{key:08}", key, key % 100_000, None))
 
+    def ours_batch(_: int) -> None:
+        found = [next(new[OURS]) for _ in range(BATCH)]
+        table.insert_many([(key, "owner", f"code{key:08}", key, Decimal(key % 100_000), None) for key in found])
+
+    def sqlite_batch(_: int) -> None:
+        found = [next(new["SQLite"]) for _ in range(BATCH)]
+        execute("begin immediate")
+        rows = [(key, "owner", f"code{key:08}", key, key % 100_000, None) for key in found]
+        s.sqlite.executemany("insert into t values (?,?,?,?,?,?)", rows)
+        execute("commit")
+
     conditional = "update t set cents=cents-? where id=? and cents>=?"
+    upsert = (
+        "insert into t values (?,?,?,?,?,?) on conflict (id) do update set owner=excluded.owner, code=excluded.code,"
+        " n=excluded.n, cents=excluded.cents, note=excluded.note"
+    )
     count = len(keys)
     found: dict[str, tuple[float | None, Calls]] = {
         "update a row": (
@@ -339,6 +365,25 @@ def writes(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
                 "LMDB": each(keys, lambda key: lmdb_change(key, add(-key))),
             },
         ),
+        "update by a condition on the key": (
+            None,
+            {
+                OURS: each(keys, lambda key: table.update_where({"n": col("n") + key}, where=col("id") == key)),
+                "SQLite": each(keys, lambda key: execute("update t set n=n+? where id=?", (key, key))),
+            },
+        ),
+        "upsert a row that exists": (
+            None,
+            {
+                OURS: each(
+                    keys,
+                    lambda key: table.upsert((key, "owner", f"code{key:08}", key, Decimal(key % 100_000), None)),
+                ),
+                "SQLite": each(
+                    keys, lambda key: execute(upsert, (key, "owner", f"code{key:08}", key, key % 100_000, None))
+                ),
+            },
+        ),
         "update a row by a unique index": (
             1.2,
             {
@@ -363,6 +408,10 @@ def writes(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
             1.0,
             {OURS: each(keys, ours_insert), "SQLite": each(keys, sqlite_insert), "LMDB": each(keys, lmdb_insert)},
         ),
+        f"insert {BATCH} rows in one call": (
+            None,
+            {OURS: each(few, ours_batch), "SQLite": each(few, sqlite_batch)},
+        ),
         "delete a row": (
             1.0,
             {
@@ -372,7 +421,8 @@ def writes(s: Stores) -> dict[str, tuple[int, float | None, Calls]]:
             },
         ),
     }
-    return {what: (count, goal, calls) for what, (goal, calls) in found.items()}
+    counts = {f"insert {BATCH} rows in one call": len(few)}
+    return {what: (counts.get(what, count), goal, calls) for what, (goal, calls) in found.items()}
 
 
 def measure(s: Stores, rounds: int) -> list[Line]:

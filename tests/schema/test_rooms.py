@@ -155,7 +155,8 @@ def test_upserts_and_batches_of_another_site_continue_across_an_added_column(mon
         return int(put(*arguments))
 
     monkeypatch.setattr(batch_operations, "put_rows", late)
-    assert db["t"].upsert_many([(key, 7, "up") for key in range(290, 310)]) == 10
+    batch = pa.record_batch({"id": list(range(290, 310)), "n": [7] * 20, "text": ["up"] * 20})
+    assert db["t"].upsert_many(batch) == 10
     pending[0] = True
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array([1, 900]), "n": pa.array([-1, -2]), "text": pa.array(["x", "y"])})
@@ -231,7 +232,7 @@ def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monk
 
     monkeypatch.setattr(batch_operations, "read_keys", late)
     with pytest.raises(tm.RowNotFound, match="no row has key 90"):
-        db["t"].update_many([{"id": key, "n": 0} for key in range(90, 110)])
+        db["t"].update_many(pa.record_batch({"id": list(range(90, 110)), "n": [0] * 20}))
     assert not pending[0] and len(db["t"]) == 100 and db["t"][105].n == 315
     db.close()
 

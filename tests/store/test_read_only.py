@@ -330,8 +330,6 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "load_spooled",
         "load_spooled_or_fail",
         "begin",
-        "take",
-        "lose_place",
         "begin_to_adopt",
         "fail_in_commit",
         "buf",
