@@ -403,8 +403,21 @@ class Table:
         return wrong
 
     def delete_many(self, keys: list[Any], index: str | None = None) -> int:
-        self._all(lambda: [self.delete(key, None, index) for key in keys])
+        try:
+            self._all(lambda: [self.delete(key, None, index) for key in keys])
+        except Refused as error:
+            raise Refused(*error.names, *self._wrong_keys(keys, index)) from None  # all keys are judged first
         return len(keys)
+
+    def _wrong_keys(self, keys: list[Any], index: str | None) -> set[str]:
+        """Return the errors of keys that no row can have."""
+        wrong: set[str] = set()
+        for key in keys:
+            try:
+                self.take_key(key) if index is None else self.found_by(index, key)
+            except Refused as error:
+                wrong |= error.names
+        return wrong
 
     def update_where(self, changes: Mapping[str, Any], where: Any = None) -> int:
         if not changes:
