@@ -90,6 +90,7 @@ def change(mem, plan, txn, buf, image, mode, key, changes, program, rows, work, 
             return status, False
         verdict = judge(mem, plan, txn, buf, fragment, rowid, image, program, rows, work)
         if verdict == P.VERDICT_REFUSED:
+            mem[txn + A.X_RUN] = 0  # as the savepoint of the general path does
             return touch_row(mem, txn, buf, fragment, rowid, A.MODE_LOCK, None), True
         if verdict != P.VERDICT_OK:
             return A.ST_DROPPED, False

@@ -24,6 +24,7 @@ from tests.store.support import open_memory
 from tests.store.test_local_checkpoint_patterns import checkpoint_with
 from tidemark.engine.memory.arena_layout import (
     MODE_INSERT,
+    MODE_UPDATE,
     MODE_WRITE,
     S_COPY_RESERVED,
     S_INDEX_GENERATION,
@@ -32,6 +33,7 @@ from tidemark.engine.memory.arena_layout import (
     S_TICK,
     S_TICK_EPOCH,
     S_TXID,
+    X_OPS,
 )
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
@@ -523,3 +525,21 @@ def test_rows_of_a_table_with_dropped_columns_are_left_to_the_general_path(made:
     assert made["own", False, MODE_INSERT, 1] == 1 and made["own", False, MODE_WRITE, 1] == 0
     assert db.check()["problems"] == []
     db.close()
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_row_that_is_refused_ends_a_record_of_inserts(is_quick: bool, made: Counter[Any]) -> None:
+    """The general path makes a savepoint, after which rows are inserted by a new record. The kernel went on with the
+    record that was there.
+    """
+    side = Side(0, is_quick, [tm.Int64])
+    table = side.db.create_table("r", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert((0, 0))
+    with side.db.transaction() as side.txn:
+        for number in (1, 2):
+            side.do(lambda side, number=number: side.txn.insert("r", (number, 0)))
+            assert side.do(lambda side: side.txn.update("r", 1, {"n": 1}, tm.col("n") > 0))[0][1] == "(False,)"
+        records = int(side.txn.mem[side.txn.desc + X_OPS])
+    assert records == 2 and made["txn", True, MODE_UPDATE, 2] == 2 * is_quick
+    side.txn = None
+    side.db.close()
