@@ -533,7 +533,8 @@ def test_a_row_that_is_refused_ends_a_record_of_inserts(is_quick: bool, made: Co
     record that was there.
     """
     side = Side(0, is_quick, [tm.Int64])
-    table = side.db.create_table("r", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
+    table = side.db.create_table("r", columns, "id", partition=tm.HashPartition(1))
     table.insert((0, 0))
     with side.db.transaction() as side.txn:
         for number in (1, 2):
