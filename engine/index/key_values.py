@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base import limits
-from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
+from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch, ValueOutOfRange
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_place, column_words
 from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.types import Floating
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.schema.types_base import counted, shown
 from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
@@ -176,7 +176,10 @@ class KeyShape:
         number, bits = self._bits(values)
         if column.nullable:
             number, bits = number << 1 | 1, bits + 1
-        octets = start.encode() if isinstance(start, str) else bytes(start)
+        try:
+            octets = start.encode() if isinstance(start, str) else bytes(start)
+        except UnicodeEncodeError:
+            raise ValueOutOfRange(f"{column.name} holds valid Unicode, got {shown(start)}, a lone surrogate") from None
         low = high = _escaped(octets)
         if isinstance(column.type, Binary) and len(octets) <= column.type.length and octets.endswith(b"\0"):
             # Padding is not in a key: values that end within the zero bytes of `start` begin with it too.

@@ -269,6 +269,15 @@ def test_a_range_that_stops_before_all_keys_is_empty(db: Any) -> None:
     assert len(list(table.scan(index="by_n", prefix=()))) == 9
 
 
+def test_a_prefix_that_is_no_text_is_refused(db: Any) -> None:
+    """A lone surrogate ended with UnicodeEncodeError."""
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("s", tm.VarChar(9))], "id")
+    db.create_index("t", "by_s", "s")
+    for ends in ({"prefix": "\ud800"}, {"prefix": ("\ud800",)}, {"lower": "\ud800"}, {"upper": "a\ud800"}):
+        with pytest.raises(tm.ValueOutOfRange, match="surrogate"):
+            list(table.scan(index="by_s", **ends))
+
+
 def test_what_is_wrong_is_said_when_the_scan_is_made(db: Any) -> None:
     columns = [tm.Column("id", tm.Int8), tm.Column("s", tm.VarChar(3)), tm.Column("b", tm.VarBinary(3))]
     table = db.create_table("t", columns, "id")

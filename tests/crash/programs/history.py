@@ -65,6 +65,7 @@ class History:
         self.ledger = ledger
         self.model: Model = {}
         self.db: Any = None
+        self.is_beside = False  # in the middle of a local checkpoint
 
     def run(self, steps: int) -> None:
         """Open, work, close."""
@@ -115,6 +116,8 @@ class History:
         try:
             change()
         except RedoOverloaded:
+            if self.is_beside:  # no local checkpoint can be made in the middle of one
+                raise
             for _ in range(2):
                 self.db.checkpoint()
             change()

@@ -13,6 +13,7 @@ from decimal import Decimal as PythonDecimal
 from typing import Any
 
 from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row, program
+from tidemark.engine.base.errors import RedoOverloaded
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
 from tidemark.engine.schema.types_base import ColumnType
@@ -220,10 +221,16 @@ class SchemaHistory(History):
 
     def commit_beside(self) -> None:
         """One transaction, or one change of a table, while a local checkpoint is being made."""
-        if self.rng.random() < 0.4:
-            self.alter(self.rng.choice(sorted(self.model)), {})
-        else:
-            self.commit()
+        schema, self.is_beside = dict(self.schema), True
+        try:
+            if self.rng.random() < 0.4:
+                self.alter(self.rng.choice(sorted(self.model)), {})
+            else:
+                self.commit()
+        except RedoOverloaded:
+            self.schema = schema
+        finally:
+            self.is_beside = False
 
 
 class _RolledBack(Exception):
