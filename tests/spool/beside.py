@@ -149,7 +149,7 @@ class Beside:
         """One transaction of both; whether it spooled."""
         one, other = self.spooling.transaction(), self.ordinary.transaction()
         self.block(one, other, calls)
-        spooled = one.spool is not None
+        spooled = getattr(one, "spool", None) is not None  # one that has not begun has no such attribute
         if self.rng.random() < 0.25:
             one.rollback()
             other.rollback()
