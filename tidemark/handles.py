@@ -503,7 +503,7 @@ class TableHandle(WritableTable):
         """
         if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes, index):
             return True
-        status = self._changes.judge(self.table, MODE_UPDATE, key, changes, where, index)
+        status = self._changes.make_if(self.table, MODE_UPDATE, key, changes, where, index)
         if status != LEFT:
             return status == DONE
         if index is not None:
@@ -524,7 +524,7 @@ class TableHandle(WritableTable):
         if where is None:
             if self._changes.make(self.table, MODE_DELETE, key, None, index):
                 return True
-        elif (status := self._changes.judge(self.table, MODE_DELETE, key, None, where, index)) != LEFT:
+        elif (status := self._changes.make_if(self.table, MODE_DELETE, key, None, where, index)) != LEFT:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)

@@ -747,8 +747,10 @@ class Scan:
         rest = self._copy()
         rest._txn = None
         seen = set(keys)
-        for more in rest._lists_of(rest._found(key_names, None), key_names):
-            yield [key for key in more if key not in seen]
+        beyond = [key for more in rest._lists_of(rest._found(key_names, None), key_names) for key in more]
+        if keys[-1] in beyond:  # rows that have come meanwhile may be before it
+            del beyond[: beyond.index(keys[-1])]
+        yield [key for key in beyond if key not in seen]
 
     def _copy(self) -> Self:
         few = object.__new__(type(self))

@@ -15,7 +15,7 @@ from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import few
-from tidemark.engine.point.changes import DONE, LEFT, change, judged_change, locked
+from tidemark.engine.point.changes import DONE, LEFT, change, change_if, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -219,7 +219,7 @@ class Transaction(EngineTransaction):
         try:
             if where is None and change(self, table, MODE_UPDATE, key, changes, index):
                 return True
-            status = judged_change(self, table, MODE_UPDATE, key, changes, where, index)
+            status = change_if(self, table, MODE_UPDATE, key, changes, where, index)
             if status != LEFT:
                 return status == DONE
             found = self.store.table(table)
@@ -246,7 +246,7 @@ class Transaction(EngineTransaction):
             if where is None:
                 if change(self, table, MODE_DELETE, key, None, index):
                     return True
-            elif (status := judged_change(self, table, MODE_DELETE, key, None, where, index)) != LEFT:
+            elif (status := change_if(self, table, MODE_DELETE, key, None, where, index)) != LEFT:
                 return status == DONE
             found = self.store.table(table)
             if index is not None:

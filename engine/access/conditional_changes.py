@@ -33,7 +33,6 @@ from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import shown
-from tidemark.engine.table.table import TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,13 +187,6 @@ def update(
         return True
     txn.check(locks=True)
     change = Change(table, changes, where)
-    try:
-        return _update_one(txn, table, key, changes, change)
-    except TableAltered:
-        return update(txn, table.newest, key, changes, where)
-
-
-def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any], change: Change) -> bool:
     row_format = table.format
     with txn.savepoint():
         with_disk = row_format.has_disk and row_format.touches_disk([*changes, *change.names])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.transactions import Transactions
 
-__all__ = ["DONE", "LEFT", "CommittedChanges", "change", "changed", "judged", "judged_change", "locked"]
+__all__ = ["DONE", "LEFT", "CommittedChanges", "change", "change_by", "program_of", "change_if", "locked"]
 
 OUTPUTS_MAX = 32  # columns that one program computes
 assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
@@ -67,7 +67,7 @@ class CommittedChanges:
         program: Words = NOTHING,
     ) -> int:
         """Make a change of a table's row. index: name of the unique index that the key is of, None: the primary key.
-        program: as `judged` returns it.
+        program: as `program_of` returns it.
         """
         plan = table.plan
         if plan is None or self._is_left:
@@ -118,13 +118,13 @@ class CommittedChanges:
             raise memory_error(error) from error
         return status
 
-    def judge(self, table: Table, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
+    def make_if(self, table: Table, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
         """Update or delete a row by expressions, or if a condition accepts it."""
         plan = table.plan
         if plan is None or self._is_left:
             return LEFT
         try:
-            found = judged(plan, mode, changes, where)
+            found = program_of(plan, mode, changes, where)
         except MemoryError as error:
             raise memory_error(error) from error
         if found is None:
@@ -142,7 +142,7 @@ class CommittedChanges:
         return change
 
 
-def judged(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any] | None:
+def program_of(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any] | None:
     """Return the program of an update, or the condition of a deletion, and the plain changes; None for the general
     path.
     """
@@ -217,11 +217,11 @@ def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = Non
     return status
 
 
-def changed(
+def change_by(
     txn: Transaction, plan: Plan, mode: int, what: Any, changes: Any, program: Words = NOTHING, index: Any = None
 ) -> int:
     """Make a change in a transaction that has begun and may be used, by a plan in force. index: as for
-    `CommittedChanges.make`. program: as `judged` returns it.
+    `CommittedChanges.make`. program: as `program_of` returns it.
     """
     words = plan.words if index is None else plan.words_for(index)
     if words is None:
@@ -232,18 +232,18 @@ def changed(
     return status
 
 
-def judged_change(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
+def change_if(txn: Transaction, name: Any, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
     """Update or delete a row in a transaction by expressions, or if a condition accepts it. Raises: as `change`."""
     if mode == MODE_UPDATE and type(changes) is not dict:
         return LEFT
     plan = _plan_for(txn, name)
     if plan is None:
         return LEFT
-    found = judged(plan, mode, changes, where)
+    found = program_of(plan, mode, changes, where)
     if found is None:
         return LEFT
     program, plain = found
-    return changed(txn, plan, mode, key, plain, program, index)
+    return change_by(txn, plan, mode, key, plain, program, index)
 
 
 def locked(
@@ -252,7 +252,7 @@ def locked(
     """Return the row with a key, locked exclusively; None, also for a row that the program refuses; ... for the general
     path.
 
-    index: as for `change`. table: the version of the table whose rows are wanted. program: as `judged` returns it.
+    index: as for `change`. table: the version of the table whose rows are wanted. program: as `program_of` returns it.
     """
     plan = _plan_for(txn, name)
     if plan is None or plan.rows is None or (table is not None and not plan.is_of(table)):

@@ -13,7 +13,7 @@ from tidemark.engine.access import batch_operations, conditional_changes, unique
 from tidemark.engine.access.own_changes import has_changed
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import DONE, LEFT, changed, judged
+from tidemark.engine.point.changes import DONE, LEFT, change_by, program_of
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.point.selects import select
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
@@ -46,13 +46,13 @@ def _change_each(
 ) -> int | None:
     """Make a change for each (what, changes); return how many were not refused, None for the general path."""
     if len(rows) == 1:  # which is changed whole or not at all
-        status = changed(txn, plan, mode, *rows[0], program)
+        status = change_by(txn, plan, mode, *rows[0], program)
         return None if status == LEFT else int(status == DONE)
     count = 0
     try:
         with txn.savepoint():
             for what, changes in rows:
-                status = changed(txn, plan, mode, what, changes, program)
+                status = change_by(txn, plan, mode, what, changes, program)
                 if status == LEFT:
                     raise _Left
                 count += status == DONE
@@ -141,7 +141,7 @@ def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: M
         return None
     if changes is not None and type(changes) is not dict:
         return None  # which refuses it, whether there is a row or not
-    if changed(txn, plan, MODE_INSERT, row, None) == DONE:
+    if change_by(txn, plan, MODE_INSERT, row, None) == DONE:
         return True
     given = dict(row) if type(row) is dict else dict(zip(names, row, strict=True))
     if given.keys() != set(names):
@@ -151,11 +151,11 @@ def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: M
         program, plain = NOTHING, others
     else:
         table.format.encode_row(row)  # what is not changed must be right too
-        found = judged(plan, MODE_UPDATE, changes, None)
+        found = program_of(plan, MODE_UPDATE, changes, None)
         program, plain = (NOTHING, dict(changes)) if found is None else found
     if not plain and not program.size:
         return None
-    return None if changed(txn, plan, MODE_UPDATE, key, plain, program) == LEFT else False
+    return None if change_by(txn, plan, MODE_UPDATE, key, plain, program) == LEFT else False
 
 
 def upsert_many(
@@ -222,6 +222,21 @@ def _narrowed(where: Expression, names: Sequence[str]) -> Expression:
     return wanted[0] if len(wanted) == 1 else Junction(True, tuple(wanted))
 
 
+def _change_if(txn: Transaction, plan: Plan, mode: int, key: Any, plain: Any, program: Words) -> int | None:
+    """Change the row with a key if the program accepts it; return how many were changed, None for the general path. A
+    row that is refused does not stay locked: the general path would not have found it.
+    """
+    status = DONE
+    try:
+        with txn.savepoint():
+            status = change_by(txn, plan, mode, key, plain, program)
+            if status != DONE:
+                raise _Left
+    except _Left:
+        return None if status == LEFT else 0
+    return 1
+
+
 def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where: Any) -> int | None:
     """Change the rows that a condition accepts, if a select finds them, or the one that may be; return how many, None
     for the general path.
@@ -230,8 +245,9 @@ def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where
     if plan is None:
         return None
     names = table.definition.primary_key
-    found = select(table, _narrowed(where, names), list(names), None)
-    bound = judged(plan, mode, changes, where) if found is not None and found.is_sound else None
+    narrowed = _narrowed(where, names)
+    found = select(table, narrowed, list(names), None)
+    bound = program_of(plan, mode, changes, where) if found is not None and found.is_sound else None
     if found is None or bound is None:
         return None
     rows = found.rows(table, False, None, txn if has_changed(txn, table) else None)
@@ -241,4 +257,6 @@ def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where
     if not rows and plain:
         table.format.encode_changes(plain)  # refuses wrong values, though no row gets them
     keys = [row[0] for row in rows] if len(names) == 1 else [tuple(row) for row in rows]
+    if narrowed is not where and keys:
+        return _change_if(txn, plan, mode, keys[0], plain, program)
     return _change_each(txn, plan, mode, [(key, plain) for key in keys], program)

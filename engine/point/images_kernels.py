@@ -104,20 +104,25 @@ def put_octets(plan, column, value, words, byte):
 
 
 @helper
-def put_number(plan, column, value, words, byte):
-    """Write a number to a byte of an array."""
-    width = plan[column + U.V_READ + U.KC_BYTES]
-    _, word, high = number_of(plan, column + U.V_READ, value)
+def store_number(words, byte, width, low, high):
+    """Write a stored number of 1 to 16 bytes, given by its low word and its high one."""
     if width >= 8:
-        store_64(words, byte, word)
+        store_64(words, byte, low)
         if width > 8:
             store_64(words, byte + 8, high)
     elif width == 4:
-        store_32(words, byte, word)
+        store_32(words, byte, low)
     elif width == 2:
-        store_16(words, byte, word)
+        store_16(words, byte, low)
     else:
-        store_8(words, byte, word)
+        store_8(words, byte, low)
+
+
+@helper
+def put_number(plan, column, value, words, byte):
+    """Write a number to a byte of an array."""
+    _, low, high = number_of(plan, column + U.V_READ, value)
+    store_number(words, byte, plan[column + U.V_READ + U.KC_BYTES], low, high)
 
 
 @helper

@@ -9,11 +9,12 @@ Where it fails, and for columns that are not changed in place, the general path 
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper
-from tidemark.engine.jit.objects_kernels import load_8, store_8, store_16, store_32, store_64, store_zeros
+from tidemark.engine.jit.objects_kernels import load_8, store_8, store_zeros
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.get_kernels import FOUND, place_seen
+from tidemark.engine.point.images_kernels import store_number
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_columns_kernels import column_at
 from tidemark.engine.programs.vm_run_kernels import run_rows
@@ -78,17 +79,7 @@ def put_output(program, column, low, high, null, words, at):
             store_zeros(words, byte, width)
             return
         store_8(words, bits, load_8(words, bits) & ~mask & LOW_8)
-    if width == 8:
-        store_64(words, byte, low)
-    elif width == 4:
-        store_32(words, byte, low)
-    elif width == 2:
-        store_16(words, byte, low)
-    elif width == 1:
-        store_8(words, byte, low)
-    else:
-        store_64(words, byte, low)
-        store_64(words, byte + 8, high)
+    store_number(words, byte, width, low, high)
 
 
 @helper

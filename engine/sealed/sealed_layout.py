@@ -7,7 +7,6 @@ reads in its own kernels.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -85,13 +84,6 @@ def seal_units(words: Words, units: list[tuple[int, int]]) -> None:
     sums = xxh3_signed_of_units(words, [(start + 1, count - 1) for start, count in units])
     for (start, _), checksum in zip(units, sums, strict=True):
         words[start] = checksum
-
-
-def packer_of(layout: np.dtype[Any]) -> struct.Struct:
-    """Return a packer of a whole header record, for headers written at every commit: setting a field costs 1 µs."""
-    packer = struct.Struct("<" + "".join("_BH_I___Q"[layout[name].itemsize] for name in layout.names or ()))
-    assert packer.size == layout.itemsize, "a header has no gaps"
-    return packer
 
 
 def is_sealed(words: Words, kind: int, available: int) -> bool:

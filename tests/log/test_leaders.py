@@ -1,4 +1,4 @@
-"""Followers of a group: one opening of their gate wakes them all; whoever stops waiting leaves the others a way."""
+"""Followers of a group: one opening of their gate wakes all of them, also after one of them has stopped waiting."""
 
 from __future__ import annotations
 

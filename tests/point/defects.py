@@ -136,9 +136,6 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     ),
     # --- transactions ------------------------------------------------------------------------------
     _defect(
-        "all-indexes-are-known", _CHANGE, "return plan[U.U_GENERATION] == mem[A.S_INDEX_GENERATION]", "return True"
-    ),
-    _defect(
         "what-was-begun-stays",
         _CHANGE,
         "return LEFT if abort_at_once(mem, txn, buf) == A.OK else BROKEN",
@@ -177,24 +174,26 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     ),
     _defect("texts-are-cut", _JUDGE, "image, fixed, more)", "image, fixed, more - 1)"),
     _defect("computed-null-is-a-value", _JUDGE, "        if null:\n", "        if False:\n"),
-    _defect("computed-value-stays-null", _JUDGE, "load_8(words, bits) & ~mask & LOW_8", "load_8(words, bits)"),
+    _defect("computed-value-stays-null", _JUDGE, "load_8(words, bits) & ~mask & LOW_8", "load_8(words, bits)", "Int"),
     _defect(
         "halves-are-swapped",
         _JUDGE,
-        "        store_64(words, byte, low)\n        store_64(words, byte + 8, high)\n",
-        "        store_64(words, byte, high)\n        store_64(words, byte + 8, low)\n",
-    ),
-    _defect(
-        "narrow-columns-are-wide",
-        _JUDGE,
-        "        store_16(words, byte, low)\n",
-        "        store_32(words, byte, low)\n",
+        "    store_number(words, byte, width, low, high)\n",
+        "    store_number(words, byte, width, high, low)\n",
+        "Decimal(38",
     ),
     _defect(
         "error-in-a-row-is-no-error",
         _JUDGE,
         "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_ERROR\n",
         "    if run_rows(image, rows, 1, program, work) != P.RUN_OK:\n        return P.VERDICT_OK\n",
+    ),
+    _defect(
+        "narrow-columns-are-wide",
+        _IMAGES,
+        "        store_16(words, byte, low)\n",
+        "        store_32(words, byte, low)\n",
+        "Int16",
     ),
     # --- replaced images ---------------------------------------------------------------------------
     _defect("value-of-another-column", _CHANGED, "old_start + begin, image", "old_start, image"),
@@ -209,7 +208,9 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     ),
     _defect("older-rows-stay-short", _CHANGED, "if columns != plan[U.U_VAR_COLUMNS]:", "if columns < 0:"),
     # --- rows by a unique index --------------------------------------------------------------------
-    _defect("key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)"),
+    _defect(
+        "key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)", "Time"
+    ),
     _defect("own-key-is-the-committed-one", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, 0, mem, True)"),
     _defect("row-of-another-place", _CHANGE, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
     _defect("any-index-is-known", _PLAN, "self.uniques.get(index)", "next(iter(self.uniques.values()), None)"),

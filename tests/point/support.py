@@ -15,7 +15,7 @@ import tidemark as tm
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char
+from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
 
 FIXED: list[ColumnType] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
@@ -107,8 +107,9 @@ def edge(rng: random.Random, kind: ColumnType) -> Any:
         made += [datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max]
         made += [each.replace(tzinfo=datetime.UTC) for each in (datetime.datetime.min, datetime.datetime.max)]
         made.append(datetime.datetime.combine(rng.choice([LEAP, LEAP.replace(day=28)]), moment.time(), moment.tzinfo))
-    elif isinstance(kind, (Char, Binary)):
-        longer: Any = "x" * (kind.length + 1) if isinstance(kind, Char) else b"x" * (kind.length + 1)
+    elif isinstance(kind, (Char, Binary, VarChar, VarBinary)):
+        is_text = isinstance(kind, (Char, VarChar))
+        longer: Any = "x" * (kind.length + 1) if is_text else b"x" * (kind.length + 1)
         made = [longer, longer[:-1], "a\0", b"a\0", b"\0" * kind.length]
     return rng.choice(made)
 

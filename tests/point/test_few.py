@@ -203,6 +203,19 @@ def test_an_upsert_judges_the_whole_row(table: Any) -> None:
     assert tuple(table[3]) == (3, 0, 3)
 
 
+def test_a_row_beside_a_condition_is_not_locked(db: Any, table: Any) -> None:
+    """The key alone finds it. The general path looks for rows that the whole condition accepts, and locks these."""
+    with db.transaction() as txn:
+        assert txn.update_where("t", {"n": 70}, (tm.col("id") == 4) & (tm.col("n") == 70)) == 0
+        assert txn.delete_where("t", (tm.col("id") == 5) & (tm.col("n") == 70)) == 0
+        assert txn.update_where("t", {"n": 70}, (tm.col("id") == 6) & (tm.col("n") == 0)) == 1
+        with db.transaction() as other:
+            found = [other.get("t", key, lock="exclusive", skip_locked=True) for key in (4, 5, 6)]
+            assert [row is not None for row in found] == [True, True, False]
+            other.rollback()
+        txn.rollback()
+
+
 def test_a_row_that_others_hold_is_waited_for(db: Any, table: Any) -> None:
     """The rows before it are given back first, and all are changed once the lock is free."""
     holder = db.transaction()

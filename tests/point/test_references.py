@@ -18,7 +18,7 @@ from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.change_kernels import DONE, LEFT, REFUSED
-from tidemark.engine.point.changes import CommittedChanges, change, judged_change, locked
+from tidemark.engine.point.changes import CommittedChanges, change, change_if, locked
 from tidemark.engine.point.plan import plan_of, row_plan
 from tidemark.engine.point.selects import select_range
 from tidemark.engine.schema import types as t
@@ -328,13 +328,13 @@ def test_changes_by_programs(changed: Any, mode: int, what: Any, changes: Any, w
     plan_of(table.table)
     values = list(changes.values()) if isinstance(changes, dict) else []
     objects = [what, changes, where, *values, None, ..., True, False, 0, 1]
-    judge = CommittedChanges(changed.parts.store).judge
+    judge = CommittedChanges(changed.parts.store).make_if
     assert judge(table.table, mode, what, changes, where) == status
     free_the_log(changed)
     if status != LEFT:  # errors of the compiler keep frames
         assert_flat(lambda: judge(table.table, mode, what, changes, where), *objects)
     with changed.transaction() as txn:
-        assert judged_change(txn, "c", mode, what, changes, where) == status
+        assert change_if(txn, "c", mode, what, changes, where) == status
         txn.rollback()
 
 

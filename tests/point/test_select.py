@@ -269,6 +269,23 @@ def test_a_range_that_stops_before_all_keys_is_empty(db: Any) -> None:
     assert len(list(table.scan(index="by_n", prefix=()))) == 9
 
 
+@pytest.mark.parametrize(("gone", "ids"), [(10, [10, 11]), (11, [50, 11])])
+def test_a_scan_that_locks_goes_on_beyond_rows_that_are_gone(db: Any, gone: int, ids: list[int]) -> None:
+    """With a limit it finds few keys ahead, here 0 to 10. If too many are gone when they are locked, it looks for those
+    beyond, in the order of the index: a row that has come before the last one of them meanwhile is left out.
+    """
+    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert_many([(number, number) for number in range(40)])
+    db.create_index("t", "by_n", ("n", "id"))
+    with db.transaction() as txn:
+        rows = iter(txn.scan("t", where=tm.col("n") >= 0, index="by_n", limit=3, lock="exclusive"))
+        assert next(rows).id == 0
+        table.delete_many(list(range(1, gone)))
+        table.insert((50, 5))
+        assert [row.id for row in rows] == ids
+        txn.rollback()
+
+
 def test_a_prefix_that_is_no_text_is_refused(db: Any) -> None:
     """A lone surrogate ended with UnicodeEncodeError."""
     table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("s", tm.VarChar(9))], "id")
