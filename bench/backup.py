@@ -56,8 +56,8 @@ def copy_synced(source: Path, target: Path) -> None:
     """A plain copy of a folder's files, each synced."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    for path in source.rglob("*.rows"):
-        with path.open("rb", buffering=0) as file, (target / path.name).open("wb", buffering=0) as out:
+    for number, path in enumerate(source.rglob("*.parquet")):
+        with path.open("rb", buffering=0) as file, (target / str(number)).open("wb", buffering=0) as out:
             while piece := file.read(COPY_BYTES):
                 out.write(piece)
             os.fsync(out.fileno())
@@ -98,7 +98,7 @@ def measure(folder: Path, rows: int, storage: str) -> dict[str, Any]:
         db.create_table("test.t", columns(storage), "id", tm.HashPartition(4))
         insert(db["test.t"], 0, rows)
         db.backup(folder / "warm", verify=False)  # kernels are compiled
-        size = sum(path.stat().st_size for path in (folder / "warm").rglob("*.rows"))
+        size = sum(path.stat().st_size for path in (folder / "warm").rglob("*.parquet"))
 
         def clean() -> None:
             shutil.rmtree(place, ignore_errors=True)

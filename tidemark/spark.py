@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
-from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.load import abort as abort_load
 from tidemark.recovery.spark import jobs
-from tidemark.recovery.spark.conditions import to_text as condition
 from tidemark.recovery.spark.failures import typed_errors
-from tidemark.recovery.spark.plan import newest_local_checkpoint, option_map
+from tidemark.recovery.spark.options import option_map
+from tidemark.recovery.spark.read import frame_of, rows_of_backup
 from tidemark.recovery.spark.session import session
 from tidemark.recovery.verification.digest_tasks import diff_files
 
@@ -31,17 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidemark.database import Database
-    from tidemark.engine.programs.expressions import Expression
     from tidemark.recovery.load.adopt import AdoptReport
     from tidemark.replication.settings.options import OpenKeywords
 
 __all__ = [
-    "Pinned",
     "changes",
-    "condition",
     "diff",
     "load",
-    "pinned",
     "read",
     "restore",
     "session",
@@ -51,98 +46,38 @@ __all__ = [
 ]
 
 
-class Pinned(Closable):
-    """The newest local checkpoint of a store, kept until `close`, the end of the block, or the end of this process.
-
-    `directory` is that of the store, `lcp_id` the number of the local checkpoint, `epoch` the one it ends at. `close`
-    raises nothing.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        with PosixFiles(path) as files:
-            self.directory = files.directory
-            self.lcp_id, self.epoch, self._pin = newest_local_checkpoint(files)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options for `spark.read.format("tidemark").options(...)` that select this checkpoint, with the path."""
-        return {"path": self.directory, "lcp": str(self.lcp_id)}
-
-    def close(self) -> None:
-        """Release the checkpoint, so that later local checkpoints may remove it. A second call does nothing.
-
-        Examples:
-            `writer` is the store in the directory "shop".
-
-            >>> import tidemark.spark
-            >>> pin = tidemark.spark.pinned("shop")
-            >>> pin.close()
-        """
-        self._pin.release()
-
-
-def pinned(path: str | os.PathLike[str]) -> Pinned:
-    """Keep the newest local checkpoint of a store, which another process may have open, for long or repeated reads.
-
-    The owner continues to make local checkpoints but does not remove this one. Memory columns only.
-
-    Raises:
-        FileMissing: There is no store, or it has no local checkpoint yet.
-        LcpDamaged: The local checkpoint is damaged.
-        Unsupported: The file system has no locks.
-
-    Examples:
-        `writer` is the store in the directory "shop".
-
-        >>> import tidemark.spark
-        >>> lcp_id = writer.checkpoint()["lcp_id"]
-        >>> with tidemark.spark.pinned("shop") as pin:
-        ...     pin.lcp_id == lcp_id
-        True
-    """
-    return Pinned(path)
-
-
 def read(
     spark: SparkSession,
-    place: str | os.PathLike[str] | Pinned,
+    place: str | os.PathLike[str],
     table: str | None = None,
     *,
-    columns: Sequence[str] | None = None,
-    where: Expression | None = None,
-    options: Mapping[str, Any] = {},
+    number: int | None = None,
+    hidden: bool = False,
 ) -> DataFrame:
-    """Return a table as a DataFrame, from the newest backup in a place or from a local checkpoint of a store.
+    """Return a table of a backup as a DataFrame, as at the backup's epoch.
+
+    Spark reads the Parquet files itself, with page checksums verified. This process reads manifest, level files and the
+    tail of each Parquet file first, and checks their digests. For an incremental backup it also reads which rows
+    of older files are gone; a broadcast join takes these away.
 
     Args:
-        place: A place of backups, the directory of a store, or a `Pinned`, as all executors see it.
+        place: A path or URI, as all executors see it.
         table: May be omitted if there is only one.
-        columns: Names of columns; None: all.
-        where: A condition such as `tm.col("id") > 5`. Executors apply it before they decode rows, as a scan does.
-        options: Other options of docs/spark.md, section 3.
+        number: Of the backup; None: the newest.
+        hidden: With the columns `$ROWID`, `$EPOCH`, `$AUTHOR` and `$FRAGMENT` at the end.
 
-    Raises: FileMissing, NoSuchTable, NoSuchColumn, SchemaInvalid, BackupDamaged, LcpDamaged, SnapshotTooOld.
+    Raises: FileMissing, NoSuchTable, SchemaInvalid (several tables and no name), BackupDamaged, ForeignFile, Rejected
+    for a place that Spark cannot name. A page that fails its checksum ends the query with Spark's own error.
 
     Examples:
         ```python
-        import tidemark as tm
         import tidemark.spark as ts
 
-        spark = ts.session()
-        with ts.pinned("/stores/shop") as pin:
-            frame = ts.read(spark, pin, "item", columns=["id", "stock"], where=tm.col("stock") > 0)
-            frame.groupBy("stock").count().show()
+        frame = ts.read(ts.session(), "/backups/shop", "item")
+        frame.where("stock > 0").groupBy("stock").count().show()
         ```
     """
-    chosen = {**(place.options if isinstance(place, Pinned) else {"path": os.fspath(place)}), **options}
-    if table is not None:
-        chosen["table"] = table
-    if columns is not None:
-        chosen["columns"] = ",".join(columns)
-    if where is not None:
-        chosen["where"] = condition(where)
-    with typed_errors():
-        return spark.read.format("tidemark").options(**option_map(chosen)).load()
+    return frame_of(spark, rows_of_backup(place, table, number), hidden)
 
 
 def changes(

@@ -1,8 +1,7 @@
-"""Files of a backup: rows files of sealed blocks, and the manifest that makes them a backup (docs/backup.md).
+"""Files of a backup that are not Parquet: level files, and the manifest that makes them a backup (docs/backup.md).
 
-A block is a header followed, depending on its content, by row entries (as in a local checkpoint, with the disk part
-after the image) or by a piece of the live map, one bit for each slot. The manifest is one sealed unit: header, then a
-JSON body. A segment of the archive is a header followed by groups of the REDO log, as they were sealed in the log.
+Both are one sealed unit: header, then a JSON body. A segment of the archive is a header followed by groups of the REDO
+log, as they were sealed in the log.
 """
 
 from __future__ import annotations
@@ -11,33 +10,28 @@ import numpy as np
 
 from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
-BACKUP_BLOCK_WORDS = 24
+BACKUP_LEVEL_WORDS = 24
 BACKUP_MANIFEST_WORDS = 16
 ARCHIVE_WORDS = 512  # one sector of the log: groups after it stay aligned
 BACKUP_UNIT_WORDS_MIN = 32
 
-CONTENT_ROWS = 0
-CONTENT_LIVE = 1
-
-BACKUP_BLOCK = np.dtype(
+BACKUP_LEVEL = np.dtype(
     [
         *SEAL_FIELDS,
         ("backup", "<u8"),
         ("table_id", "<u4"),
         ("fragment", "<u4"),
-        ("number", "<u8"),  # of the block in its file, from 0
-        ("content", "<u4"),
-        ("is_last", "<u4"),
-        ("entries", "<u8"),  # in this block
-        ("used_words", "<u8"),  # words after the header; the rest is padding
-        ("total_entries", "<u8"),  # in the file, up to the end of this block
         ("epoch", "<u8"),  # the rows are as at the end of this epoch
         ("since", "<u8"),  # only rows changed after the end of this epoch; 0: all
         ("timeline", "<u8"),
         ("slots", "<u4"),  # of a page
         ("table_version", "<u4"),
-        ("rows", "<u8"),  # live rows of the fragment at the end of the epoch, counted so far, changed or not
-        ("reserved", "<u8", (7,)),
+        ("entries", "<u8"),  # rows in the Parquet file
+        ("groups", "<u8"),  # its row groups
+        ("size_bytes", "<u8"),  # of the Parquet file
+        ("rows", "<u8"),  # of the fragment at the end of the epoch, in this file or not
+        ("body_bytes", "<u8"),
+        ("reserved", "<u8", (8,)),
     ]
 )
 BACKUP_MANIFEST = np.dtype(
@@ -65,7 +59,7 @@ ARCHIVE_SEGMENT = np.dtype(
     ]
 )
 
-assert BACKUP_BLOCK.itemsize == BACKUP_BLOCK_WORDS * 8
+assert BACKUP_LEVEL.itemsize == BACKUP_LEVEL_WORDS * 8
 assert BACKUP_MANIFEST.itemsize == BACKUP_MANIFEST_WORDS * 8
 assert ARCHIVE_SEGMENT.itemsize == ARCHIVE_WORDS * 8
-assert BACKUP_BLOCK.fields is not None and BACKUP_BLOCK.fields["backup"][1] == 40
+assert BACKUP_LEVEL.fields is not None and BACKUP_LEVEL.fields["backup"][1] == 40

@@ -194,31 +194,12 @@ def whole_entry_words(fixed, has_var, has_disk, words, at, stop):
 
 
 @helper
-def live_bit(rowid, slots):
-    """Return the number of a ROWID's bit in the live map, -1 if there is no such slot."""
+def slot_number(rowid, slots):
+    """Return the number of a ROWID's slot in its fragment, -1 if there is no such slot."""
     slot = rowid & 0xFFFF
     if rowid < 0 or rowid > A.ROWID_MASK or slot >= slots:
         return -1
     return (rowid >> 16) * slots + slot
-
-
-@helper
-def take_bit(live, rowid, slots):
-    """Clear the bit of a ROWID; return 1 if it was set, 0 if not, -1 if there is no such slot. Without a map (size 0)
-    every bit counts as set.
-
-    A slot past the end of the map is not set: a store that was opened again has no pages past its last row, and the
-    level below may have had rows there.
-    """
-    if live.size == 0:
-        return 1
-    bit = live_bit(rowid, slots)
-    if bit < 0:
-        return -1
-    if bit >> 6 >= live.size or (live[bit >> 6] >> (bit & 63)) & 1 == 0:
-        return 0
-    live[bit >> 6] &= ~(1 << (bit & 63))
-    return 1
 
 
 @helper

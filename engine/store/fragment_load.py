@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
 from tidemark.engine.rows.lcp_kernels import finish_entries, finish_load, load_copies
-from tidemark.engine.store.load_chosen_kernels import load_chosen, stamp_rows
+from tidemark.engine.store.load_entries_kernels import load_entries, stamp_rows
 from tidemark.engine.store.replay import PartsOutOfMemory
 
 if TYPE_CHECKING:
@@ -54,19 +53,8 @@ class FragmentLoad:
 
     def take(self, words: Words, start: int, stop: int) -> None:
         """Take all entries words[start:stop] of a block."""
-        status = load_chosen(self._mem, self._fragment, words, start, stop, NOTHING, 0, 1, self._state)
+        status = load_entries(self._mem, self._fragment, words, start, stop, self._state)
         _check_status(int(status), int(self._state[0]))
-
-    def take_chosen(self, words: Words, start: int, stop: int, live: Words, slots: int, is_newest: bool) -> int:
-        """Take those rows of a backup level whose bit in `live` is set (in the newest level, all must be); clear the
-        bits.
-
-        slots: per page of the fragment. Return the number of rows taken.
-        """
-        state: Words = np.zeros(2, dtype=np.int64)
-        status = load_chosen(self._mem, self._fragment, words, start, stop, live, slots, int(is_newest), state)
-        _check_status(int(status), int(state[0]))
-        return int(state[1])
 
     def stamp(self, words: Words, start: int, stop: int, shape: Words) -> None:
         """Give the rows of a block, which are in the fragment, the epochs and authors of their entries.
@@ -76,7 +64,7 @@ class FragmentLoad:
         _check_status(int(stamp_rows(self._mem, self._fragment, words, start, stop, shape)))
 
     def finish(self) -> None:
-        """Complete the index after the last call of `take` or `take_chosen`."""
+        """Complete the index after the last call of `take`."""
         _check_status(int(finish_entries(self._mem, self._fragment)))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 B_NEXT = 0  # row, or word, to continue from
 B_USED = 1  # words of the output in use
 B_ENTRIES = 2  # entries written, or placed
-B_ROWS = 3  # rows visited
-B_ROWID = 4  # ROWID of the last row, -1 before the first
-BACKUP_STATE_WORDS = 5
+BACKUP_STATE_WORDS = 3
 
 SUM_WORDS = 3  # rows, sum of lane 0, sum of lane 1

@@ -1,7 +1,7 @@
 """Writes one fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
 
 Changes of the archived log are folded to one change per row and merged while the levels are read. So memory holds the
-fragment's changes and its live map, not its rows. Keys are compared only where log records have them; the process that
+fragment's changes and one batch, not its rows. Keys are compared only where log records have them; the process that
 loads the file checks that keys are unique.
 """
 
@@ -13,36 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
+from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_level, put_new_rows
+from tidemark.recovery.backup.chain import Chain, impossible
+from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_rows, put_new_rows
 from tidemark.recovery.backup.restore_layout import (
     D_ROWID,
     FOLDED_WORDS,
-    P_EPOCH,
-    P_IS_NEWEST,
-    P_LEVEL_HAS_VAR,
-    P_SINCE,
     R_CHANGE,
     R_COUNT,
     R_NEXT,
     R_ROWID,
     R_USED,
     RESTORE_STATE_WORDS,
+    ROW_WORDS,
     SHAPE_WORDS,
 )
-from tidemark.recovery.backup.rows_file import Level, LevelsReader
+from tidemark.recovery.backup.rows_file import Level
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.row_shape import RowLayout
+    from tidemark.engine.table.table import Table
+    from tidemark.recovery.backup.level_file import LevelFile
     from tidemark.recovery.backup.restore_task import RestoreTask
-    from tidemark.recovery.backup.rows_file import Block, Place
     from tidemark.recovery.backup.split import Section
 
 _NOTHING: Words = np.zeros(0, dtype=np.int64)
@@ -59,19 +56,18 @@ class Written:
     operations: int
 
 
-def part_of(
-    table_id: int, number: int, layout: RowLayout, slots: int, levels: list[Level], sections: list[Section]
-) -> dict[str, Any]:
-    """Return a fragment as an entry of a task; plain values. layout: of the rows after the restore."""
+def part_of(table: Table, number: int, slots: int, levels: list[Level], sections: list[Section]) -> dict[str, Any]:
+    """Return a fragment as an entry of a task; plain values. table: as it is after the restore."""
+    layout = table.format.layout
     return {
-        "table_id": table_id,
+        "table_id": table.table_id,
         "fragment": number,
         "fixed_words": layout.fixed_words,
         "has_var": int(layout.has_var),
         "var_since": layout.var_since,
         "key_words": 0 if layout.key_in_var else layout.key_words,
         "slots": slots,
-        "levels": [level.numbers() for level in levels],
+        "levels": [level.values() for level in levels],
         "sections": sections,
     }
 
@@ -127,8 +123,11 @@ class _Merger:
         self._part = part
         self._writer = writer
         self._advance = advance
-        levels = [Level.of(part["table_id"], part["fragment"], numbers) for numbers in part["levels"]]
-        self._reader = LevelsReader(place, bytes.fromhex(task.source), levels)
+        levels = [Level.of(part["table_id"], part["fragment"], values) for values in part["levels"]]
+        self._chain = None
+        if levels:
+            definition = task.definition(part["table_id"])
+            self._chain = Chain(place, bytes.fromhex(task.source), definition, levels)
         self._shape: Words = np.zeros(SHAPE_WORDS, dtype=np.int64)
         names = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
         self._shape[: len(names)] = [part[name] for name in names]
@@ -141,10 +140,9 @@ class _Merger:
         """Write all entries."""
         self._changes, self._folded = self._fold(self._read_changes())
         self._state[:] = 0
-        for level in self._reader.levels:
-            self._merge(level)
-        part = self._part
-        self._reader.check(int(self._state[R_COUNT]), part["fragment"], f"table {part['table_id']}")
+        if self._chain is not None:
+            for content in self._chain.contents:
+                self._merge(self._chain, content)
         self._put_new()
 
     # --- archived log ----------------------------------------------------------------------------
@@ -191,51 +189,22 @@ class _Merger:
         )
 
     # --- levels ----------------------------------------------------------------------------------
-    def _merge(self, level: Level) -> None:
-        place, part, shape = level.place, self._part, self._shape
-        has_var = bool(part["has_var"]) and place.table_version >= part["var_since"]
-        shape[P_LEVEL_HAS_VAR], shape[P_SINCE], shape[P_EPOCH] = int(has_var), place.since, place.epoch
-        shape[P_IS_NEWEST] = int(self._reader.is_newest(level))
-        self._state[R_ROWID], self._state[R_CHANGE] = -1, 0
-        for block in self._reader.blocks(level):
-            self._merge_block(place, block)
-
-    def _merge_block(self, place: Place, block: Block) -> None:
+    def _merge(self, chain: Chain, content: LevelFile) -> None:
         state, writer = self._state, self._writer
-        state[R_NEXT] = BACKUP_BLOCK_WORDS
-        before = int(state[R_COUNT])
-        while True:
-            status = int(
-                merge_level(
-                    block.words,
-                    BACKUP_BLOCK_WORDS,
-                    block.stop,
-                    self._shape,
-                    self._reader.live,
-                    self._folded,
-                    self._changes,
-                    writer.block,
-                    writer.state,
-                    state,
-                )
-            )
-            if status == OK:
-                break
-            if status > ST_SPACE:
-                raise self._impossible(place, block, status)
-            writer.make_room(ST_SPACE - status)
-        if self._advance is not None:
-            self._advance(int(state[R_COUNT]) - before)
-
-    def _impossible(self, place: Place, block: Block, status: int) -> BackupDamaged | RedoDamaged:
-        at = int(self._state[R_NEXT])
-        if status == ST_DUPLICATE:
-            return self._does_not_fit(f"an insert at ROWID {int(block.words[at])}", status)
-        return BackupDamaged(
-            f"{place.name} has an impossible row at word {at} of a block (status {status}), or the archived log one"
-            " that does not fit it; restore another backup",
-            file=place.name,
-        )
+        chain.level_shape(content, self._shape)
+        state[R_ROWID], state[R_CHANGE] = -1, 0
+        for some in chain.level_rows(content):
+            state[R_NEXT], before = 0, int(state[R_COUNT])
+            rows = (some.images, some.starts, some.rows, self._shape, self._folded, self._changes)
+            while (status := int(merge_rows(*rows, writer.block, _NOTHING, writer.state, state))) != OK:
+                if status == ST_DUPLICATE:
+                    rowid = int(some.rows[int(state[R_NEXT]) * ROW_WORDS])
+                    raise self._does_not_fit(f"an insert at ROWID {rowid}", status)
+                if status > ST_SPACE:
+                    raise impossible(content.level, int(state[R_NEXT]), status)
+                writer.make_room(ST_SPACE - status)
+            if self._advance is not None:
+                self._advance(int(state[R_COUNT]) - before)
 
     def _put_new(self) -> None:
         """Write rows that the log inserted and that are not in the backup."""

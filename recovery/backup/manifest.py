@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected
+from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected, VersionTooOld
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.files.durable_files import write_whole
 from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_UNIT_WORDS_MIN
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NAME = "manifest"
 FULL = "full"
 INCREMENTAL = "incremental"
+LAYOUT = 2  # of the files of a backup; 1, without this number: rows files of blocks
 
 
 @dataclass
@@ -87,9 +88,8 @@ class Manifest:
         value = {
             "incarnation": self.incarnation,
             "kind": self.kind,
-            "levels": [
-                [*place, [level.numbers() for level in levels]] for place, levels in sorted(self.levels.items())
-            ],
+            "layout": LAYOUT,
+            "levels": [[*place, [level.values() for level in levels]] for place, levels in sorted(self.levels.items())],
             "log": list(self.log),
             "next_table_id": self.next_table_id,
             "parent": self.parent,
@@ -153,7 +153,14 @@ def read_manifest(files: Files, number: int) -> Manifest:
     if int(header["backup"]) != number or int(header["words"]) != words.size:
         raise BackupDamaged(f"{name} is the manifest of another backup; put the right one back", file=name)
     try:
-        return _parse(number, int(header["epoch"]), store_of(words), json.loads(text_of(words, BACKUP_MANIFEST)))
+        value = json.loads(text_of(words, BACKUP_MANIFEST))
+        if value.get("layout", 1) == 1:
+            raise VersionTooOld(
+                f"{name} is of a backup before backups were Parquet files, which this program does not read; restore it"
+                " with the program that made it, and make backups in another place",
+                file=name,
+            )
+        return _parse(number, int(header["epoch"]), store_of(words), value)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, Rejected) as error:
         raise BackupDamaged(f"{name} is invalid ({error}); use another backup", file=name) from error
 

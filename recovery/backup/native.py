@@ -1,16 +1,14 @@
 """Tables that the restoring process builds itself: those with disk columns, whose pages, extents and UNDO records
 belong to the store, and small tables that the restore still changes (docs/backup.md, 4).
 
-Rows are loaded level by level. The newest level of a fragment is loaded whole; each older level gives exactly the rows
-whose bit in the live map is still set. At the end no bit may be set. A row goes to its ROWID with its epoch and
-author; disk parts are replayed as REDO. Then the sections of the split log are replayed strictly, fragment by fragment.
+Rows are loaded level by level. A row goes to its ROWID with its epoch and author; disk parts are replayed as REDO. Then
+the sections of the split log are replayed strictly, fragment by fragment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,28 +23,27 @@ from tidemark.engine.memory.arena_layout import (
     ST_INVARIANT,
     ST_SPACE,
 )
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.engine.store.fragment_load import EntryDoesNotFit, FragmentLoad, end_load
 from tidemark.engine.store.replay import Replay
+from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.entries_kernels import records_of_entries
-from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.backup.entries_layout import B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.backup.restore_kernels import take_epoch
 from tidemark.recovery.backup.restore_layout import R_NEXT, R_USED, RESTORE_STATE_WORDS
-from tidemark.recovery.backup.rows_file import LevelsReader
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.system_restart.spool import Records
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.row_shape import RowLayout
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.backup.planner import Sections
-    from tidemark.recovery.backup.rows_file import Block, Level
+    from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.backup.split import Section
 
 RECORD_WORDS = 1 << 16
@@ -113,39 +110,33 @@ class NativeTables:
             if table_id not in tables or table is None or number not in table.by_number:
                 continue  # done elsewhere, or dropped later
             fragment = table.by_number[number]
-            load = FragmentLoad(self._store.mem, fragment)
-            place = (
-                partial(self._place_disk, table, load) if table.format.has_disk else partial(self._place_memory, load)
-            )
-            self._load(table, fragment, levels, load, place)
+            self._load(table, fragment, levels)
             # Records replayed from here on are later than the backup; the epochs of empty slots are lost (D1).
             self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
             end_load(self._store.mem, fragment, manifest.epoch)
 
-    def _load(
-        self,
-        table: Table,
-        fragment: int,
-        levels: list[Level],
-        load: FragmentLoad,
-        place_block: Callable[[Level, Block, Words, bool], None],
-    ) -> None:
-        reader = LevelsReader(self._place, self._manifest.store, levels)
+    def _load(self, table: Table, fragment: int, levels: list[Level]) -> None:
+        definition = self._manifest.definition(table.table_id)
+        chain = Chain(self._place, self._manifest.store, definition, levels)
+        load = FragmentLoad(self._store.mem, fragment)
+        has_var = int(compute_layout(definition).has_var)
+        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, has_var)
         if not table.format.has_disk:
-            table.reserve_index(fragment, reader.rows)
-        for level in levels:
-            self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(table, level)))
-            for block in reader.blocks(level):
-                place_block(level, block, reader.live, reader.is_newest(level))
+            table.reserve_index(fragment, chain.rows)
+        for content in chain.contents:
+            level = content.level
+            for batch, words in chain.entries(content):
+                if table.format.has_disk:
+                    self._place_disk(table, load, level, has_var, batch.entries, words)
+                else:
+                    with self._refused(level):
+                        load.take(batch.entries, 0, words)
+                self._advance(batch.count)
         if not table.format.has_disk:
             with self._refused(levels[0]):
                 load.finish()
-        reader.check(self._store.arena.word(fragment, F_ROWS), levels[0].place.fragment, table.name)
-
-    @staticmethod
-    def _has_var(table: Table, level: Level) -> bool:
-        layout: RowLayout = table.format.layout
-        return layout.has_var and level.place.table_version >= layout.var_since
+        if self._store.arena.word(fragment, F_ROWS) != chain.rows:
+            raise BackupDamaged(f"{table.name} has other rows than its backup says; restore another backup")
 
     @contextmanager
     def _refused(self, level: Level) -> Iterator[None]:
@@ -163,31 +154,21 @@ class NativeTables:
         )
 
     # --- rows ------------------------------------------------------------------------------------
-    def _place_memory(self, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool) -> None:
-        with self._refused(level):
-            chosen = load.take_chosen(block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, is_newest)
-        self._advance(chosen)
-
     def _place_disk(
-        self, table: Table, load: FragmentLoad, level: Level, block: Block, live: Words, is_newest: bool
+        self, table: Table, load: FragmentLoad, level: Level, has_var: int, entries: Words, words: int
     ) -> None:
         """Replay rows as INSERT records with an epoch after the backup's; then set the epoch of each such row to that
         of its entry.
         """
         place, layout = level.place, table.format.layout
         identity = pack_identity(place.table_id, place.fragment, place.table_version)
-        has_var = int(self._has_var(table, level))
-        shape = np.array(
-            [layout.fixed_words, has_var, identity, place.table_id, place.fragment, place.slots], dtype=np.int64
-        )
+        shape = np.array([layout.fixed_words, has_var, identity, place.table_id, place.fragment], dtype=np.int64)
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
-        state[B_NEXT] = BACKUP_BLOCK_WORDS
         records: Words = np.empty(RECORD_WORDS, dtype=np.int64)
         status = ST_SPACE
         while status != OK:
             state[B_USED] = 0
-            place_of = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest), records, state)
-            status = int(records_of_entries(*place_of))
+            status = int(records_of_entries(entries, 0, words, shape, records, state))
             if status == ST_INVARIANT:
                 raise self._impossible(level, int(state[B_NEXT]), status)
             if status <= ST_SPACE and not int(state[B_USED]):
@@ -197,8 +178,7 @@ class NativeTables:
             self._relieve(0)
         shape[2] = self._manifest.epoch
         with self._refused(level):
-            load.stamp(block.words, BACKUP_BLOCK_WORDS, block.stop, shape)
-        self._advance(int(state[B_ENTRIES]))
+            load.stamp(entries, 0, words, shape)
 
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
         directory = np.zeros(table.table_id + 1, dtype=np.int64)

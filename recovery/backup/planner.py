@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Manifest
     from tidemark.recovery.backup.plan import Plan
@@ -63,9 +65,8 @@ def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sect
     """
     return [
         part_of(
-            table.table_id,
+            table,
             number,
-            table.format.layout,
             slots(address),
             manifest.levels.get((table.table_id, number), []),
             sections.get((table.table_id, number), []),
@@ -83,8 +84,11 @@ def _rows_of(part: dict[str, Any]) -> int:
     return int(part["levels"][0][-1]) if part["levels"] else 0
 
 
-def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int) -> list[RestoreTask]:
-    """Return tasks that write the data files of fragments, the largest first."""
+def fragment_tasks(
+    parts: list[dict[str, Any]], base: RestoreTask, parallel: int, tables: Sequence[TableDefinition]
+) -> list[RestoreTask]:
+    """Return tasks that write the data files of fragments, the largest first. tables: as they were backed up."""
+    values = {each.table_id: json.loads(each.to_json()) for each in tables}
     ordered = sorted(parts, key=bytes_of, reverse=True)
     groups = _grouped(ordered, bytes_of, parallel)
     return [
@@ -95,6 +99,7 @@ def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int
             work=group,
             rows=sum(map(_rows_of, group)),
             size_bytes=sum(map(bytes_of, group)),
+            tables=[values[each] for each in sorted({part["table_id"] for part in group}) if each in values],
         )
         for number, group in enumerate(groups)
     ]

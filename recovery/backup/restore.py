@@ -386,7 +386,7 @@ class Restore:
             if not self._is_native(table) and table.name not in self._settings.empty
             for part in parts_of(self._plan.manifest, table, slots, sections)
         ]
-        tasks = fragment_tasks(parts, self._base(identity), self._settings.parallel)
+        tasks = fragment_tasks(parts, self._base(identity), self._settings.parallel, self._plan.manifest.tables)
         adopted: dict[tuple[int, int], Sizes] = {}
         for report_of in self._carry_out(tasks, report):
             for table_id, number, name, *sizes in report_of.made:

@@ -15,14 +15,11 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import author_of, is_operation, place_of, record_at, record_flags, rows_of
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_image_words, live_bit, packed_place, take_bit, whole_entry_words
+from tidemark.engine.rows.lcp_kernels import checked_image_words, packed_place, slot_number
 from tidemark.engine.rows.primary_kernels import image_key
 from tidemark.engine.rows.side_pages_kernels import NO_VALUES
+from tidemark.engine.schema import row_layout as R
 from tidemark.recovery.backup import restore_layout as J
-
-_entry_table = helper(E.entry_table)
-_entry_fragment = helper(E.entry_fragment)
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
@@ -105,7 +102,7 @@ def list_changes(changes, stop, shape, rowids, heads, images, state):
         image = record + L.OPERATION_WORDS
         has_var = change_has_var(shape, changes[record + 1])
         for number in range(rows):
-            if live_bit(first + number, shape[J.P_SLOTS]) < 0:
+            if slot_number(first + number, shape[J.P_SLOTS]) < 0:
                 return A.ST_INVARIANT
             if rowids.size:
                 rowids[count] = first + number
@@ -205,9 +202,42 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
 
 
 @helper
-def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
+def put_values(words, var, size, values, out, to):
+    """Write the var part of `size` words at words[var:] to out[to:], with its first `values` columns only (-1: all).
+    Return its words. Columns added after a row was written are not in its var part.
+    """
+    count = (words[var] >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
+    if values < 0 or values >= count:
+        move_words(words, var, out, to, size)
+        return size
+    key_words = (words[var] >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK
+    ends = var + R.VAR_HEADER_WORDS + key_words
+    end = 0
+    if values > 0:
+        end = (words[ends + (values - 1) // 2] >> 32 * ((values - 1) & 1)) & R.VAR_END_MASK
+    ends_words = (values + 1) // 2
+    data_words = (end + 7) // 8
+    start = ends + (count + 1) // 2
+    if start + data_words > var + size:
+        return 0
+    total = R.VAR_HEADER_WORDS + key_words + ends_words + data_words
+    out[to] = (
+        total | values << R.VAR_COUNT_SHIFT | key_words << R.VAR_KEY_WORDS_SHIFT | R.VAR_VERSION << R.VAR_VERSION_SHIFT
+    )
+    move_words(words, var + R.VAR_HEADER_WORDS, out, to + R.VAR_HEADER_WORDS, key_words + ends_words)
+    at = to + R.VAR_HEADER_WORDS + key_words + ends_words
+    if values & 1:
+        out[at - 1] &= 0xFFFFFFFF
+    move_words(words, start, out, at, data_words)
+    if end & 7:
+        out[at + data_words - 1] &= (1 << 8 * (end & 7)) - 1
+    return total
+
+
+@helper
+def put_folded(folded, row, changes, words, var, var_words, values, shape, out, at):
     """Write the entry of a folded row whose final state exists to out[at:]; return its words. words[var:]: the
-    backup's var part, of var_words words, 0 if it has none.
+    backup's var part, of var_words words, 0 if it has none, and `values` as for `put_values`.
     """
     out[at] = folded[row + J.D_ROWID]
     out[at + 1] = folded[row + J.D_EPOCH]
@@ -223,8 +253,7 @@ def put_folded(folded, row, changes, words, var, var_words, shape, out, at):
         move_words(changes, place, out, to, size)
         return A.ENTRY_WORDS + fixed + size
     if place == J.VAR_KEPT and var_words > 0:
-        move_words(words, var, out, to, var_words)
-        return A.ENTRY_WORDS + fixed + var_words
+        return A.ENTRY_WORDS + fixed + put_values(words, var, var_words, values, out, to)
     out[to] = NO_VALUES
     return A.ENTRY_WORDS + fixed + 1
 
@@ -241,83 +270,90 @@ def folded_words_max(folded, row, changes, var_words, shape):
 
 
 @helper
-def belongs(words, at, floor, shape):
-    """Whether the entry at `at` belongs to this fragment, has a ROWID above `floor`, and an epoch of this level."""
-    if _entry_table(words[at + 2]) != shape[J.P_TABLE] or _entry_fragment(words[at + 2]) != shape[J.P_FRAGMENT]:
-        return False
-    if words[at] <= floor or live_bit(words[at], shape[J.P_SLOTS]) < 0:
+def belongs(rows, at, floor, shape):
+    """Whether the row at `at` has a ROWID above `floor`, in an existing slot, and an epoch of this level."""
+    rowid = rows[at + J.ROW_ID]
+    if rowid <= floor or slot_number(rowid, shape[J.P_SLOTS]) < 0:
         return False
     lowest = shape[J.P_SINCE] + (shape[J.P_SINCE] != 0)  # a full backup has epoch 0 too
-    return lowest <= words[at + 1] <= shape[J.P_EPOCH]
+    return lowest <= rows[at + J.ROW_EPOCH] <= shape[J.P_EPOCH]
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1])",
     nogil=True,
 )
-def merge_level(words, start, stop, shape, live, folded, changes, out, used, state):
-    """Merge the folded changes with the entries words[max(start, state[R_NEXT]):stop] of a level whose bit is set in
-    `live`. Write the resulting entries to out[used[0]:], counting them in used[1]. A level begins with R_ROWID -1 and
-    R_CHANGE 0.
+def merge_rows(images, starts, rows, shape, folded, changes, out, offsets, used, state):
+    """Merge the folded changes with the rows of a level from number state[R_NEXT] on. Write the resulting entries to
+    out[used[0]:], counting them in used[1], and unless `offsets` is empty, offsets of their images to
+    offsets[used[1]:]. A level begins with R_ROWID -1 and R_CHANGE 0.
 
-    OK; at state[R_NEXT]: ST_SPACE - words needed if out is full, ST_INVARIANT for an invalid entry, ST_DUPLICATE if a
-    change inserts a row that the backup has.
+    Row i has its image, with a disk part if the table has one, in images[starts[i]:starts[i + 1]], and ROW_WORDS words
+    of `rows`. OK; at state[R_NEXT]: ST_SPACE - words needed if out is full, ST_INVARIANT for an invalid row,
+    ST_DUPLICATE if a change inserts a row that the backup has.
     """
     fixed = shape[J.P_FIXED]
     has_var = shape[J.P_LEVEL_HAS_VAR]
     widened = shape[J.P_HAS_VAR] and not has_var
-    rows = folded.size // J.FOLDED_WORDS
-    at = max(start, state[J.R_NEXT])
-    while at < stop:
-        state[J.R_NEXT] = at
-        size, part = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or not belongs(words, at, state[J.R_ROWID], shape):
+    changed_rows = folded.size // J.FOLDED_WORDS
+    while state[J.R_NEXT] < starts.size - 1:
+        number = state[J.R_NEXT]
+        about = number * J.ROW_WORDS
+        image = starts[number]
+        stop = starts[number + 1]
+        part = checked_image_words(fixed, has_var, images, image, stop)
+        if part < 0 or not belongs(rows, about, state[J.R_ROWID], shape):
             return A.ST_INVARIANT
-        rowid = words[at]
+        rowid = rows[about + J.ROW_ID]
+        values = rows[about + J.ROW_VALUES]
         change = state[J.R_CHANGE]
-        while change < rows and folded[change * J.FOLDED_WORDS + J.D_ROWID] < rowid:
+        while change < changed_rows and folded[change * J.FOLDED_WORDS + J.D_ROWID] < rowid:
             change += 1
         state[J.R_CHANGE] = change
         row = change * J.FOLDED_WORDS
-        is_changed = change < rows and folded[row + J.D_ROWID] == rowid
-        need = size + 1
+        is_changed = change < changed_rows and folded[row + J.D_ROWID] == rowid
+        need = A.ENTRY_WORDS + stop - image + 1
         if is_changed:
             need = folded_words_max(folded, row, changes, part - fixed, shape)
-        if used[0] + need > out.size:
+        at = used[0]
+        if at + need > out.size:
             return A.ST_SPACE - need
-        chosen = take_bit(live, rowid, shape[J.P_SLOTS])
-        if chosen < 0 or (shape[J.P_IS_NEWEST] and not chosen):
-            return A.ST_INVARIANT
-        if chosen:
-            image = at + A.ENTRY_WORDS
-            first, key_words = image_key(words, image, fixed, shape[J.P_KEY_WORDS])
-            if first + key_words > at + size:
+        if is_changed:
+            if folded[row + J.D_BASE] != J.BASE_WANTED:
+                return A.ST_DUPLICATE
+            first, key_words = image_key(images, image, fixed, shape[J.P_KEY_WORDS])
+            key = folded[row + J.D_KEY]
+            if first + key_words > stop:
                 return A.ST_INVARIANT
-            state[J.R_COUNT] += 1
-            if is_changed:
-                if folded[row + J.D_BASE] != J.BASE_WANTED:
-                    return A.ST_DUPLICATE
-                key = folded[row + J.D_KEY]
-                if key >= 0:
-                    if folded[row + J.D_KEY_WORDS] != key_words or not same_words(
-                        words, first, changes, key, key_words
-                    ):
-                        return A.ST_INVARIANT
-                folded[row + J.D_BASE] = J.BASE_FOUND
-                if folded[row + J.D_IMAGE] >= 0:
-                    used[0] += put_folded(folded, row, changes, words, image + fixed, part - fixed, shape, out, used[0])
-                    used[1] += 1
-            else:
-                move_words(words, at, out, used[0], size)
-                used[0] += size
-                if widened:
-                    out[used[0]] = NO_VALUES
-                    used[0] += 1
-                used[1] += 1
+            if key >= 0:
+                if folded[row + J.D_KEY_WORDS] != key_words or not same_words(images, first, changes, key, key_words):
+                    return A.ST_INVARIANT
+            folded[row + J.D_BASE] = J.BASE_FOUND
+        state[J.R_COUNT] += 1
         state[J.R_ROWID] = rowid
-        at += size
-    state[J.R_NEXT] = stop
+        state[J.R_NEXT] += 1
+        if is_changed and folded[row + J.D_IMAGE] < 0:
+            continue
+        if offsets.size:
+            offsets[used[1]] = at + A.ENTRY_WORDS
+        used[1] += 1
+        if is_changed:
+            used[0] += put_folded(folded, row, changes, images, image + fixed, part - fixed, values, shape, out, at)
+            continue
+        out[at] = rowid
+        out[at + 1] = rows[about + J.ROW_EPOCH]
+        out[at + 2] = packed_place(rows[about + J.ROW_AUTHOR], shape[J.P_TABLE], shape[J.P_FRAGMENT])
+        at += A.ENTRY_WORDS
+        move_words(images, image, out, at, fixed)
+        at += fixed
+        if has_var:
+            at += put_values(images, image + fixed, part - fixed, values, out, at)
+        elif widened:
+            out[at] = NO_VALUES
+            at += 1
+        move_words(images, image + part, out, at, stop - image - part)
+        used[0] = at + stop - image - part
     return A.OK
 
 
@@ -335,7 +371,7 @@ def put_new_rows(folded, changes, shape, out, used, state):
             need = folded_words_max(folded, row, changes, 0, shape)
             if used[0] + need > out.size:
                 return A.ST_SPACE - need
-            used[0] += put_folded(folded, row, changes, changes, 0, 0, shape, out, used[0])
+            used[0] += put_folded(folded, row, changes, changes, 0, 0, -1, shape, out, used[0])
             used[1] += 1
         state[J.R_NEXT] += 1
     return A.OK

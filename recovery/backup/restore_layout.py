@@ -31,8 +31,14 @@ P_SLOTS = 6
 P_LEVEL_HAS_VAR = 7  # from here on, the shape of a level
 P_SINCE = 8
 P_EPOCH = 9
-P_IS_NEWEST = 10
-SHAPE_WORDS = 11
+SHAPE_WORDS = 10
+
+# A row of a level, beside its image.
+ROW_ID = 0
+ROW_EPOCH = 1
+ROW_AUTHOR = 2
+ROW_VALUES = 3  # how many values of its var part were stored; -1: all
+ROW_WORDS = 4
 
 # The progress.
 R_NEXT = 0  # word, change or folded row to continue from

@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tidemark.engine.schema.definition import TableDefinition
+
 SPLIT = "split"
 FRAGMENTS = "fragments"
+
+
+def read_definition(value: Any) -> TableDefinition:
+    """Return a definition that is a part of JSON. Raises: SchemaInvalid."""
+    return TableDefinition.from_json(json.dumps(value).encode())
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,11 @@ class RestoreTask:
     work: list[Any] = field(default_factory=list)
     rows: int = 0
     size_bytes: int = 0
+    tables: list[Any] = field(default_factory=list)  # definitions of the fragments' tables, as they were backed up
+
+    def definition(self, table_id: int) -> TableDefinition:
+        """Return the definition of a table, as it was backed up. Raises: LookupError."""
+        return next(made for each in self.tables if (made := read_definition(each)).table_id == table_id)
 
     @property
     def identity(self) -> tuple[bytes, int]:

@@ -1,6 +1,6 @@
 """Retention: removes old backups, and only those of their files that no kept backup needs (docs/backup.md, 5).
 
-Order: sync the names of kept manifests; remove the manifests of old backups and sync their folders; remove rows files
+Order: sync the names of kept manifests; remove the manifests of old backups and sync their folders; remove levels
 that no manifest names; remove archived log from before the oldest kept backup. So a crash may leave unneeded files, but
 never a backup that lacks a file.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import Damaged, Rejected, ValueOutOfRange
 from tidemark.engine.log.spool_reader import referred
 from tidemark.recovery.backup.manifest import Manifest, find_backups, folders, manifest_name
+from tidemark.recovery.backup.rows_file import is_table_folder
 from tidemark.recovery.backup.segments import FOLDER, groups_of, read_segment, segment_names
+from tidemark.recovery.local_checkpoint.control import plain_number
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -71,18 +73,22 @@ def _make_durable(files: Files, kept: list[Manifest]) -> None:
 
 
 def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> None:
-    """Remove unneeded rows files. Folders newer than the newest backup stay: an unfinished backup may be resumed."""
-    needed = {level.place.name for manifest in kept for _, level in manifest.files()}
-    for number in folders(files):
-        if number > kept[0].number:
+    """Remove unneeded levels. Folders newer than the newest backup stay: an unfinished backup may be resumed."""
+    places = [level.place for manifest in kept for _, level in manifest.files()]
+    needed = {name for place in places for name in (place.name, place.level_name)}
+    # The level file goes last: what it names is then gone, or is not needed.
+    tables = [name for name in files.list() if is_table_folder(name)]
+    within = [f"{table}/{leaf}" for table in tables for leaf in files.list(table) if plain_number(leaf)]
+    for folder in [*within, *map(str, folders(files))]:
+        if int(folder.rpartition("/")[2]) > kept[0].number:
             continue
-        for leaf in files.list(str(number)):
-            name = f"{number}/{leaf}"
-            if leaf.endswith(".rows") and name not in needed:
+        for leaf in files.list(folder):
+            name = f"{folder}/{leaf}"
+            if leaf.endswith((".parquet", ".level")) and name not in needed:
                 report.freed_bytes += files.size(name)
                 files.unlink(name)
                 report.files += 1
-        files.sync_directory(str(number))
+        files.sync_directory(folder)
 
 
 def _remove_log(files: Files, kept: list[Manifest], report: PruneReport) -> None:

@@ -1,55 +1,68 @@
-"""A rows file: the rows of one fragment at the end of one epoch, in sealed blocks, written once, sequentially.
+"""Rows of one fragment at the end of one epoch, in a Parquet file that is written once, from its beginning to its end.
 
-It describes itself without any other file, so a file without a manifest can still be verified.
+The file is divided into ranges: each row group, and the tail (page index and footer). The level file
+(`level_file.py`) has a digest of each. A reader gets a range from the disk once, checks it, and decodes these bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
-from tidemark.engine.base.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
+from tidemark.engine.base.errors import BackupDamaged, Error, FileTruncated, IoFailed, StoreFailed
 from tidemark.engine.files.sequential import SequentialFile
-from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import OK
-from tidemark.engine.rows.backup_layout import (
-    BACKUP_BLOCK,
-    BACKUP_BLOCK_WORDS,
-    BACKUP_UNIT_WORDS_MIN,
-    CONTENT_LIVE,
-    CONTENT_ROWS,
-)
-from tidemark.engine.sealed.sealed_layout import (
-    KIND_BACKUP_BLOCK,
-    SEAL,
-    header_of,
-    is_sealed,
-    seal,
-    store_of,
-    write_seal,
-)
-from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.backup.entries_kernels import check_entries
-from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS
+from tidemark.engine.rows.column_output import arrow_schema, decode_rows
+from tidemark.engine.schema.row_layout import VAR_COUNT_MASK, VAR_COUNT_SHIFT
+from tidemark.engine.sealed.range_digests import xxh3_128
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File, Files
-    from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.row_shape import RowLayout
+    import pyarrow as pa
 
-BLOCK_WORDS = 1 << 17  # 1 MiB
-LEVEL_FIELDS = 10
+    from tidemark.engine.access.scan_batch import ScanBatch
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.rows.row_format import RowFormat
+    from tidemark.engine.schema.definition import TableDefinition
+
+PLACE, EPOCH, AUTHOR, VALUES = "$PLACE", "$EPOCH", "$AUTHOR", "$VALUES"
+FRAGMENT_SHIFT = 48  # of $PLACE: the fragment, and below it the ROWID
+ROWID_MASK = (1 << FRAGMENT_SHIFT) - 1
+IDENTITY = b"tidemark"  # key of the footer
+GROUP_ROWS = 131_072
+GROUP_BYTES = 64 << 20
+PAGE_ROWS = 20_000
+DICTIONARY_VALUES_MAX = 1_024
+NAME_MAX = 100
+LEVEL_FIELDS = 11
+
+Ranges = list[tuple[int, bytes]]  # end in the file and digest of each range
+
+
+def table_folder(table_id: int, table: str) -> str:
+    """Return the folder of a table's rows in a place of backups."""
+    return f"{table_id}-{quote(table, safe='')[:NAME_MAX]}"
+
+
+def is_table_folder(name: str) -> bool:
+    """Whether a name in a place of backups is that of a table's folder."""
+    number, dash, _ = name.partition("-")
+    return dash == "-" and number.isascii() and number.isdigit()
 
 
 @dataclass(frozen=True)
 class Place:
-    """The identity of a rows file, repeated in every block."""
+    """The identity of a rows file, repeated in its footer and in its level file."""
 
     backup: int
     table_id: int
+    table: str  # its name when the file was written
     fragment: int
     epoch: int
     since: int
@@ -58,14 +71,19 @@ class Place:
     table_version: int
 
     @property
-    def name(self) -> str:
-        """The file's name in the place of backups."""
-        return f"{self.backup}/{self.table_id}-{self.fragment}-{self.epoch:x}.rows"
+    def folder(self) -> str:
+        """The folder of the file in the place of backups."""
+        return f"{table_folder(self.table_id, self.table)}/{self.backup}"
 
     @property
-    def rows_since(self) -> int:
-        """The file has only rows of later epochs than this; -1: all rows, since rows loaded in bulk have epoch 0."""
-        return self.since or -1
+    def name(self) -> str:
+        """The file's name in the place of backups."""
+        return f"{self.folder}/{self.fragment}-{self.epoch:x}.parquet"
+
+    @property
+    def level_name(self) -> str:
+        """The name of its level file."""
+        return f"{self.backup}/{self.table_id}-{self.fragment}-{self.epoch:x}.level"
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,7 @@ class Sizes:
     """The sizes of a rows file in its manifest."""
 
     entries: int
-    blocks: int
+    groups: int
     size_bytes: int
     rows: int  # live in the fragment at the file's epoch, in the file or not
 
@@ -85,331 +103,333 @@ class Level:
     place: Place
     sizes: Sizes
 
-    def numbers(self) -> list[int]:
-        """Return the ten whole numbers of a level, without table and fragment; `of` is the inverse."""
+    def values(self) -> list[Any]:
+        """Return a level as plain values, without table and fragment: the name of the table when it was written, and
+        ten whole numbers. `of` is the inverse.
+        """
         place = self.place
         place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
-        return [*place_numbers, *astuple(self.sizes)]
+        return [place.table, *place_numbers, *astuple(self.sizes)]
 
     @staticmethod
     def of(table_id: int, fragment: int, row: list[Any]) -> Level:
-        """Return the level with the numbers that `numbers` returned. Raises: ValueError, TypeError."""
-        if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row):
-            raise ValueError("a level must have ten whole numbers")
-        backup, epoch, since, timeline, slots, version = row[:6]
-        place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)
-        return Level(place, Sizes(*row[6:]))
+        """Return the level with the values that `values` returned. Raises: ValueError, TypeError."""
+        is_right = len(row) == LEVEL_FIELDS and isinstance(row[0], str)
+        if not is_right or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row[1:]):
+            raise ValueError("a level must have a name and ten whole numbers")
+        table, backup, epoch, since, timeline, slots, version = row[:7]
+        place = Place(backup, table_id, table, fragment, epoch, since, timeline, slots, version)
+        return Level(place, Sizes(*row[7:]))
+
+
+def hidden_columns(definition: TableDefinition) -> tuple[str, ...]:
+    """Return the columns of a rows file after those of the table."""
+    places = (*definition.columns, *(column for _, column in definition.dropped))
+    values = (VALUES,) if any(column.added and not column.is_disk for column in places) else ()
+    return (PLACE, EPOCH, AUTHOR, *values)
+
+
+class _Sink(io.RawIOBase):
+    """Collects the bytes of one range."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.start = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.start + len(self.buffer)
+
+    def write(self, piece: Any) -> int:
+        self.buffer += piece
+        return len(piece)
+
+    def take(self) -> bytearray:
+        """Return the bytes since the last call."""
+        taken, self.buffer = self.buffer, bytearray()
+        self.start += len(taken)
+        return taken
 
 
 class RowsWriter:
-    """Writes one rows file. Entries go into `block` from `state[B_USED]` on; `close` syncs the file."""
+    """Writes one rows file; `close` syncs it. A fragment without a row to write gets no file before `close`."""
 
-    def __init__(self, files: Files, identity: tuple[bytes, int], place: Place, block: Words) -> None:
-        """block: BLOCK_WORDS words; several writers may use it in turn."""
-        self._identity = identity
+    def __init__(
+        self,
+        files: Files,
+        identity: tuple[bytes, int],
+        place: Place,
+        row_format: RowFormat,
+        begin: Callable[[Place], None] = lambda place: None,
+    ) -> None:
+        """identity: UUID and incarnation of the store. begin: called before the file is created."""
         self.place = place
-        self._out = SequentialFile(files, place.name)  # a fragment without a change gets no file
-        self.block = block
-        self.state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
-        self.state[B_USED] = BACKUP_BLOCK_WORDS
-        self.state[B_ROWID] = -1
-        self._content = CONTENT_ROWS
-        self._sealed_entries = 0
-        self._blocks = 0
+        self.entries = self.groups = 0  # written
+        self.ranges: Ranges = []
+        self._out = SequentialFile(files, place.name)
+        self._identity = identity
+        self._format = row_format
+        self._hidden = hidden_columns(row_format.definition)
+        self._begin = begin
+        self._sink = _Sink()
+        self._writer: Any = None
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
 
     @property
-    def has_rows(self) -> bool:
-        """Whether the file has any row."""
-        return bool(self.state[B_ENTRIES])
+    def rows(self) -> int:
+        """The number of rows added."""
+        return self.entries + self._rows
 
-    def make_room(self, words: int) -> None:
-        """Write the block; the next one has room for at least `words` words."""
-        if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
-            self._finish(False)
-        if words + BACKUP_BLOCK_WORDS > self.block.size:
-            self.block = np.empty(words + BACKUP_BLOCK_WORDS, dtype=np.int64)
+    def add(self, batch: ScanBatch) -> None:
+        """Append rows, with their disk parts. Raises: PageDamaged, StorageFull, IoFailed, SyncFailed."""
+        rowids = batch.rowids()
+        if not batch.count:
+            return
+        extra = {PLACE: rowids | self.place.fragment << FRAGMENT_SHIFT, EPOCH: batch.epochs(), AUTHOR: batch.authors()}
+        if VALUES in self._hidden:
+            heads = batch.entries[batch.offsets[: batch.count] + self._format.fixed_words]
+            extra[VALUES] = (heads >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
+        made = decode_rows(self._format, batch.entries, batch.offsets, batch.count, None, extra)
+        self._batches.append(made)
+        self._rows += made.num_rows
+        self._bytes += made.nbytes
+        while self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
 
-    def add_live_map(self, live: Words) -> None:
-        """Append the live map after the rows."""
-        if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
-            self._finish(False)
-        self._content = CONTENT_LIVE
-        room = BLOCK_WORDS - BACKUP_BLOCK_WORDS
-        for start in range(0, live.size, room):
-            if start:
-                self._finish(False)
-            piece = live[start : start + room]
-            self.block[BACKUP_BLOCK_WORDS : BACKUP_BLOCK_WORDS + piece.size] = piece
-            self.state[B_USED] = BACKUP_BLOCK_WORDS + piece.size
+    def _write_group(self) -> None:
+        import pyarrow as pa
 
-    def _finish(self, is_last: bool) -> None:
-        used = int(self.state[B_USED])
-        words = max(used, BACKUP_UNIT_WORDS_MIN)
-        block = self.block
-        block[used:words] = 0
-        block[:BACKUP_BLOCK_WORDS] = 0
-        header = header_of(block, BACKUP_BLOCK)
-        write_seal(header, KIND_BACKUP_BLOCK, words, *self._identity)
-        place = self.place
-        header["backup"], header["table_id"], header["fragment"] = place.backup, place.table_id, place.fragment
-        header["epoch"], header["since"], header["timeline"] = place.epoch, place.since, place.timeline
-        header["slots"], header["table_version"] = place.slots, place.table_version
-        header["number"], header["content"], header["is_last"] = self._blocks, self._content, int(is_last)
-        total = int(self.state[B_ENTRIES])
-        header["entries"], header["total_entries"] = total - self._sealed_entries, total
-        header["rows"] = int(self.state[B_ROWS])
-        header["used_words"] = used - BACKUP_BLOCK_WORDS
-        seal(block, words)
-        self._out.write(block[:words].data.cast("B"))
-        self._sealed_entries = total
-        self._blocks += 1
-        self.state[B_USED] = BACKUP_BLOCK_WORDS
+        table = pa.Table.from_batches(self._batches)
+        group = table.slice(0, GROUP_ROWS)
+        self._batches = table.slice(GROUP_ROWS).to_batches()
+        self._rows -= group.num_rows
+        self._bytes = sum(batch.nbytes for batch in self._batches)
+        if self._writer is None:
+            self._writer = self._open(group)
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self.entries += group.num_rows
+        self.groups += 1
+        self._end_range()
 
-    def close(self) -> Sizes:
-        """Write the last block and sync. Durable on return: the content; the name needs a sync of the directory."""
-        self._finish(True)
+    def _open(self, first: pa.Table) -> Any:
+        """Return a writer. Columns with few values in the first rows get a dictionary."""
+        import pyarrow as pa
+        from pyarrow import parquet as pq
+
+        self._begin(self.place)
+        few = [
+            name
+            for name, column in zip(first.column_names, first.columns, strict=True)
+            if name != PLACE
+            and not pa.types.is_boolean(column.type)
+            and len(column.slice(0, PAGE_ROWS).unique()) <= DICTIONARY_VALUES_MAX
+        ]
+        return pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            first.schema,
+            version="2.6",
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=few if first.num_rows else False,
+            column_encoding={PLACE: "DELTA_BINARY_PACKED"},
+            write_page_index=True,
+            write_page_checksum=True,
+            store_decimal_as_integer=True,
+            max_rows_per_page=PAGE_ROWS,
+            store_schema=False,
+        )
+
+    def _end_range(self) -> None:
+        octets = self._sink.take()
+        size = len(octets)
+        octets += bytes(-size % 8)
+        self.ranges.append((self._sink.start, xxh3_128(np.frombuffer(octets, dtype=np.int64), size)))
+        self._out.write(memoryview(octets)[:size])
+
+    def close(self, rows: int) -> Level:
+        """Write the last row group and the tail, and sync. rows: live in the fragment. Durable on return: the content;
+        the name needs a sync of the folder.
+        """
+        import pyarrow as pa
+
+        while self._rows:
+            self._write_group()
+        if self._writer is None:
+            definition = self._format.definition
+            schema = arrow_schema(definition)
+            for name in self._hidden:
+                schema = schema.append(pa.field(name, pa.int64(), False))
+            self._writer = self._open(schema.empty_table())
+        store, incarnation = self._identity
+        about = {"store": store.hex(), "incarnation": incarnation, **vars(self.place)}
+        self._writer.add_key_value_metadata({IDENTITY: json.dumps(about, ensure_ascii=False)})
+        self._writer.close()
+        self._end_range()
         self._out.close()
-        return Sizes(int(self.state[B_ENTRIES]), self._blocks, self._out.size_bytes, int(self.state[B_ROWS]))
+        return Level(self.place, Sizes(self.entries, self.groups, self._out.size_bytes, rows))
 
     def discard(self) -> None:
         """Close without finishing: the file is then invalid."""
         self._out.leave()
 
 
-@dataclass(frozen=True)
-class Block:
-    """One verified block with content in words[BACKUP_BLOCK_WORDS:stop]. The words are valid until the next block."""
+class CheckedFile(io.RawIOBase):
+    """A file for pyarrow that has only bytes whose digest was checked; the last range used, and the tail, are kept."""
 
-    words: Words
-    stop: int
-    content: int
-
-
-class RowsReader:
-    """Reads one rows file, verifying every block."""
-
-    def __init__(self, files: Files, store: bytes, name: str) -> None:
+    def __init__(self, files: Files, level: Level, ranges: Ranges) -> None:
+        """Raises: FileMissing, FileTruncated."""
         self._files = files
-        self._store = store
-        self._name = name
+        self._name = level.place.name
+        self._ends = [end for end, _ in ranges]
+        self._digests = [digest for _, digest in ranges]
+        self._kept: dict[int, memoryview] = {}
+        self._at = 0
+        self._file = files.open(self._name)
+        size = files.size(self._file)
+        if size != self._ends[-1]:
+            files.close(self._file)
+            raise FileTruncated(
+                f"{self._name} has {size} bytes, not {self._ends[-1]}; restore it from a copy",
+                file=self._name,
+                size=size,
+            )
 
-    def place(self) -> Place:
-        """Return the identity that the first block gives. Raises: as `blocks`."""
-        file = self._files.open(self._name)
+    def leave(self) -> None:
+        """Close the file."""
+        self._files.close(self._file)
+
+    def load(self, number: int) -> memoryview:
+        """Return the bytes of a range. Raises: BackupDamaged, FileTruncated, IoFailed."""
+        if number not in self._kept:
+            tail = len(self._ends) - 1
+            self._kept = {key: value for key, value in self._kept.items() if key == tail}
+            self._kept[number] = self._read(number)
+        return self._kept[number]
+
+    def _read(self, number: int) -> memoryview:
+        start = self._ends[number - 1] if number else 0
+        size = self._ends[number] - start
+        words: Words = np.empty(-(-size // 8), dtype=np.int64)
+        view = words.data.cast("B")[:size]
         try:
-            words, _ = self._block(file, 0, self._files.size(file), np.empty(BLOCK_WORDS, dtype=np.int64))
-            place = _place_of(words)
-            if max(astuple(place)) >= 1 << 63:  # no kernel takes such a number (F112)
-                raise self._damaged(0, "has an impossible block")
-            return place
-        finally:
-            self._files.close(file)
-
-    def blocks(self, place: Place, expected: Sizes | None = None) -> Iterator[Block]:
-        """Yield every block, in order, of the file of this place; at the end, compare with the sizes in a manifest.
-
-        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
-        """
-        file = self._files.open(self._name)
-        try:
-            size = self._files.size(file)
-            buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
-            offset = number = entries = content = 0
-            while True:
-                words, buffer = self._block(file, offset, size, buffer)
-                header = header_of(words, BACKUP_BLOCK)
-                used = int(header["used_words"])
-                if _place_of(words) != place or int(header["number"]) != number:
-                    raise self._damaged(offset, "holds a block of another file")
-                is_wrong = used > words.size - BACKUP_BLOCK_WORDS or int(header["content"]) < content
-                entries += int(header["entries"])
-                content = int(header["content"])
-                if is_wrong or content > CONTENT_LIVE or entries != int(header["total_entries"]):
-                    raise self._damaged(offset, "has an impossible block")
-                yield Block(words, BACKUP_BLOCK_WORDS + used, content)
-                offset += words.size * 8
-                number += 1
-                if int(header["is_last"]):
-                    break
-            found = Sizes(entries, number, offset, int(header["rows"]))
-            if offset != size or expected not in (None, found):
-                raise FileTruncated(
-                    f"{self._name} has (entries, blocks, bytes, rows) {astuple(found)} in {size} bytes, which differs"
-                    " from its manifest; restore it from a copy",
-                    file=self._name,
-                )
-        finally:
-            self._files.close(file)
-
-    def verify(self, place: Place, layout: RowLayout, expected: Sizes | None = None, wanted: Words = NOTHING) -> Sizes:
-        """Read the whole file and check every entry. Clear the bits of its rows in `wanted`. Raises: as `blocks`."""
-        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
-        state[B_ROWID] = -1
-        shape = np.array(
-            [
-                layout.fixed_words,
-                int(layout.has_var),
-                int(layout.disk is not None),
-                place.table_id,
-                place.fragment,
-                place.slots,
-                place.since,
-                place.epoch,
-            ],
-            dtype=np.int64,
-        )
-        blocks = size_bytes = rows = alive = 0
-        for block in self.blocks(place, expected):
-            if block.content == CONTENT_LIVE:
-                alive += set_bits(block.words[BACKUP_BLOCK_WORDS : block.stop])
-            if block.content == CONTENT_ROWS:
-                status = check_entries(block.words, BACKUP_BLOCK_WORDS, block.stop, shape, wanted, state)
-                if status != OK:
-                    raise self._damaged(size_bytes + int(state[B_NEXT]) * 8, "has an impossible row")
-            blocks += 1
-            size_bytes += block.words.size * 8
-            rows = int(header_of(block.words, BACKUP_BLOCK)["rows"])
-        found = Sizes(int(state[B_ENTRIES]), blocks, size_bytes, rows)
-        if expected not in (None, found) or rows != (alive if place.since else found.entries):
-            raise self._damaged(0, "does not have the rows its blocks count")
-        return found
-
-    def live_map(self, place: Place, expected: Sizes | None = None) -> Words:
-        """Return the live map of an incremental level. Raises: as `blocks`."""
-        pieces = [
-            block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
-            for block in self.blocks(place, expected)
-            if block.content == CONTENT_LIVE
-        ]
-        # A fragment without pages has a map of no words. Kernels take that for a level without a map.
-        return np.concatenate([*pieces, np.zeros(1, dtype=np.int64)])
+            got = self._files.pread_into(self._file, start, view)
+        except IoFailed as error:
+            if self._files.failure.first is not None:
+                raise
+            raise self._damaged(start, "cannot be read") from error
+        if got != size:
+            raise FileTruncated(f"{self._name} ends in the middle of a range; use another copy", file=self._name)
+        if xxh3_128(words, size) != self._digests[number]:
+            raise self._damaged(start, "fails its checksum")
+        return view
 
     def _damaged(self, offset: int, what: str) -> BackupDamaged:
         return BackupDamaged(f"{self._name} {what} at {offset}; use another copy", file=self._name, offset=offset)
 
-    def _block(self, file: File, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
-        """Read the block at `offset` into `buffer` or into a larger one; return block and buffer."""
-        if offset + BACKUP_UNIT_WORDS_MIN * 8 > size:
-            raise FileTruncated(
-                f"{self._name} ends at {size}, in the middle of a block; use another copy", file=self._name, size=size
-            )
-        got = min(buffer.size, (size - offset) // 8)
-        self._read(file, offset, buffer[:got])
-        count = int(header_of(buffer, SEAL)["words"])
-        if count < BACKUP_UNIT_WORDS_MIN or offset + count * 8 > size:
-            raise self._damaged(offset, "has a damaged block")
-        if count > got:
-            buffer = buffer if count <= buffer.size else np.empty(count, dtype=np.int64)
-            self._read(file, offset, buffer[:count])
-        words = buffer[:count]
-        if not is_sealed(words, KIND_BACKUP_BLOCK, count):
-            raise self._damaged(offset, "fails its checksum")
-        if store_of(words) != self._store:
-            raise ForeignFile(f"{self._name} belongs to another store; put the right one back", file=self._name)
-        check_version(words, self._name)
-        return words, buffer
+    # --- for pyarrow -----------------------------------------------------------------------------
+    def readable(self) -> bool:
+        return True
 
-    def _read(self, file: File, offset: int, words: Words) -> None:
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._ends[-1])[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        """Return the bytes at the position, of one range or several."""
+        stop = self._ends[-1] if size < 0 else min(self._at + size, self._ends[-1])
+        pieces = []
+        while self._at < stop:
+            number = int(np.searchsorted(self._ends, self._at, side="right"))
+            start = self._ends[number - 1] if number else 0
+            piece = self.load(number)[self._at - start : stop - start]
+            self._at += len(piece)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+@contextmanager
+def refused(name: str) -> Iterator[None]:
+    """Within the block, an error of pyarrow, or of a value that no column takes, is damage: content that has the right
+    digest is not trusted either (F112).
+    """
+    try:
+        yield
+    except (BackupDamaged, FileTruncated, StoreFailed):
+        raise
+    except (Error, ValueError, LookupError, TypeError, ArithmeticError, OSError, NotImplementedError) as error:
+        raise BackupDamaged(f"{name} is invalid ({error}); use another copy", file=name) from error
+
+
+class RowsReader:
+    """Reads one rows file."""
+
+    def __init__(self, files: Files, store: bytes, level: Level, ranges: Ranges) -> None:
+        """Raises: FileMissing, FileTruncated, BackupDamaged."""
+        import pyarrow as pa
+        from pyarrow import parquet as pq
+
+        self.level = level
+        self._file = CheckedFile(files, level, ranges)
         try:
-            got = self._files.pread_into(file, offset, words.data.cast("B"))
-        except IoFailed as error:
-            if self._files.failure.first is not None:
-                raise
-            raise self._damaged(offset, "cannot be read") from error
-        if got != words.nbytes:
-            raise FileTruncated(f"{self._name} ends in the middle of a block; use another copy", file=self._name)
+            tail = self._file.load(len(ranges) - 1)
+            with refused(level.place.name):
+                # Alone, since pyarrow would read the end of the last row group with it.
+                about = pq.ParquetFile(pa.BufferReader(tail)).metadata
+                self._check(about, store)
+                self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"), metadata=about)
+        except BaseException:
+            self._file.leave()
+            raise
 
+    def _check(self, about: Any, store: bytes) -> None:
+        identity = json.loads(about.metadata[IDENTITY])
+        known = {**vars(self.level.place), "store": store.hex(), "incarnation": identity["incarnation"]}
+        if identity != known:
+            raise ValueError("it is another file")
+        sizes = self.level.sizes
+        if (about.num_rows, about.num_row_groups) != (sizes.entries, sizes.groups):
+            raise ValueError(f"it has {about.num_rows} rows in {about.num_row_groups} row groups")
 
-def _place_of(words: Words) -> Place:
-    header = header_of(words, BACKUP_BLOCK)
-    fields = ("backup", "table_id", "fragment", "epoch", "since", "timeline", "slots", "table_version")
-    return Place(*(int(header[name]) for name in fields))
+    def verify(self) -> None:
+        """Read every byte. Raises: BackupDamaged, FileTruncated, IoFailed."""
+        for number in range(self.level.sizes.groups):
+            self._file.load(number)
 
+    def groups(
+        self, columns: Sequence[str] | None = None, wanted: Words | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of each row group, in order, with the position of the first in the file.
 
-def set_bits(words: Words) -> int:
-    """Return how many bits are 1."""
-    return int(np.unpackbits(words.view(np.uint8)).sum())
-
-
-class ChainProof:
-    """Proves that the levels of one fragment can be restored together: each row that is live at a level is in its file
-    or live at the level below. Levels are read newest first, each once (an incremental one twice: its map is at its
-    end).
-    """
-
-    def __init__(self, files: Files, store: bytes) -> None:
-        self._files = files
-        self._store = store
-        self._above: Place | None = None
-        self._wanted: Words = NOTHING  # bits of the rows that the level above needs from the next one
-
-    def begin(self) -> None:
-        """Start again: the next level is needed by none above it."""
-        self._above, self._wanted = None, NOTHING
-
-    def read(self, level: Level, layout: RowLayout, is_verified: bool = True) -> None:
-        """Verify the next level, and that it has the rows the one above needs. is_verified: check its entries too; an
-        incremental level is otherwise only asked for its live rows.
-
-        Raises: as `RowsReader.blocks`. After an error the next level is not compared.
+        columns: None: all. wanted: positions; row groups without any are skipped. Raises: BackupDamaged, FileTruncated,
+        IoFailed.
         """
-        above, wanted = self._above, self._wanted
-        self.begin()
-        place, sizes = level.place, level.sizes
-        reader = RowsReader(self._files, self._store, place.name)
-        if not place.since:
-            reader.verify(place, layout, sizes, wanted)
-        else:
-            live = reader.live_map(place, sizes)
-            shared = min(live.size, wanted.size)
-            wanted[:shared] &= ~live[:shared]
-            if is_verified:
-                alive = set_bits(live)
-                reader.verify(place, layout, sizes, live)
-                if alive - set_bits(live) != sizes.entries:
-                    raise BackupDamaged(
-                        f"{place.name} has a row that its live map does not have; use another copy", file=place.name
-                    )
-                self._above, self._wanted = place, live
-        if above is not None and wanted.any():
+        first = 0
+        for number in range(self.level.sizes.groups):
+            rows = int(self._parquet.metadata.row_group(number).num_rows)
+            if wanted is not None and not np.diff(np.searchsorted(wanted, [first, first + rows]))[0]:
+                first += rows
+                continue
+            self._file.load(number)
+            with refused(self.level.place.name):
+                table = self._parquet.read_row_group(number, columns=columns, use_threads=False)
+                batches = table.combine_chunks().to_batches()
+            for batch in batches:
+                yield first, batch
+                first += batch.num_rows
+        if first != self.level.sizes.entries:
             raise BackupDamaged(
-                f"{above.name} needs {set_bits(wanted)} rows that {place.name}, the level below it, does not have; its"
-                " backup and those that continue it cannot be restored: use an older one, and make a full one now",
-                file=above.name,
+                f"{self.level.place.name} has {first} rows; use another copy", file=self.level.place.name
             )
 
-
-class LevelsReader:
-    """Reads the levels of one fragment, newest first. All rows of the newest are taken; of an older one exactly those
-    whose bit in `live`, the live map of the newest, is still set. A kernel that takes a row clears its bit.
-    """
-
-    def __init__(self, files: Files, store: bytes, levels: list[Level]) -> None:
-        """levels: newest first; none for a fragment that was not backed up. Raises: as `RowsReader.blocks`."""
-        self._files = files
-        self._store = store
-        self.levels = levels
-        self.rows = levels[0].sizes.rows if levels else 0  # as the manifest says
-        self.live: Words = NOTHING
-        if levels and levels[0].place.since:
-            newest = levels[0]
-            self.live = RowsReader(files, store, newest.place.name).live_map(newest.place, newest.sizes)
-
-    def is_newest(self, level: Level) -> bool:
-        """Whether a level is the one whose rows are all taken."""
-        return level is self.levels[0]
-
-    def blocks(self, level: Level) -> Iterator[Block]:
-        """Yield the blocks of a level that have rows. Raises: as `RowsReader.blocks`."""
-        for block in RowsReader(self._files, self._store, level.place.name).blocks(level.place, level.sizes):
-            if block.content == CONTENT_ROWS:
-                yield block
-
-    def check(self, rows: int, fragment: int, table: str) -> None:
-        """Check that `rows`, the number of rows taken, is the number that was backed up. Raises: BackupDamaged."""
-        if rows != self.rows or self.live.any():
-            raise BackupDamaged(
-                f"the files of fragment {fragment} of {table} give {rows} rows where {self.rows} were backed up; use"
-                " another backup",
-                table=table,
-            )
+    def close(self) -> None:
+        """Close the file."""
+        self._file.leave()

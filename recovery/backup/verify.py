@@ -1,22 +1,23 @@
-"""Verifies a place of backups: every byte of every file, every row's form, and that each level of a fragment finds its
-rows in the levels below. It changes nothing.
+"""Verifies a place of backups: every byte of every file, and that the levels of each fragment have its rows. It
+changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Damaged, Incompatible
 from tidemark.engine.log.spool_reader import SpoolReader, referred
-from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery.backup.chain import Chain
+from tidemark.recovery.backup.level_file import read_level
 from tidemark.recovery.backup.manifest import Manifest, find_backups
-from tidemark.recovery.backup.rows_file import ChainProof, Level
+from tidemark.recovery.backup.restore_task import read_definition
+from tidemark.recovery.backup.rows_file import Level, RowsReader
 from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
 from tidemark.recovery.backup.storage import at_place
-from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.verification.findings import Findings
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class VerifyTask:
     place: Any  # a path or a URI; None if the executing process has its own
     store: str  # UUID, in hexadecimal
     tables: list[Any] = field(default_factory=list)  # their definitions
-    # Table number, fragment, and the ten numbers of a level; the levels of a fragment together, newest first.
-    files: list[list[int]] = field(default_factory=list)
+    # Table number, fragment, the values of each level, newest first, and the places of the levels to read.
+    chains: list[Any] = field(default_factory=list)
     segments: list[str] = field(default_factory=list)
+    with_rows: bool = False  # also decode and encode every row
 
 
 # Carries out tasks, in any order and anywhere, and returns the report of each.
@@ -82,8 +84,9 @@ def verify(
     runner: Runner | None = None,
     where: Any = None,
     task_bytes: int = 0,
+    with_rows: bool = False,
 ) -> VerifyReport:
-    """Read everything the backups (or one of them) need, and the archive.
+    """Read everything the backups (or one of them) need, and the archive. with_rows: also decode every row.
 
     runner: carries out the tasks, each of about `task_bytes`, with the place under the name `where`; None: this
     process, file by file. Raises: StoreFailed if the disk fails.
@@ -97,7 +100,7 @@ def verify(
     if number is not None and not chosen and number not in found.damaged:
         report.add(f"there is no backup {number} here")
     report.notes += [f"backup {each} was not finished" for each in found.unfinished]
-    tasks, total = _rows_tasks(chosen, report, where, task_bytes)
+    tasks, total = _rows_tasks(chosen, report, VerifyTask(where, "", with_rows=with_rows), task_bytes)
     if number is None:
         tasks += _segment_tasks(files, where, task_bytes)
     done = (run_task(files, task) for task in tasks) if runner is None else runner(tasks)
@@ -121,34 +124,48 @@ def verify_task(task: VerifyTask) -> VerifyReport:
 def run_task(files: Files, task: VerifyTask) -> VerifyReport:
     """Do `verify_task` with open files."""
     report, store = VerifyReport(), bytes.fromhex(task.store)
-    tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in task.tables]
-    by_id = {each.table_id: each for each in tables}
-    proof, before = ChainProof(files, store), (0, 0, 0)
-    for table_id, fragment, *numbers in task.files:
-        level = Level.of(table_id, fragment, numbers)
-        layout = layout_at(by_id[table_id], level.place.table_version)
-        if before != (table_id, fragment, level.place.epoch):
-            proof.begin()
-        before = (table_id, fragment, level.place.since)
+    tables = {each.table_id: each for each in map(read_definition, task.tables)}
+    for table_id, fragment, rows, wanted in task.chains:
+        definition = tables[table_id]
+        levels = [Level.of(table_id, fragment, values) for values in rows]
         try:
-            proof.read(level, layout)
+            chain = Chain(files, store, definition, levels)
         except (Damaged, Incompatible) as error:
-            report.add_error(error, level.place.name)
-        report.files += 1
-        report.rows += level.sizes.entries
-        report.rows_bytes += level.sizes.size_bytes
-        report.size_bytes += level.sizes.size_bytes
+            report.add_error(error, levels[0].place.name)
+            chain = None
+        for number in wanted:
+            level = levels[number]
+            try:
+                _verify_level(files, store, level)
+                if chain is not None and task.with_rows:
+                    for _ in chain.entries(chain.contents[number]):
+                        pass
+            except (Damaged, Incompatible) as error:
+                report.add_error(error, level.place.name)
+            report.files += 1
+            report.rows += level.sizes.entries
+            report.rows_bytes += level.sizes.size_bytes
+            report.size_bytes += level.sizes.size_bytes
     for name in task.segments:
         _verify_segment(files, name, report)
     return report
 
 
+def _verify_level(files: Files, store: bytes, level: Level) -> None:
+    """Read the files of a level. Raises: Damaged, Incompatible."""
+    content = read_level(files, store, level.place.level_name, level)
+    reader = RowsReader(files, store, level, content.ranges)
+    try:
+        reader.verify()
+    finally:
+        reader.close()
+
+
 def _rows_tasks(
-    manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
+    manifests: Iterable[Manifest], report: VerifyReport, base: VerifyTask, task_bytes: int
 ) -> tuple[list[VerifyTask], int]:
-    """Return tasks that read each rows file once, and the bytes of all files. Manifests must agree on sizes; the newest
-    one counts. A task has the levels of a fragment that were not read for a newer manifest, and the one below them if
-    they continue one that was.
+    """Return tasks that read each level once, for the newest manifest that names it, and the bytes of all of them.
+    Manifests must agree on sizes; the newest one counts.
     """
     known: dict[str, tuple[Level, int]] = {}
     tasks: list[VerifyTask] = []
@@ -157,24 +174,24 @@ def _rows_tasks(
     for manifest in manifests:
         report.backups += 1
         for (table_id, fragment), levels in sorted(manifest.levels.items()):
-            chain: list[Level] = []
-            for level in levels:
+            wanted = []
+            for at, level in enumerate(levels):
                 first, other = known.setdefault(level.place.name, (level, manifest.number))
                 if first != level:
                     report.add_error(ValueError(f"manifests {other} and {manifest.number} differ"), level.place.name)
-                elif other == manifest.number or (chain and known[chain[-1].place.name][1] == manifest.number):
-                    chain.append(level)
-            if not chain:
+                elif other == manifest.number:
+                    wanted.append(at)
+            if not wanted:
                 continue
             # Definitions come from a manifest, so a task has files of one manifest only.
             if not tasks or sizes >= task_bytes or manifest.number != number:
-                tasks.append(VerifyTask(where, manifest.store.hex()))
+                tasks.append(replace(base, store=manifest.store.hex(), tables=[], chains=[]))
                 sizes, number = 0, manifest.number
             definition = json.loads(manifest.definition(table_id).to_json())
             if definition not in tasks[-1].tables:
                 tasks[-1].tables.append(definition)
-            tasks[-1].files.extend([table_id, fragment, *level.numbers()] for level in chain)
-            sizes += sum(level.sizes.size_bytes for level in chain)
+            tasks[-1].chains.append([table_id, fragment, [each.values() for each in levels], wanted])
+            sizes += sum(levels[at].sizes.size_bytes for at in wanted)
     return tasks, sum(level.sizes.size_bytes for level, _ in known.values())
 
 

@@ -1,7 +1,7 @@
 """Writes a backup while transactions continue.
 
-Order of writes: each fragment's rows file, synced, its name synced, read back; when all are at one epoch, the manifest.
-A crash before that leaves no backup, only files that the next backup may use.
+Order of writes: each fragment's rows file, synced, its name synced, read back; its level file; when all are at one
+epoch, the manifest. A crash before that leaves no backup, only files that the next backup may use.
 
 If the snapshot becomes too old, the backup continues with a new one: fragments that are already written get an
 incremental level up to its epoch.
@@ -10,20 +10,21 @@ incremental level up to its epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS
+from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot import Snapshot
-from tidemark.engine.base.errors import Damaged, ForeignFile, SnapshotTooOld
-from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS, OK, ST_SPACE
-from tidemark.engine.schema.row_shape import RowLayout, compute_layout
-from tidemark.recovery.backup.entries_kernels import append_entries
-from tidemark.recovery.backup.entries_layout import B_NEXT, B_ROWS
+from tidemark.engine.base.errors import BackupDamaged, Damaged, ForeignFile, SnapshotTooOld
+from tidemark.engine.files.durable_files import make_folder
+from tidemark.engine.memory.arena import NOTHING
+from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
+from tidemark.recovery.backup.chain import Chain
+from tidemark.recovery.backup.level_file import LevelFile, columns_of, read_level, write_level
 from tidemark.recovery.backup.manifest import (
     FULL,
     INCREMENTAL,
@@ -33,14 +34,19 @@ from tidemark.recovery.backup.manifest import (
     folders,
     write_manifest,
 )
-from tidemark.recovery.backup.rows_file import BLOCK_WORDS, ChainProof, Level, Place, RowsReader, RowsWriter
+from tidemark.recovery.backup.rows_file import (
+    PLACE,
+    ROWID_MASK,
+    Level,
+    Place,
+    RowsReader,
+    RowsWriter,
+)
 from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.scan_batch import ScanBatch
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
 
@@ -49,7 +55,8 @@ Progress = Callable[[int, int, str], None]
 Fragment = tuple[int, int]
 ATTEMPTS = 8
 LEVELS_MAX = 16  # a fragment with this many is written whole again: a restore reads every level
-NEVER = (1 << 62) - 1  # no row changes after this epoch
+DEAD_SHARE = 20  # likewise one of which more than this part of the rows in its files would be dead: 5 %,
+DEAD_MIN = 1_000  # and more than so many: fewer cost a reader nothing
 
 
 @dataclass
@@ -73,12 +80,36 @@ class BackupReport:
         return dict(self.__dict__)
 
 
-def layout_at(definition: TableDefinition, version: int) -> RowLayout:
-    """Return the layout of rows written under this version of a table: before its first var column they have no var
-    part.
-    """
-    layout = compute_layout(definition)
-    return replace(layout, has_var=layout.has_var and version >= layout.var_since)
+class Unchanged:
+    """The rows of a fragment that have not changed since its newest level, by ROWID: one bit for each slot."""
+
+    def __init__(self, pages: int, slots: int) -> None:
+        self._slots = slots
+        self._words: Words = np.zeros(-(-pages * slots // 64), dtype=np.int64)
+
+    def _bits(self, rowids: Words) -> tuple[Words, Words]:
+        numbers = (rowids >> 16) * self._slots + (rowids & 0xFFFF)
+        return numbers >> 6, np.left_shift(np.int64(1), numbers & 63)
+
+    def note(self, rowids: Words) -> None:
+        """Set the bits of these rows."""
+        words, bits = self._bits(rowids)
+        if words.size and int(words[-1]) >= self._words.size:  # pages were released since
+            self._words = np.append(self._words, np.zeros(int(words[-1]) + 1 - self._words.size, dtype=np.int64))
+        np.bitwise_or.at(self._words, words, bits)
+
+    def take(self, rowids: Words) -> Any:
+        """Return whether the bit of each row is set, and clear these bits. Shapes: (rows,) both."""
+        words, bits = self._bits(rowids)
+        is_known = words < self._words.size  # a store that was opened again has no pages past its last row
+        found = is_known.copy()
+        found[is_known] = self._words[words[is_known]] & bits[is_known] != 0
+        np.bitwise_and.at(self._words, words[found], ~bits[found])
+        return found
+
+    def count(self) -> int:
+        """Return the number of bits that are set."""
+        return int(np.bitwise_count(self._words.view(np.uint64)).sum())
 
 
 class BackupWriter:
@@ -105,7 +136,8 @@ class BackupWriter:
         self._server_id = server_id
         self._is_verified = is_verified
         self._progress = progress
-        self._block: Words = np.empty(BLOCK_WORDS, dtype=np.int64)
+        self._number = 0  # of this backup
+        self._folders: set[str] = set()  # those made
         self._chains: dict[Fragment, list[Level]] = {}
         self._done_rows = self._total_rows = 0
 
@@ -124,7 +156,7 @@ class BackupWriter:
         for each in found.manifests:
             if each.store != self._identity[0]:
                 raise ForeignFile(f"backup {each.number} here belongs to another store; choose another place")
-        number = max([0, *folders(self._files)]) + 1
+        number = self._number = max([0, *folders(self._files)]) + 1
         parent = self._parent(found) if incremental else None
         kind = INCREMENTAL if parent else FULL
         report = BackupReport(number, 0, kind, parent.number if parent else 0)
@@ -155,6 +187,7 @@ class BackupWriter:
         for _, level in manifest.files():
             if level.place.backup != manifest.number:
                 self._files.size(level.place.name)
+                self._files.size(level.place.level_name)
 
     # --- what an unfinished backup has left ------------------------------------------------------
     def _resume(self, found: Found, report: BackupReport) -> None:
@@ -165,7 +198,7 @@ class BackupWriter:
             for number in found.unfinished
             if number > newest
             for leaf in self._files.list(str(number))
-            if leaf.endswith(".rows")
+            if leaf.endswith(".level")
         ]
         candidates: list[Level] = []
         for name in names:
@@ -174,33 +207,52 @@ class BackupWriter:
             except Damaged as error:
                 _log.info("%s of an unfinished backup cannot be used: %s", name, error)
         for level in sorted(candidates, key=lambda each: (each.place.epoch, -each.place.since)):
-            place = (level.place.table_id, level.place.fragment)
-            chain = self._chains.get(place, [])
+            place = level.place
+            chain = self._chains.get((place.table_id, place.fragment), [])
             known = chain[0].place.epoch if chain else 0
-            if level.place.since == known and level.place.epoch > known and self._is_completed(level, chain):
-                self._chains[place] = [level, *chain]
-                # If its writer was killed before the sync, the file may be only in the page cache (F39).
-                make_file_durable(self._files, level.place.name)
+            if place.since == known and place.epoch > known and self._is_completed(level, chain):
+                self._chains[place.table_id, place.fragment] = [level, *chain]
+                # If its writer was killed before a sync, the files may be only in the page cache (F39).
+                self._make_folders(place)
+                make_file_durable(self._files, place.name)
+                make_file_durable(self._files, place.level_name)
                 report.resumed_files += 1
 
     def _is_completed(self, level: Level, chain: list[Level]) -> bool:
-        """Whether the newest of these levels has the rows that a level of an unfinished backup needs below it."""
-        if chain and self._is_verified:
-            try:
-                self._verify(self._store.by_id[level.place.table_id].definition, [level, *chain])
-            except Damaged as error:
-                _log.info("%s of an unfinished backup cannot be used: %s", level.place.name, error)
-                return False
+        """Whether these levels have the rows that a level of an unfinished backup needs below it."""
+        try:
+            Chain(self._files, self._identity[0], self._store.by_id[level.place.table_id].definition, [level, *chain])
+        except Damaged as error:
+            _log.info("%s of an unfinished backup cannot be used: %s", level.place.name, error)
+            return False
         return True
 
     def _level_in(self, name: str) -> Level:
         """Return the level of a file that is valid without a manifest. Raises: Damaged."""
-        reader = RowsReader(self._files, self._identity[0], name)
-        place = reader.place()
-        if place.name != name or place.timeline != self._timeline or place.table_id not in self._store.by_id:
+        content = read_level(self._files, self._identity[0], name)
+        place = content.level.place
+        if place.timeline != self._timeline or place.table_id not in self._store.by_id:
             raise ForeignFile(f"the content of {name} does not belong to its name")
-        layout = layout_at(self._store.by_id[place.table_id].definition, place.table_version)
-        return Level(place, reader.verify(place, layout))
+        self._verify(content)
+        return content.level
+
+    def _verify(self, content: LevelFile) -> None:
+        """Read the rows file of a level back. Raises: Damaged."""
+        reader = RowsReader(self._files, self._identity[0], content.level, content.ranges)
+        try:
+            reader.verify()
+        finally:
+            reader.close()
+
+    def _make_folder(self, path: str) -> None:
+        if path not in self._folders:
+            make_folder(self._files, path)
+            self._folders.add(path)
+
+    def _make_folders(self, place: Place) -> None:
+        """Make the folders of a rows file. Durable on return: their names."""
+        self._make_folder(place.folder.partition("/")[0])
+        self._make_folder(place.folder)
 
     # --- one snapshot ----------------------------------------------------------------------------
     def _attempt(self, report: BackupReport) -> Manifest:
@@ -253,92 +305,132 @@ class BackupWriter:
         )
 
     def _write_fragment(self, snapshot: Snapshot, table: Table, number: int, report: BackupReport) -> None:
-        chain = self._chains.get((table.table_id, number), [])
-        if len(chain) >= LEVELS_MAX:
-            chain = []
-        arena, fragment = self._store.arena, table.by_number[number]
-        slots = arena.word(fragment, F_SLOTS)
-        since = chain[0].place.epoch if chain else 0
-        version = table.definition.version
-        place = Place(report.number, table.table_id, number, snapshot.epoch, since, self._timeline, slots, version)
-        live: Words = np.zeros(-(-arena.word(fragment, F_PAGES) * slots // 64) if since else 0, dtype=np.int64)
-        writer = RowsWriter(self._files, self._identity, place, self._block)
-        try:
-            for batch in self._batches(snapshot, table, place, writer, live):
-                self._append(table, batch, writer, place.rows_since, self._store.no_words)
-            rows = int(writer.state[B_ROWS])
-            if chain and not writer.has_rows and rows == chain[0].sizes.rows:
-                return
-            if since:
-                writer.add_live_map(live)
-            sizes = writer.close()
-        except BaseException:
-            writer.discard()
-            raise
-        self._files.sync_directory(str(report.number))
-        levels = [Level(place, sizes), *chain]
-        if self._is_verified:
+        key = (table.table_id, number)
+        before, levels = self._chains.get(key, []), None
+        if before and len(before) < LEVELS_MAX:
             try:
-                self._verify(table.definition, levels)
+                levels = self._continue(snapshot, table, number, before)
             except Damaged as error:
-                if not chain:
-                    raise
                 # A level that the levels below cannot complete would make this backup and all after it useless.
-                self._files.unlink(place.name)
                 report.notes.append(f"fragment {number} of {table.name} was written whole again: {error}")
-                self._chains[table.table_id, number] = []
-                self._write_fragment(snapshot, table, number, report)
-                return
-        self._chains[table.table_id, number] = levels
-        report.written_rows += sizes.entries
-        report.written_bytes += sizes.size_bytes
+        if levels is None:
+            writer = self._begin_level(snapshot, table, number, 0)
+            try:
+                level = writer.close(self._fill(writer, snapshot, table, None))
+            except BaseException:
+                writer.discard()
+                raise
+            levels = [self._end_level(LevelFile(level, columns_of(table.definition), writer.ranges))]
+        if levels[0] not in before:
+            report.written_rows += levels[0].sizes.entries
+            report.written_bytes += levels[0].sizes.size_bytes
+        self._chains[key] = levels
 
-    def _verify(self, definition: TableDefinition, levels: list[Level]) -> None:
-        """Read the newest level back, and prove that the level below it has the rows it needs. Raises: Damaged."""
-        proof = ChainProof(self._files, self._identity[0])
-        for level in levels[:2]:
-            layout = layout_at(definition, level.place.table_version)
-            proof.read(level, layout, is_verified=level is levels[0])
-
-    def _batches(
-        self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words
-    ) -> Iterator[ScanBatch]:
-        """Yield the rows of a fragment that may go into its file, with disk parts. Count all rows and note them in
-        `live`.
+    def _continue(self, snapshot: Snapshot, table: Table, number: int, levels: list[Level]) -> list[Level] | None:
+        """Write a level on top of these, and return all: the same ones if nothing changed, None if the fragment must be
+        written whole. Raises: Damaged if these cannot complete a level; no file of the new one is then left.
         """
+        store, columns = self._identity[0], columns_of(table.definition)
+        contents = [read_level(self._files, store, each.place.level_name, each) for each in levels]
+        if contents[0].columns != columns:
+            return None
+        arena, fragment = self._store.arena, table.by_number[number]
+        unchanged = Unchanged(arena.word(fragment, F_PAGES), arena.word(fragment, F_SLOTS))
+        writer = self._begin_level(snapshot, table, number, levels[0].place.epoch)
+        try:
+            rows = self._fill(writer, snapshot, table, unchanged)
+            if not writer.rows and rows == levels[0].sizes.rows:
+                return levels
+            dead = self._dead(contents, unchanged)
+            size = sum(each.sizes.entries for each in levels)
+            gone = sum(each.size for each in dead.values())
+            self.check_complete(writer, rows, size - gone)
+            if gone > DEAD_MIN and gone * DEAD_SHARE > size + writer.rows:
+                self._remove(writer)
+                return None
+            content = LevelFile(writer.close(rows), columns, writer.ranges, dead)
+            return [self._end_level(content), *levels]
+        except Damaged:
+            self._remove(writer)
+            raise
+        finally:
+            writer.discard()
+
+    def check_complete(self, writer: RowsWriter, rows: int, alive: int) -> None:
+        """Check that a level and the rows alive below it are all rows of the fragment. Raises: BackupDamaged."""
+        if writer.rows + alive != rows:
+            raise BackupDamaged(f"{writer.place.name} has {writer.rows} rows and the levels below {alive}, not {rows}")
+
+    def _remove(self, writer: RowsWriter) -> None:
+        """Remove a file that is not wanted."""
+        writer.discard()
+        if self._files.exists(writer.place.name):
+            self._files.unlink(writer.place.name)
+
+    def _begin_level(self, snapshot: Snapshot, table: Table, number: int, since: int) -> RowsWriter:
+        slots = self._store.arena.word(table.by_number[number], F_SLOTS)
+        version, backup = table.definition.version, self._number
+        place = Place(backup, table.table_id, table.name, number, snapshot.epoch, since, self._timeline, slots, version)
+        return RowsWriter(self._files, self._identity, place, table.format, self._make_folders)
+
+    def _end_level(self, content: LevelFile) -> Level:
+        """Make the level of a rows file that is closed. Durable on return: both files and their names."""
+        self._files.sync_directory(content.level.place.folder)
+        if self._is_verified:
+            self._verify(content)
+        write_level(self._files, self._identity, content)
+        return content.level
+
+    def _fill(self, writer: RowsWriter, snapshot: Snapshot, table: Table, unchanged: Unchanged | None) -> int:
+        """Add the rows of a fragment that changed, with disk parts, and note the others in `unchanged`; None: add all.
+        Return the number of rows of the fragment.
+        """
+        place, has_disk = writer.place, table.format.has_disk
         # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
-        is_whole = table.format.has_disk and not place.since
-        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], is_whole)
+        is_whole = unchanged is None
+        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], has_disk and is_whole)
+        rows = 0
         while not scan.is_end:
             batch = scan.next(SCAN_BATCH_ROWS)
-            self._count(table, batch, writer, live, place.slots)
-            if is_whole or not table.format.has_disk:
-                yield batch
-                continue
-            changed = batch.offsets[batch.epochs() > place.since]
-            if changed.size:
-                yield snapshot_reads.read_found(snapshot, table, batch.entries, changed)
+            rows += batch.count
+            self._done_rows += batch.count
+            if self._progress is not None:
+                self._progress(self._done_rows, max(self._done_rows, self._total_rows), "rows")
+            if unchanged is not None:
+                is_changed = batch.epochs() > place.since
+                unchanged.note(batch.rowids()[~is_changed])
+                offsets = batch.offsets[is_changed]
+                batch = ScanBatch(batch.entries, offsets, offsets.size)
+                if has_disk and batch.count:
+                    batch = snapshot_reads.read_found(snapshot, table, batch.entries, offsets)
+            writer.add(batch)
+        return rows
 
-    def _count(self, table: Table, batch: ScanBatch, writer: RowsWriter, live: Words, slots: int) -> None:
-        """Note all rows of a batch in the live map, and count them."""
-        rows = int(writer.state[B_ROWS])
-        if live.size:
-            writer.state[B_NEXT] = 0
-            shape = (table.format.fixed_words, 0, 0, NEVER, batch.count)
-            append_entries(batch.entries, batch.offsets, *shape, live, slots, self._store.no_words, writer.state)
-        writer.state[B_ROWS] = rows + batch.count
-        self._done_rows += batch.count
-        if self._progress is not None:
-            self._progress(self._done_rows, max(self._done_rows, self._total_rows), "rows")
-
-    def _append(self, table: Table, batch: ScanBatch, writer: RowsWriter, since: int, live: Words) -> None:
-        layout = table.format.layout
-        shape = (layout.fixed_words, int(layout.has_var), int(table.format.has_disk), since, batch.count)
-        rows = int(writer.state[B_ROWS])
-        writer.state[B_NEXT] = 0
-        while True:
-            status = append_entries(batch.entries, batch.offsets, *shape, live, 0, writer.block, writer.state)
-            if status == OK:
-                break
-            writer.make_room(ST_SPACE - status)
-        writer.state[B_ROWS] = rows
+    def _dead(self, contents: list[LevelFile], unchanged: Unchanged) -> dict[int, Words]:
+        """Return the positions of rows in the files of these levels that are gone or replaced, by epoch of the level.
+        Raises: BackupDamaged unless each unchanged row is found once, and Damaged.
+        """
+        found: dict[int, Words] = {}
+        for each in contents:
+            epoch = each.level.place.epoch
+            before = contents[0].dead.get(epoch, NOTHING)
+            dead = [NOTHING]
+            reader = RowsReader(self._files, self._identity[0], each.level, each.ranges)
+            try:
+                for first, batch in reader.groups([PLACE]):
+                    rowids = batch.column(0).to_numpy() & ROWID_MASK
+                    is_alive = np.ones(rowids.size, dtype=bool)
+                    is_alive[
+                        before[np.searchsorted(before, first) : np.searchsorted(before, first + rowids.size)] - first
+                    ] = 0
+                    is_alive[is_alive] = unchanged.take(rowids[is_alive])
+                    dead.append(np.flatnonzero(~is_alive) + first)
+            finally:
+                reader.close()
+            found[epoch] = np.concatenate(dead)
+        left = unchanged.count()
+        if left:
+            raise BackupDamaged(
+                f"{left} rows without a change are not in {contents[0].level.place.name} and those below"
+            )
+        return {epoch: dead for epoch, dead in found.items() if dead.size}

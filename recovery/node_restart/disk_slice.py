@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_SLOTS, ST_SPACE
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, ST_SPACE
 from tidemark.engine.store.node_copy import items_of
 from tidemark.recovery.backup.entries_kernels import append_entries
 from tidemark.recovery.backup.entries_layout import B_USED, BACKUP_STATE_WORDS
@@ -43,11 +43,9 @@ def with_disk_parts(snapshot: Snapshot, table: Table, items: Items) -> Words:
 def _joined(table: Table, words: Words, offsets: Words) -> tuple[Words, Words]:
     """Return entries with their disk parts, consecutively, and the offset of each, followed by the end of the last."""
     layout = table.format.layout
-    fragment = table.fragments[0]
-    none: Words = np.zeros(0, dtype=np.int64)
     state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
     out: Words = np.empty(words.size + offsets.size, dtype=np.int64)
-    shape = (layout.fixed_words, int(layout.has_var), 1, -1, offsets.size, none, table.arena.word(fragment, F_SLOTS))
+    shape = (layout.fixed_words, int(layout.has_var), offsets.size)
     while (status := int(append_entries(words, offsets, *shape, out, state))) <= ST_SPACE:
         out = np.concatenate([out, np.empty(out.size + ST_SPACE - status, dtype=np.int64)])
     joined = out[: int(state[B_USED])].copy()

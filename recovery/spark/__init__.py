@@ -1,6 +1,6 @@
 """Spark: the only home of pyspark (docs/spark.md).
 
-`source` is the data source. A read of rows: `plan` fixes files and tasks, `rows` reads them. Row changes: `changes` and
-`stream`. A bulk load: `load`. `jobs` runs tasks of other rooms on executors. `session`, `java` and `daemon` start
-Spark's processes; `failures`, `types` and `conditions` translate errors, types and conditions.
+`read` gives Spark the Parquet files of a backup. `source` is the data source: row changes (`changes`, `stream`) and
+bulk loads (`load`). `jobs` runs tasks of other rooms on executors. `session`, `java` and `daemon` start Spark's
+processes; `failures`, `types` and `options` translate errors, types and options.
 """

@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import EpochGap, Error, FileMissing, SchemaInva
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.recovery.spark.plan import TASK_BYTES, checked_options, find_table, whole_number
+from tidemark.recovery.spark.options import TASK_BYTES, checked_options, find_table, whole_number
 from tidemark.recovery.spark.types import arrow_schema
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.verification.log_listing import StoreListing

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from pyspark.daemon import manager
 
-from tidemark.recovery.spark import jobs, load, rows
+from tidemark.recovery.spark import jobs, load
 
-IMPORTED = (jobs, load, rows)
+IMPORTED = (jobs, load)
 
 if __name__ == "__main__":
     gc.collect()

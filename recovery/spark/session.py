@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Unsupported
 from tidemark.recovery.spark.java import java_variables
-from tidemark.recovery.spark.plan import option_map
+from tidemark.recovery.spark.options import option_map
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
-from tidemark.engine.base.errors import BackupDamaged, LcpDamaged, Unsupported
+from tidemark.engine.base.errors import LcpDamaged, Unsupported
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
-from tidemark.engine.rows.backup_layout import BACKUP_BLOCK_WORDS
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from tidemark.engine.schema.row_shape import compute_layout
+from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
-from tidemark.recovery.backup.rows_file import LevelsReader
-from tidemark.recovery.backup.writer import layout_at
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.system_restart.load import check_counts, shapes_of
-from tidemark.recovery.verification.digests_kernels import copy_chosen, copy_of_fragment
+from tidemark.recovery.verification.digests_kernels import copy_entries, copy_of_fragment
 
 if TYPE_CHECKING:
     from tidemark.engine.base.errors import Damaged
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
     from tidemark.recovery.local_checkpoint.data_file import DataBlock
-
-NO_MAP: Words = np.zeros(0, dtype=np.int64)
-_SLOTS_ANY = 1 << 16  # for entries whose slots are not counted
 
 
 def _pieces(
@@ -75,40 +70,10 @@ class BackupFragment:
 
         Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile.
         """
-        reader = LevelsReader(self._files, self._store, self._levels)
-        rows = 0
-        for level in self._levels:
-            for batch in self._level(reader, level):
-                rows += batch.count
+        chain = Chain(self._files, self._store, self._definition, self._levels)
+        for content in chain.contents:
+            for batch, _ in chain.entries(content):
                 yield batch
-        reader.check(rows, self._levels[0].place.fragment, self._definition.name)
-
-    def _level(self, reader: LevelsReader, level: Level) -> Iterator[ScanBatch]:
-        place = level.place
-        now = compute_layout(self._definition)
-        then = layout_at(self._definition, place.table_version)
-        shape = np.array(
-            [
-                then.fixed_words,
-                int(then.has_var),
-                int(then.disk is not None),
-                place.table_id,
-                place.fragment,
-                place.slots,
-                int(now.has_var),
-            ],
-            dtype=np.int64,
-        )
-
-        def refuse(at: int) -> BackupDamaged:
-            return BackupDamaged(
-                f"{place.name} has an impossible row at word {at} of a block; use another backup", file=place.name
-            )
-
-        for block in reader.blocks(level):
-            chosen = (shape, reader.live, int(reader.is_newest(level)))
-            copy = partial(copy_chosen, block.words, BACKUP_BLOCK_WORDS, block.stop, *chosen)
-            yield from _pieces(copy, block.words.size, block.stop, refuse)
 
 
 class LcpFragment:
@@ -135,13 +100,11 @@ class LcpFragment:
         """
         control, place = self._control, (self._definition.table_id, self._number)
         layout = compute_layout(self._definition)
-        shape = np.array(
-            [layout.fixed_words, int(layout.has_var), 0, *place, _SLOTS_ANY, int(layout.has_var)], dtype=np.int64
-        )
+        shape = np.array([layout.fixed_words, int(layout.has_var), *place], dtype=np.int64)
         name = data_name(control.lcp_id, *place)
         entries = 0
         for block in self._blocks(name, place):
-            copy = partial(copy_chosen, block.words, BLOCK_HEADER_WORDS, block.stop, shape, NO_MAP, 0)
+            copy = partial(copy_entries, block.words, BLOCK_HEADER_WORDS, block.stop, shape)
             for batch in _pieces(copy, block.words.size, block.stop, self._refusal(name)):
                 entries += batch.count
                 yield batch

@@ -14,12 +14,9 @@ from tidemark.engine.jit.words_kernels import move_words, word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.columns_kernels import bit
-from tidemark.engine.rows.lcp_kernels import checked_entry_words, take_bit, whole_entry_words
-from tidemark.engine.schema import row_layout as R
+from tidemark.engine.rows.lcp_kernels import checked_entry_words
 from tidemark.engine.sealed.checksums_kernels import P1, P2, P3, P4, P5, avalanche64, rotate, shift_right
 from tidemark.recovery.backup import entries_layout as I
-
-EMPTY_VAR = R.var_header(R.VAR_HEADER_WORDS, 0, 0)  # every column is absent
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
@@ -162,40 +159,26 @@ def sum_digests(sums, lanes, ranges, count):
     return added
 
 
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1])", nogil=True
-)
-def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state):
-    """Copy the entries of one fragment in words[max(start, state[B_NEXT]):stop] whose bit is set in `live` to
-    out[state[B_USED]:], clear the bits, and write the offsets of images to offsets[state[B_ENTRIES]:]. An image without
-    var part gets an empty one if the table has var parts now.
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def copy_entries(words, start, stop, shape, out, offsets, state):
+    """Copy the entries of one fragment in words[max(start, state[B_NEXT]):stop] to out[state[B_USED]:], and write the
+    offsets of images to offsets[state[B_ENTRIES]:].
 
-    shape: [fixed words, has var, has disk, table, fragment, slots, wants var]. is_newest: entries are of the newest
-    level, where every bit must be set. OK; ST_SPACE - words needed if out or offsets are full; ST_INVARIANT at
-    state[B_NEXT].
+    shape: [fixed words, has var, table, fragment]. OK; ST_SPACE - words needed if out or offsets are full; ST_INVARIANT
+    at state[B_NEXT].
     """
     at = max(start, state[I.B_NEXT])
-    added = R.VAR_HEADER_WORDS if shape[6] and not shape[1] else 0
     while at < stop:
         state[I.B_NEXT] = at
-        size, part = whole_entry_words(shape[0], shape[1], shape[2], words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != shape[3] or _entry_fragment(words[at + 2]) != shape[4]:
+        size = checked_entry_words(shape[0], shape[1], words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != shape[2] or _entry_fragment(words[at + 2]) != shape[3]:
             return A.ST_INVARIANT
-        if state[I.B_USED] + size + added > out.size or state[I.B_ENTRIES] >= offsets.size:
-            return A.ST_SPACE - (size + added)
-        chosen = take_bit(live, words[at], shape[5])
-        if chosen < 0 or (is_newest and not chosen):
-            return A.ST_INVARIANT
-        if chosen:
-            to = state[I.B_USED]
-            head = A.ENTRY_WORDS + part
-            move_words(words, at, out, to, head)
-            if added:
-                out[to + head] = EMPTY_VAR
-            move_words(words, at + head, out, to + head + added, size - head)
-            offsets[state[I.B_ENTRIES]] = to + A.ENTRY_WORDS
-            state[I.B_USED] = to + size + added
-            state[I.B_ENTRIES] += 1
+        if state[I.B_USED] + size > out.size or state[I.B_ENTRIES] >= offsets.size:
+            return A.ST_SPACE - size
+        move_words(words, at, out, state[I.B_USED], size)
+        offsets[state[I.B_ENTRIES]] = state[I.B_USED] + A.ENTRY_WORDS
+        state[I.B_USED] += size
+        state[I.B_ENTRIES] += 1
         at += size
     state[I.B_NEXT] = stop
     return A.OK
@@ -203,7 +186,7 @@ def copy_chosen(words, start, stop, shape, live, is_newest, out, offsets, state)
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def copy_of_fragment(words, start, stop, shapes, table, fragment, out, offsets, state):
-    """Like `copy_chosen`, for a copies file of a local checkpoint, which has entries of any table and fragment; others
+    """Like `copy_entries`, for a copies file of a local checkpoint, which has entries of any table and fragment; others
     are skipped. shapes: as for `load_copies`.
     """
     at = max(start, state[I.B_NEXT])

@@ -106,7 +106,7 @@ def test_every_missing_or_cut_file_is_found_and_no_restore_uses_it(place: tuple[
 
 
 def test_exchanged_files_are_found(place: tuple[Contents, Tables]) -> None:
-    names = [name for name in place[0] if name.endswith(".rows")]
+    names = [name for name in place[0] if name.endswith((".parquet", ".level"))]
     for one, other in itertools.combinations(names, 2):
         swapped = {**place[0], one: place[0][other], other: place[0][one]}
         assert verify(MemoryFiles.from_snapshot(swapped)).problems

@@ -33,6 +33,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
 DISK = "test.d"
+ROWS = (".parquet", ".level")
 LARGE = 4_000  # bytes; of larger files a restore is tested with so many
 Contents = dict[str, bytes]
 Check = Callable[[MemoryFiles], bool]
@@ -89,9 +90,11 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
         found[f"{manifest.number}/manifest"] = lambda files: bool(find_backups(files).damaged)
         for _, level in manifest.files():
             definition = json.loads(manifest.definition(level.place.table_id).to_json())
-            numbers = [level.place.table_id, level.place.fragment, *level.numbers()]
-            task = VerifyTask(None, manifest.store.hex(), [definition], [numbers])
-            found[level.place.name] = lambda files, task=task: bool(verify_files(files, task).problems)
+            levels = manifest.levels[level.place.table_id, level.place.fragment]
+            chain = [level.place.table_id, level.place.fragment, [each.values() for each in levels]]
+            task = VerifyTask(None, manifest.store.hex(), [definition], [[*chain, [levels.index(level)]]])
+            for name in (level.place.name, level.place.level_name):
+                found[name] = lambda files, task=task: bool(verify_files(files, task).problems)
     segments = [name for name in files.snapshot() if name.endswith(".redo")]
     for name in segments:
         task = VerifyTask(None, "", segments=[name])
@@ -104,9 +107,10 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
 
 
 def levels_of(task: RestoreTask) -> set[str]:
-    """Names of the rows files a task reads."""
-    levels = [(part["table_id"], part["fragment"], numbers) for part in task.work for numbers in part["levels"]]
-    return {Level.of(*each).place.name for each in levels}
+    """Names of the files of levels that a task reads."""
+    levels = [(part["table_id"], part["fragment"], values) for part in task.work for values in part["levels"]]
+    places = [Level.of(*each).place for each in levels]
+    return {name for place in places for name in (place.name, place.level_name)}
 
 
 class Captured:
@@ -144,7 +148,7 @@ class Captured:
             if name.endswith("manifest"):
                 number = int(name.partition("/")[0])
                 found[name] = lambda files, number=number: is_refused(lambda: make_plan(files, number=number))
-            elif not name.endswith(".rows"):
+            elif not name.endswith(ROWS):
                 split = older.reader(SPLIT, older.tasks[SPLIT])
                 # The header of a segment is read by the plan, the rest by the tasks.
                 found[name] = lambda files, split=split: is_refused(lambda: make_plan(files, number=1)) or split(files)
@@ -191,7 +195,7 @@ def test_each_changed_byte_of_a_place_is_found_by_its_verification(place: tuple[
     checks = verifications(MemoryFiles.from_snapshot(contents))
     assert checks.keys() == contents.keys()
     swept = sweep(contents, checks, most, random.Random(31))
-    assert set(swept) == {"rows", "manifest", "redo", "spool", "load"}
+    assert set(swept) == {"parquet", "level", "manifest", "redo", "spool", "load"}
     assert most is not None or sum(swept.values()) == 2 * sum(map(len, contents.values()))
 
 
@@ -203,7 +207,7 @@ def test_each_changed_byte_is_refused_by_what_a_restore_does_with_it(place: tupl
     unread = contents.keys() - checks.keys()
     sweep(contents, checks, most, random.Random(32), is_whole=False)
     # Rows of disk columns are read by the process that restores: a whole restore for each of these bytes.
-    assert unread and all(name.endswith(".rows") for name in unread)
+    assert unread and all(name.endswith(ROWS) for name in unread)
     rng = random.Random(33)
     for name in unread:
         text = contents[name]

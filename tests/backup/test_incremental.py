@@ -60,7 +60,7 @@ def test_unchanged_fragment_gets_no_file() -> None:
     db["test.t"].delete(7)
     report = take(db, place, incremental=True)
     assert report["written_rows"] == 0
-    assert len(place.list("3")) == 2  # one fragment's live map, and the manifest
+    assert len(place.list("3")) == 2  # one fragment's level file, with its dead row, and the manifest
     assert content_of(restored(place)) == content(db)
     db.close()
 
@@ -91,6 +91,10 @@ def test_long_chain_is_written_whole_again(monkeypatch: pytest.MonkeyPatch) -> N
     db.close()
 
 
+def chains_of(place: MemoryFiles, number: int) -> Any:
+    return read_manifest(place, number).levels.values()
+
+
 def test_schema_changes_between_backups_come_back() -> None:
     db, place = small(), MemoryFiles()
     take(db, place)
@@ -102,6 +106,9 @@ def test_schema_changes_between_backups_come_back() -> None:
     db.rename("test.t", "test.renamed")
     db.drop_table("test.u")
     take(db, place, incremental=True)
+    db["test.renamed"].update(6, {"extra": 8})  # its levels are in the folders of two names
+    take(db, place, incremental=True)
+    assert {"test.renamed", "test.t"} in [{each.place.table for each in levels} for levels in chains_of(place, 4)]
     want = content(db)
     assert want["test.renamed"][0][-1] in (4, 9)
     assert content_of(restored(place)) == want
@@ -179,7 +186,7 @@ def test_store_opened_again_continues_from_its_backup(tmp_path: Path) -> None:
         assert content(copy) == want
 
 
-@pytest.mark.parametrize("call", [2, 4, 6])
+@pytest.mark.parametrize("call", [4, 7, 11])
 def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: int) -> None:
     db = open_memory(None, data_memory="64 MiB", redo_log="16 MiB")
     for name in "abcdef":
@@ -201,8 +208,9 @@ def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: in
     db.close()
 
 
+@pytest.mark.parametrize("pattern", ["*-test.b/1/*.parquet", "1/2-*.level"])
 @pytest.mark.parametrize("fault", ["failed sync", "killed"])
-def test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault: str) -> None:
+def test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault: str, pattern: str) -> None:
     """Story: the sync of a rows file failed, or its process was killed before it. The next backup read the whole file
     back from the cache, and its manifest named it. Power was lost, and the backup could not be restored.
     """
@@ -212,7 +220,7 @@ def test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault: str
         db[f"test.{name}"].insert_many([(key, key) for key in range(100)])
     how: dict[str, Any] = {"error": errno.EIO} if fault == "failed sync" else {"stall": off}
     with pytest.raises((PowerOff, tm.SyncFailed)):
-        take(db, FaultFiles(place, [Rule("fdatasync", "1/*.rows", **how)]))
+        take(db, FaultFiles(place, [Rule("fdatasync", pattern, **how)]))
     killed = place.kill()
     assert take(db, killed)["resumed_files"] > 0
     assert content_of(restored(killed.image(lambda piece: False))) == content(db)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import restore as naive
-from tests.naive.backup import Row, live_map
+from tests.naive.backup import Row
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
+from tidemark.engine.rows.row_var import build_var_part
 from tidemark.recovery.backup import restore_kernels as k
 from tidemark.recovery.backup import restore_layout as r
 
@@ -41,23 +42,22 @@ class History:
         var_since = rng.choice([0, 0, 5]) if has_var and key_words else 0
         self.shape = naive.Shape(4, has_var, var_since, key_words, 5, 3, SLOTS)
         self.keys = iter(range(1, 1 << 20))
-        # Levels, oldest first: epoch and version of the definition they were written by.
-        self.levels = [(10 * (i + 1), rng.choice([3, 6])) for i in range(rng.randrange(0, 4))]
-        self.levels.sort(key=lambda each: each[0])
-        versions = sorted(version for _, version in self.levels)
-        self.levels = [(epoch, version) for (epoch, _), version in zip(self.levels, versions, strict=True)]
+        # Epochs of the levels, oldest first; all have the columns of one version.
+        self.levels = [10 * (i + 1) for i in range(rng.randrange(0, 4))]
+        self.version = version = rng.choice([3, 6])
         self.rows: dict[int, Row] = {}
         self.files: list[list[Row]] = []  # of each level the rows changed since the one before, oldest first
         before = -1
-        for epoch, version in self.levels:
+        for epoch in self.levels:
             for rowid in [each for each in self.rows if rng.random() < 0.3]:
                 del self.rows[rowid]
             for _ in range(rng.randrange(12)):
                 rowid = self.rowid()
                 self.rows[rowid] = self.row(rowid, rng.randrange(before + 1, epoch + 1), version)
-            # An older row of an older version stays as it was: its var part does not exist yet.
             self.files.append([row for _, row in sorted(self.rows.items()) if row.epoch > before])
             before = epoch
+        # Rows that a later level made dead are left out before the merge.
+        self.files = [[row for row in rows if self.rows.get(row.rowid) is row] for rows in self.files]
         self.base = dict(self.rows)
 
     def rowid(self) -> int:
@@ -86,7 +86,7 @@ class History:
     def change(self, epoch: int, fit: float) -> naive.Change:
         """A change that fits with this probability, and otherwise may or may not fit."""
         rng, rowid = self.rng, self.rowid()
-        version = rng.choice([each for each in (3, 6) if each >= max([0, *(v for _, v in self.levels)])])
+        version = rng.choice([each for each in (3, 6) if each >= self.version])
         kind = rng.choice([naive.INSERT, naive.UPDATE, naive.UPDATE, naive.DELETE])
         if rng.random() < fit:
             kind = naive.INSERT if rowid not in self.rows else rng.choice([naive.UPDATE, naive.UPDATE, naive.DELETE])
@@ -126,10 +126,17 @@ def folded_of(words: Any, shape: Any) -> tuple[int, Any]:
     return status, folded[: int(state[r.R_USED]) * r.FOLDED_WORDS].copy()
 
 
+def level_arrays(rows: list[Row]) -> tuple[Any, Any, Any]:
+    """Images, starts and the words beside them, of the rows of a level."""
+    images = [[*row.fixed, *row.var, *row.disk] for row in rows]
+    starts = np.cumsum([0, *map(len, images)]).astype(np.int64)
+    about = [word for row in rows for word in (row.rowid, row.epoch, row.author, -1)]
+    return words_of([word for image in images for word in image]), starts, words_of(about)
+
+
 def merged(history: History, folded: Any, words: Any, shape: Any) -> tuple[int, list[int], int]:
     """Status, words of entries, rows taken out of the levels."""
     rng, state = history.rng, state_of()
-    live = words_of(live_map(list(history.base.values()), SLOTS, 1)) if len(history.levels) > 1 else EMPTY
     out = np.zeros(rng.choice([12, 30, 2_000]), dtype=np.int64)
     used = np.zeros(2, dtype=np.int64)
     got: list[int] = []
@@ -143,34 +150,21 @@ def merged(history: History, folded: Any, words: Any, shape: Any) -> tuple[int, 
         out = np.zeros(max(out.size, ST_SPACE - status), dtype=np.int64)
         return False
 
-    newest = len(history.levels) - 1
-    for number in range(newest, -1, -1):
-        epoch, version = history.levels[number]
-        since = history.levels[number - 1][0] if number else 0
-        shape[7:11] = [history.shape.has_var_at(version), since, epoch, number == newest]
+    for number in range(len(history.levels) - 1, -1, -1):
+        since = history.levels[number - 1] if number else 0
+        shape[7:10] = [history.shape.has_var_at(history.version), since, history.levels[number]]
         state[r.R_ROWID], state[r.R_CHANGE], state[r.R_NEXT] = -1, 0, 0
-        entries = words_of([word for row in history.files[number] for word in entry_at(history, row, version)])
-        while not settled(
-            status := int(k.merge_level(entries, 0, entries.size, shape, live, folded, words, out, used, state))
-        ):
+        arrays = (*level_arrays(history.files[number]), shape, folded, words)
+        while not settled(status := int(k.merge_rows(*arrays, out, EMPTY, used, state))):
             pass
         if status != OK:
             return status, [], 0
-    assert not live.any()
     chosen = int(state[r.R_COUNT])
     state[r.R_NEXT] = 0
     while not settled(status := int(k.put_new_rows(folded, words, shape, out, used, state))):
         pass
     got.extend(out[: int(used[0])].tolist())
     return status, got, chosen
-
-
-def entry_at(history: History, row: Row, version: int) -> list[int]:
-    """The entry of a row in a level of this version."""
-    shape = history.shape
-    place = row.author | shape.table << 16 | shape.fragment << 47
-    var = (row.var or naive.NO_VALUES) if shape.has_var_at(version) else []
-    return [row.rowid, row.epoch, place, *row.fixed, *var]
 
 
 def by_rowid(words: list[int], history: History) -> dict[int, list[int]]:
@@ -310,7 +304,7 @@ def test_insert_where_the_backup_has_a_row_is_a_duplicate() -> None:
     while not history.base:
         history = History(history.rng)
     rowid = next(iter(history.base))
-    version = history.levels[-1][1]
+    version = history.version
     change = naive.Change(50, naive.INSERT, rowid, 0, version, [history.image(1, version)])
     words, shape = words_of(change.words(history.shape)), history.array()
     status, folded = folded_of(words, shape)
@@ -348,35 +342,49 @@ def test_changes_of_one_row_that_cannot_follow_each_other_are_refused(kinds: lis
     assert folded_of(words_of(words), history.array())[0] == status
 
 
-def test_row_of_the_newest_level_that_its_live_map_has_not_is_refused() -> None:
-    history = plain()
-    shape, state = history.array(), state_of(ROWID=-1)
-    epoch, version = history.levels[0]
-    shape[7:11] = [0, 0, epoch, 1]
-    entries = words_of([word for row in history.files[0] for word in entry_at(history, row, version)])
-    out, used = np.zeros(2_000, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
-    arrays = (shape, live, EMPTY, EMPTY, out, used, state)
-    assert k.merge_level(entries, 0, entries.size, *arrays) == ST_INVARIANT
-    shape[r.P_IS_NEWEST], state[r.R_NEXT], state[r.R_ROWID] = 0, 0, -1
-    live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
-    arrays = (shape, live, EMPTY, EMPTY, out, used, state_of(ROWID=-1))
-    assert k.merge_level(entries, 0, entries.size, *arrays) == OK  # of an older level it was changed since
-
-
 def test_row_of_an_epoch_its_level_cannot_have_is_refused() -> None:
     history = plain()
     shape = history.array()
-    _, version = history.levels[0]
-    entries = words_of([word for row in history.files[0] for word in entry_at(history, row, version)])
-    highest = max(row.epoch for row in history.files[0])
-    lowest = min(row.epoch for row in history.files[0])
+    rows = history.files[0]
+    highest, lowest = max(row.epoch for row in rows), min(row.epoch for row in rows)
     out, used = np.zeros(2_000, dtype=np.int64), np.zeros(2, dtype=np.int64)
     for since, epoch, status in ((0, highest, OK), (0, highest - 1, ST_INVARIANT), (lowest or 1, 99, ST_INVARIANT)):
-        shape[7:11] = [0, since, epoch, 1]
-        arrays = (shape, EMPTY, EMPTY, EMPTY, out, used, state_of(ROWID=-1))
-        assert k.merge_level(entries, 0, entries.size, *arrays) == status
+        shape[7:10] = [0, since, epoch]
+        arrays = (*level_arrays(rows), shape, EMPTY, EMPTY, out, EMPTY, used, state_of(ROWID=-1))
+        assert k.merge_rows(*arrays) == status
         used[:] = 0
+
+
+def test_entries_have_the_places_of_their_images() -> None:
+    history = plain()
+    shape = history.array()
+    shape[7:10] = [0, 0, history.levels[0]]
+    rows = history.files[0]
+    out, used, offsets = (
+        np.zeros(2_000, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+        np.zeros(len(rows), dtype=np.int64),
+    )
+    arrays = (*level_arrays(rows), shape, EMPTY, EMPTY, out, offsets, used, state_of(ROWID=-1))
+    assert k.merge_rows(*arrays) == OK
+    assert out[offsets - 3].tolist() == [row.rowid for row in rows]
+
+
+@given(st.lists(st.none() | st.binary(max_size=20), max_size=6), st.integers(-1, 8), st.sampled_from([b"", b"k" * 16]))
+def test_var_part_is_cut_to_the_values_that_were_stored(held: list[bytes | None], values: int, key: bytes) -> None:
+    """A row written before columns were added has fewer values; a disk part may follow."""
+    whole = np.frombuffer(build_var_part(key, held), dtype=np.int64)
+    wanted = held if values < 0 else held[:values]
+    want = np.frombuffer(build_var_part(key, wanted), dtype=np.int64)
+    fixed, disk = [5, 6], [2, 77]
+    images = words_of([*fixed, *whole.tolist(), *disk])
+    shape = np.zeros(r.SHAPE_WORDS, dtype=np.int64)
+    shape[:10] = [2, 1, 0, 0 if key else 1, 5, 3, SLOTS, 1, 0, 9]
+    about = words_of([4, 7, 1, values])
+    out, used = np.full(200, -1, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    arrays = (images, words_of([0, images.size]), about, shape, EMPTY, EMPTY, out, EMPTY, used, state_of(ROWID=-1))
+    assert k.merge_rows(*arrays) == OK
+    assert out[: int(used[0])].tolist() == [4, 7, 1 | 5 << 16 | 3 << 47, *fixed, *want.tolist(), *disk]
 
 
 @pytest.mark.parametrize("rowid", [SLOTS, 1 << 47 | SLOTS])

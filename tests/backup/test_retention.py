@@ -51,8 +51,9 @@ def test_what_is_kept_restores_and_nothing_else_is_left(keep: int) -> None:
     found = find_backups(place)
     assert [each.number for each in found.manifests] == report.kept == list(range(7, 7 - min(keep, 7), -1))
     assert found.unfinished == [] and verify(place).problems == []
-    needed = {level.place.name for each in found.manifests for _, level in each.files()}
-    assert {name for name in place.snapshot() if name.endswith(".rows")} == needed
+    places = [level.place for each in found.manifests for _, level in each.files()]
+    needed = {name for each in places for name in (each.name, each.level_name)}
+    assert {name for name in place.snapshot() if name.endswith((".parquet", ".level"))} == needed
     assert before - sum(len(text) for text in place.snapshot().values()) >= report.freed_bytes
     for manifest in found.manifests[:3]:
         files = MemoryFiles.from_snapshot(place.snapshot())
@@ -127,9 +128,10 @@ def test_damaged_manifest_stops_it_before_anything_goes() -> None:
 def test_unfinished_backup_is_left_for_the_next_one() -> None:
     place = MemoryFiles()
     chain(place)
-    files = MemoryFiles.from_snapshot({**place.snapshot(), "8/1-0-ff.rows": b"half"})
+    left = {"8/1-0-ff.level": b"half", "1-test.t/8/0-ff.parquet": b"half"}
+    files = MemoryFiles.from_snapshot({**place.snapshot(), **left})
     prune(files, 1)
-    assert files.exists("8/1-0-ff.rows")
+    assert all(map(files.exists, left))
 
 
 def run(*arguments: object) -> str:
@@ -159,7 +161,7 @@ def test_commands_from_backup_to_drill(tmp_path: Path) -> None:
     assert "removed" in run("backup", "prune", place, "--keep", 1)
     result = CliRunner().invoke(commands, ["restore", str(place), str(tmp_path / "copy")])
     assert result.exit_code == 1 and "not empty" in result.output
-    rows = next(each for each in place.rglob("*.rows"))
+    rows = next(each for each in place.rglob("*.parquet"))
     rows.write_bytes(rows.read_bytes()[:-1])
     assert CliRunner().invoke(commands, ["backup", "verify", str(place)]).exit_code == 1
     with pytest.raises(tm.Damaged):

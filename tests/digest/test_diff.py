@@ -257,8 +257,8 @@ def test_damaged_side_ends_with_the_error_and_never_with_equal():
     a = store([row_of(key) for key in range(2_000)], fragments=1)
     place = MemoryFiles()
     take(a, place)
-    names = [name for name in place.list("1") if name.endswith(".rows")]
-    file = place.open(f"1/{names[0]}", True)
+    names = [name for name in place.snapshot() if name.endswith(".parquet")]
+    file = place.open(names[0], True)
     size = place.size(file)
     rng = random.Random(7)
     for _ in range(20):

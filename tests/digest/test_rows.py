@@ -177,59 +177,45 @@ def test_kernels_refuse_bounds_that_do_not_hold():
 
 
 # --- entries --------------------------------------------------------------------------------------
-def random_rows(random, has_var, has_disk):
+def random_rows(random, has_var):
     rows, rowid = [], 0
     for _ in range(int(random.integers(0, 12))):
         rowid += int(random.integers(1, 4))
+        size = int(random.integers(1, 5))
+        var = [size, *(int(each) for each in random.integers(1, 99, size - 1))] if has_var else []
         fixed = [int(each) for each in random.integers(1, 99, 2)]
-        if has_disk:
-            fixed.append(0)
-        parts = []
-        for is_there in (has_var, has_disk):
-            size = int(random.integers(1, 5))
-            parts.append([size, *(int(each) for each in random.integers(1, 99, size - 1))] if is_there else [])
-        rows.append(naive_backup.Row(rowid, int(random.integers(1, 50)), 7, fixed, *parts))
+        rows.append(naive_backup.Row(rowid, int(random.integers(1, 50)), 7, fixed, var, []))
     return rows
 
 
-@given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.booleans())
-def test_chosen_entries_copied_equal_twin(seed, has_var, has_disk, has_map):
+@given(st.integers(0, 2**32), st.booleans())
+def test_entries_copied_equal_twin(seed, has_var):
     random = np.random.default_rng(seed)
-    rows = random_rows(random, has_var, has_disk)
-    kept = [row for row in rows if not has_map or random.random() < 0.6]
-    slots = 100
-    words = [word for row in rows for word in naive_backup.filed(row, 5, 3, has_var, has_disk)]
-    live = np.array(naive_backup.live_map(kept, slots, 2) if has_map else [], dtype=np.int64)
-    shape = np.array([2 + has_disk, has_var, has_disk, 5, 3, slots, 1], dtype=np.int64)
+    rows = random_rows(random, has_var)
+    words = [word for row in rows for word in naive_backup.entry(row, 5, 3)]
+    shape = np.array([2, has_var, 5, 3], dtype=np.int64)
     state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
     source = np.array([0, *words, 0], dtype=np.int64)
     found = []
     while True:
         out, offsets = np.empty(25, dtype=np.int64), np.empty(3, dtype=np.int64)
         state[B_USED] = state[B_ENTRIES] = 0
-        status = k.copy_chosen(source, 1, 1 + len(words), shape, live, 0, out, offsets, state)
+        status = k.copy_entries(source, 1, 1 + len(words), shape, out, offsets, state)
         for offset in offsets[: int(state[B_ENTRIES])].tolist():
             found.append((offset, out[: int(state[B_USED])].tolist()))
         if status == OK:
             break
         assert ST_SPACE - 20 < status <= ST_SPACE and state[B_ENTRIES]
-    empty = [] if has_var else [k.EMPTY_VAR]
-    wanted = [[*row.fixed, *(row.var if has_var else empty), *(row.disk if has_disk else [])] for row in kept]
+    wanted = [[*row.fixed, *row.var] for row in rows]
     assert [held[offset : offset + len(row)] for (offset, held), row in zip(found, wanted, strict=True)] == wanted
-    assert [held[offset - 3] for offset, held in found] == [row.rowid for row in kept]
-    assert not live.any()
-    # Of another fragment, cut, or not in the newest level's map.
-    if rows:
-        for place, value in ((3, 0), (1, -1)):
-            broken = source.copy()
-            broken[place] = value
-            state[:] = 0
-            full = (np.empty(500, dtype=np.int64), np.empty(50, dtype=np.int64), state)
-            no_map = np.zeros(0, dtype=np.int64)
-            assert k.copy_chosen(broken, 1, 1 + len(words), shape, no_map, 0, *full) == ST_INVARIANT
+    assert [held[offset - 3] for offset, held in found] == [row.rowid for row in rows]
+    # Of another fragment, or cut.
+    for place, value in ((3, 0), (1, -1)) if rows else ():
+        broken = source.copy()
+        broken[place] = value
         state[:] = 0
-        none = np.zeros(2, dtype=np.int64)
-        assert k.copy_chosen(source, 1, 1 + len(words), shape, none, 1, *full) == ST_INVARIANT
+        full = (np.empty(500, dtype=np.int64), np.empty(50, dtype=np.int64), state)
+        assert k.copy_entries(broken, 1, 1 + len(words), shape, *full) == ST_INVARIANT
 
 
 @given(st.integers(0, 2**32))
@@ -242,8 +228,8 @@ def test_entries_of_one_fragment_among_others_equal_twin(seed):
     for _ in range(int(random.integers(0, 20))):
         table, has_var = (2, False) if random.random() < 0.5 else (3, True)
         fragment = int(random.integers(2))
-        for row in random_rows(random, has_var, False)[:1]:
-            words += naive_backup.filed(row, table, fragment, has_var, False)
+        for row in random_rows(random, has_var)[:1]:
+            words += naive_backup.entry(row, table, fragment)
             if (table, fragment) == (3, 1):
                 wanted.append([row.rowid, *row.fixed, *row.var])
     state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)

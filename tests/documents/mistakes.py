@@ -41,7 +41,7 @@ from tidemark.engine.sealed.version import check_format
 from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.engine.txn.resources import Resources
 from tidemark.engine.txn.transaction import Transaction
-from tidemark.recovery.backup.rows_file import RowsReader
+from tidemark.recovery.backup.rows_file import CheckedFile
 from tidemark.recovery.load import commit
 from tidemark.recovery.load.commit import abort, publish
 from tidemark.recovery.system_restart.sysfile import RESTORING
@@ -489,7 +489,7 @@ def load_damaged(_path: Path) -> object:
 
 
 def backup_damaged(_path: Path) -> object:
-    raise RowsReader._damaged(_stub(_name="rows.12"), 8_192, "fails its checksum")
+    raise CheckedFile._damaged(_stub(_name="1-main.t/1/0-2.parquet"), 8_192, "fails its checksum")
 
 
 def restore_unfinished(path: Path) -> object:

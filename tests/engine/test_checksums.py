@@ -13,6 +13,7 @@ from tidemark.engine.sealed.checksums_kernels import (
     xxh3_words,
     xxh64_words,
 )
+from tidemark.engine.sealed.range_digests import xxh3_128
 
 WORDS = np.random.default_rng(20_261_121).integers(-(2**63), 2**63 - 1, 5_000, dtype=np.int64)
 
@@ -43,3 +44,12 @@ def test_xxh3_refuses_what_is_outside_the_array_or_too_short() -> None:
     for start, count in ((0, WORDS_MIN - 1), (-1, 100), (4_950, 100)):
         with pytest.raises(ValueError, match="inside the array"):
             xxh3_words(WORDS, start, count)
+
+
+def test_xxh3_128_equals_the_reference_for_every_length() -> None:
+    octets = WORDS.tobytes()
+    for size in [*range(300), *range(1_000, 1_200), 2_047, 2_048, 2_049, len(octets)]:
+        expected = xxhash.xxh3_128(octets[:size].ljust(256, b"\0")).digest()
+        assert xxh3_128(WORDS, size) == expected, size
+    with pytest.raises(ValueError, match="inside the array"):
+        xxh3_128(WORDS, len(octets) + 1)

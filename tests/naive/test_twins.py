@@ -36,6 +36,7 @@ SAME = "tests.store.test_metamorphic:test_same_history_gives_same_answers_howeve
 LOCKS = "tests.engine.test_locks"
 SEALED = "tests.log.test_sealing:test_sealed_group_of_any_values_equals_twin"
 XXH3 = "tests.engine.test_checksums:test_xxh3_equals_the_reference_around_every_block_boundary"
+XXH3_128 = "tests.engine.test_checksums:test_xxh3_128_equals_the_reference_for_every_length"
 COPIES = f"{CODEC}:test_scatter_and_gather_any_geometry_equal_twin"
 PADDED = f"{CODEC}:test_padded_values_equal_twin"
 NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
@@ -69,7 +70,7 @@ SPACE_FREED = "tests.disk.test_space:test_tablespace_freed_leaves_every_block_as
 
 BACKUP = "tidemark.recovery.backup"
 DIGEST = "tidemark.recovery.verification.digests"
-BACKED_UP = "tests.backup.test_kernels:test_entries_appended_checked_and_made_records_equal_twins"
+BACKED_UP = "tests.backup.test_kernels:test_entries_appended_and_made_records_equal_twins"
 CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_restores_to_its_epoch"
 DIGESTS = "tests.digest.test_rows:test_digests_of_any_columns_equal_twin_wherever_arrays_begin"
 MERGED = "tests.backup.test_restore_kernels:test_levels_and_changes_merged_equal_rows_changed_one_by_one"
@@ -156,6 +157,7 @@ TWINS = {
     ),
     "sealed.checksums.xxh3_lanes_of_page": INTACT,
     "sealed.checksums.xxh3_merge": XXH3,
+    **dict.fromkeys([f"sealed.range_digests.{name}" for name in ("fill_lanes_of_bytes", "merge_to_128")], XXH3_128),
     "disk.frames.loaded_intact_page": INTACT,
     **dict.fromkeys(
         ["sealed.keyed_hash.keyed_hash_of", "sealed.keyed_hash.headed_hash_of"],
@@ -250,22 +252,19 @@ TWINS = {
     ),
     **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows", "txn.operations.touch_int_key"], WALK),
     **dict.fromkeys(["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key"], WALK),
-    **dict.fromkeys(
-        [f"{BACKUP}.entries.{name}" for name in ("append_entries", "check_entries", "records_of_entries")], BACKED_UP
-    ),
-    f"{BACKUP}.entries.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
+    **dict.fromkeys([f"{BACKUP}.entries.{name}" for name in ("append_entries", "records_of_entries")], BACKED_UP),
     **dict.fromkeys(
         [f"{DIGEST}.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
     ),
     f"{DIGEST}.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
-    f"{DIGEST}.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
+    f"{DIGEST}.copy_entries": "tests.digest.test_rows:test_entries_copied_equal_twin",
     f"{DIGEST}.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
     **dict.fromkeys(
-        [f"{BACKUP}.restore.{name}" for name in "list_changes fold_changes merge_level put_new_rows".split()], MERGED
+        [f"{BACKUP}.restore.{name}" for name in "list_changes fold_changes merge_rows put_new_rows".split()], MERGED
     ),
     **dict.fromkeys([f"{BACKUP}.restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
     f"{BACKUP}.restore.take_epoch": EPOCHS_TAKEN,
-    **dict.fromkeys(["store.load_chosen.load_chosen", "store.load_chosen.stamp_rows"], CHAINS),
+    **dict.fromkeys(["store.load_entries.load_entries", "store.load_entries.stamp_rows"], CHAINS),
     **dict.fromkeys(["store.replay.replay_group", "rows.lcp.finish_entries", "rows.lcp.finish_load"], WALK),
     "rows.growth.reserve_index": GROWN,
     **dict.fromkeys(["rows.lcp.start_lcp", "rows.lcp.scan_lcp", "rows.lcp.load_copies"], SCAN),

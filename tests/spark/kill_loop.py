@@ -257,7 +257,7 @@ class Loop:
         source, place, spark = self._made_source(), self._directory / "place", self._spark()
 
         def work() -> list[Any]:
-            frame = tidemark.spark.read(spark, place, "test.numbers", options={"tasks": FRAGMENTS})
+            frame = tidemark.spark.read(spark, place, "test.numbers")
             read = tuple(frame.selectExpr("count(*)", "sum(id)").collect()[0])
             return [tidemark.spark.verify(spark, place), tidemark.spark.diff(spark, source, place), read]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import tidemark as tm
 from tests.replication.site import WHOLE
-from tidemark.recovery.spark.plan import make_plan
-from tidemark.recovery.spark.rows import read_task
-from tidemark.recovery.spark.types import arrow_schema, to_spark_batches
+from tidemark.recovery.backup.rows_file import EPOCH, PLACE
+from tidemark.recovery.spark.read import rows_of_backup
+from tidemark.recovery.spark.types import arrow_schema
 
 SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "2 MiB", "background": False}
 LOGGED: dict[str, Any] = {**SMALL, **WHOLE, "server_id": 1, "log_bin": "binlog"}
@@ -72,18 +73,19 @@ def every_row(count: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
-    """The rows that the tasks of a read give, without Spark, sorted; of exactly the types that Spark receives."""
-    plan = make_plan({"path": str(place), **{name: str(value) for name, value in options.items()}})
-    schema = arrow_schema(plan.chosen(), plan.hidden)
-    batches = [
-        made
-        for task in plan.split_into_tasks()
-        for batch in read_task(task)
-        for made in to_spark_batches(batch, schema)
-    ]
-    table = pa.Table.from_batches(batches, schema)
-    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: row[0])
+def rows_in(place: Path | str, table: str | None = None, number: int | None = None) -> list[tuple[Any, ...]]:
+    """The rows of a backup by plain pyarrow, sorted, of exactly the types that Spark has."""
+    found = rows_of_backup(place, table, number)
+    pieces = []
+    for name in found.names:
+        held = pq.read_table(Path(place) / name, page_checksum_verification=True)
+        dead = set(map(tuple, found.dead.tolist()))
+        places = zip(held[PLACE].to_pylist(), held[EPOCH].to_pylist(), strict=True)
+        alive = pa.array([row not in dead for row in places], pa.bool_())
+        columns = [column.name for column in found.definition.columns]
+        pieces.append(held.filter(alive).select(columns).cast(arrow_schema(found.definition.columns)))
+    whole = pa.concat_tables(pieces)
+    return sorted(zip(*(column.to_pylist() for column in whole.columns), strict=True), key=lambda row: row[0])
 
 
 def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:

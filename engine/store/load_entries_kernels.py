@@ -1,5 +1,5 @@
-"""Kernels that load entries of a local checkpoint or of several levels of a backup into a fragment, and set the epochs
-of replayed rows (docs/backup.md, 4). All content is checked.
+"""Kernels that load entries of a local checkpoint or a backup into a fragment, and set the epochs of replayed rows
+(docs/backup.md, 4). All content is checked.
 """
 
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import lcp_layout as E
-from tidemark.engine.rows.lcp_kernels import checked_entry_words, place_image, take_bit, whole_entry_words
+from tidemark.engine.rows.lcp_kernels import checked_entry_words, place_image, whole_entry_words
 from tidemark.engine.rows.primary_kernels import image_key, index_append_unordered, tag_of
 from tidemark.engine.rows.rows_kernels import row_address
 
@@ -18,14 +18,13 @@ _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)
-def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state):
-    """Load the entries words[start:stop] whose bit is set in `live` into a fragment on private memory, and clear the
-    bits; `finish_entries` must follow. F_LCP_HAS_VAR says whether entries have a var part.
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_entries(mem, fragment, words, start, stop, state):
+    """Load the entries words[start:stop] into a fragment on private memory; `finish_entries` must follow. F_LCP_HAS_VAR
+    says whether entries have a var part.
 
-    live: empty for a local checkpoint, and for a level of all rows: every entry is loaded. is_newest: entries are of
-    the newest level, where every bit must be set. state: [offset reached, rows loaded]. Return OK, or a status for the
-    invalid entry at state[0]; an entry of another fragment gives ST_INVARIANT.
+    state: [offset reached, rows loaded]. Return OK, or a status for the invalid entry at state[0]; an entry of another
+    fragment gives ST_INVARIANT.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -42,22 +41,16 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
         size = checked_entry_words(fixed, has_var, words, at, stop)
         if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
             return A.ST_INVARIANT
-        chosen = take_bit(live, words[at], slots)
-        if chosen < 0 or (is_newest and not chosen):
+        image = at + A.ENTRY_WORDS
+        first, key_words = image_key(words, image, fixed, held)
+        if first + key_words > at + size:
             return A.ST_INVARIANT
-        if chosen:
-            image = at + A.ENTRY_WORDS
-            first, key_words = image_key(words, image, fixed, held)
-            if first + key_words > at + size:
-                return A.ST_INVARIANT
-            status = place_image(
-                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS
-            )
-            if status == A.OK:
-                status = index_append_unordered(mem, fragment, tag_of(words, first, key_words, seed), words[at])
-            if status != A.OK:
-                return status
-            state[1] += 1
+        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - A.ENTRY_WORDS)
+        if status == A.OK:
+            status = index_append_unordered(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+        if status != A.OK:
+            return status
+        state[1] += 1
         at += size
     state[0] = stop
     return A.OK

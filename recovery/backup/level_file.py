@@ -1,0 +1,109 @@
+"""A level file: what the rows file of a level is, the digests of its ranges, and which older rows are dead.
+
+It is one sealed unit, written when its rows file is durable. So the two need no other file to be verified: the next
+backup uses those of an interrupted one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidemark.engine.base.errors import BackupDamaged, ForeignFile
+from tidemark.engine.rows.backup_layout import BACKUP_LEVEL, BACKUP_UNIT_WORDS_MIN
+from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_LEVEL, header_of, store_of
+from tidemark.engine.sealed.units import read_unit, sealed_text, text_of
+from tidemark.recovery.backup.roaring import pack, unpack
+from tidemark.recovery.backup.rows_file import Level, Place, Ranges, Sizes
+
+if TYPE_CHECKING:
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+
+DIGEST_BYTES = 16
+_IN_PLACE = ("backup", "table_id", "fragment", "epoch", "since", "timeline", "slots", "table_version")
+_IN_SIZES = ("entries", "groups", "size_bytes", "rows")
+
+
+@dataclass(frozen=True)
+class LevelFile:
+    """The content of a level file."""
+
+    level: Level
+    columns: Any  # those of the table, by which the rows were written
+    ranges: Ranges
+    # By the epoch of an older level of the fragment, the positions in its file of rows that are gone or replaced.
+    dead: dict[int, Words] = field(default_factory=dict)
+
+
+def columns_of(definition: TableDefinition) -> Any:
+    """Return what the rows of a table look like, as JSON has it: levels with other columns cannot be continued."""
+    value = json.loads(definition.to_json())
+    return [value["columns"], value.get("dropped", []), value["primary_key"]]
+
+
+def write_level(files: Files, identity: tuple[bytes, int], content: LevelFile) -> None:
+    """Write a level file, whose rows file must be durable. Durable on return: content and name.
+
+    identity: UUID and incarnation of the store. Raises: StorageFull, Rejected, IoFailed, SyncFailed.
+    """
+    place = content.level.place
+    body = {
+        "columns": content.columns,
+        "dead": [[epoch, base64.b64encode(pack(dead)).decode()] for epoch, dead in sorted(content.dead.items())],
+        "ranges": [[end, digest.hex()] for end, digest in content.ranges],
+        "table": place.table,
+    }
+    fields = {**vars(place), **vars(content.level.sizes)}
+    del fields["table"]
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    words = sealed_text(BACKUP_LEVEL, KIND_BACKUP_LEVEL, identity, BACKUP_UNIT_WORDS_MIN, text, **fields)
+    file = files.create(place.level_name)
+    try:
+        files.pwrite(file, 0, words.data.cast("B"))
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.sync_directory(str(place.backup))
+
+
+def read_level(files: Files, store: bytes, name: str, level: Level | None = None) -> LevelFile:
+    """Return the content of a level file. level: what a manifest says of it.
+
+    Raises: FileMissing, BackupDamaged, ForeignFile, VersionTooNew, VersionTooOld.
+    """
+    words = read_unit(files, name, KIND_BACKUP_LEVEL)
+    if words is None or words.size < BACKUP_UNIT_WORDS_MIN:
+        raise BackupDamaged(f"{name} fails its checksum; use another copy", file=name)
+    if store_of(words) != store:
+        raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+    try:
+        header = header_of(words, BACKUP_LEVEL)
+        if int(header["words"]) != words.size:
+            raise ValueError("it has another length")
+        body = json.loads(text_of(words, BACKUP_LEVEL))
+        numbers = {key: int(header[key]) for key in (*_IN_PLACE, *_IN_SIZES)}
+        if max(numbers.values()) >= 1 << 63 or not isinstance(body["table"], str):
+            raise ValueError("it has an impossible number")
+        place = Place(table=body["table"], **{key: numbers[key] for key in _IN_PLACE})
+        found = Level(place, Sizes(*(numbers[key] for key in _IN_SIZES)))
+        if level not in (None, found) or place.level_name != name:
+            raise ValueError("it is another level than the manifest says")
+        ranges = [(end, bytes.fromhex(digest)) for end, digest in body["ranges"]]
+        _check_ranges(ranges, found)
+        dead = {int(epoch): unpack(base64.b64decode(text, validate=True)) for epoch, text in body["dead"]}
+        return LevelFile(found, body["columns"], ranges, dead)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise BackupDamaged(f"{name} is invalid ({error}); use another copy", file=name) from error
+
+
+def _check_ranges(ranges: Ranges, level: Level) -> None:
+    ends = [end for end, _ in ranges]
+    ascends = all(before < after for before, after in zip([0, *ends], ends, strict=False))
+    if len(ends) != level.sizes.groups + 1 or not ascends or ends[-1] != level.sizes.size_bytes:
+        raise ValueError("its ranges are not those of the rows file")
+    if any(len(digest) != DIGEST_BYTES for _, digest in ranges):
+        raise ValueError("it has a digest of another length")

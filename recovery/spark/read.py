@@ -1,0 +1,97 @@
+"""Tables of a backup as DataFrames: Spark reads the Parquet files itself (docs/spark.md, section 3).
+
+Page checksums are checked by Spark. They do not cover footer and page index, so the tails of the files are read here
+against their digests before Spark reads any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.chain import Chain
+from tidemark.recovery.backup.plan import chosen_backup
+from tidemark.recovery.backup.rows_file import AUTHOR, EPOCH, FRAGMENT_SHIFT, PLACE, ROWID_MASK, hidden_columns
+from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.spark.options import find_table
+from tidemark.recovery.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
+
+CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
+
+_PATTERN = re.compile(r"[\[\]{}*?\\]")  # Spark takes these for patterns
+
+
+@dataclass(frozen=True)
+class BackupRows:
+    """What a read of a table needs to know of a backup."""
+
+    definition: TableDefinition
+    root: str  # of the place, as Spark names it
+    names: list[str]  # of the rows files
+    dead: Words  # $PLACE and $EPOCH of rows in them that are not taken; shape (rows, 2)
+
+
+def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupRows:
+    """Return the files of a table in a backup, whose tails and level files are read and checked.
+
+    Raises: FileMissing, NoSuchTable, SchemaInvalid, Rejected, Damaged.
+    """
+    if isinstance(place, tuple):
+        raise Rejected("Spark reads a place by its path or URI; give that instead of a file system of this process")
+    with at_place(place, what="backup") as files:
+        manifest = chosen_backup(files, number)
+        definition = find_table(manifest.tables, table)
+        names: list[str] = []
+        dead: list[Words] = [np.zeros((0, 2), dtype=np.int64)]
+        for (table_id, _), levels in sorted(manifest.levels.items()):
+            if table_id != definition.table_id:
+                continue
+            chain = Chain(files, manifest.store, definition, levels)
+            for content in chain.contents:
+                names.append(content.level.place.name)
+                dead.append(chain.dead_rows(content))
+        return BackupRows(definition, _root(files, str(place)), names, np.concatenate(dead))
+
+
+def _root(files: Files, place: str) -> str:
+    if isinstance(files, PosixFiles):
+        return f"file:{files.directory}"
+    scheme, _, rest = place.partition("://")
+    return f"{'s3a' if scheme == 's3' else scheme}://{rest.rstrip('/')}"
+
+
+def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
+    """Return the rows as a DataFrame. hidden: with `$ROWID`, `$EPOCH`, `$AUTHOR` and `$FRAGMENT` after the columns."""
+    import pyarrow as pa
+    from pyspark.sql.functions import broadcast, col
+
+    columns = rows.definition.columns
+    schema = spark_schema(columns, hidden_columns(rows.definition))
+    paths = [_PATTERN.sub(r"\\\g<0>", f"{rows.root}/{name}") for name in rows.names]
+    frame = spark.read.schema(schema).options(**CHECKED).parquet(*paths)
+    if rows.dead.size:
+        gone = spark.createDataFrame(pa.table({PLACE: rows.dead[:, 0], EPOCH: rows.dead[:, 1]}))
+        frame = frame.join(broadcast(gone), [PLACE, EPOCH], "left_anti")
+    wanted = [col(_quoted(column.name)) for column in columns]
+    if hidden:
+        place = col(_quoted(PLACE))
+        wanted.append(place.bitwiseAND(ROWID_MASK).alias("$ROWID"))
+        wanted += [col(_quoted(EPOCH)), col(_quoted(AUTHOR))]
+        wanted.append((place / (1 << FRAGMENT_SHIFT)).cast("long").alias("$FRAGMENT"))
+    return frame.select(*wanted)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
