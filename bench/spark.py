@@ -123,9 +123,6 @@ class Bench:
         assert frame.count() == self.rows
         self.timed("backup: read", lambda: frame.write.format("noop").mode("overwrite").save())
         self.timed("backup: aggregate", lambda: frame.agg(*AGGREGATES).collect())
-        columns = ["l_quantity", "l_extendedprice", "l_shipdate"]
-        some = ts.read(self.spark, place, "lineitem", columns=columns)
-        self.timed("backup: aggregate, columns named", lambda: some.agg(*AGGREGATES).collect())
         assert self.timed("backup: verify", lambda: ts.verify(self.spark, place))["is_sound"]
         assert self.timed("native verify", lambda: tidemark.backup.verify(place))["is_sound"]
         for name, work in [

@@ -223,14 +223,17 @@ def _check_processes(processes: object) -> None:
 
 
 @types_memory_error()
-def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Read every byte of the backups in a place (or of one), and of the archive, and prove that the rows each level of
-    an incremental backup needs are in the levels below it. Nothing is changed.
+def verify(
+    place: Place, number: int | None = None, progress: Progress | None = None, *, rows: bool = False
+) -> dict[str, Any]:
+    """Read every byte of the backups in a place (or of one), and of the archive: each must have its digest, and the
+    levels of each fragment must have as many rows as were backed up. Nothing is changed.
 
     Args:
         place: A path, a URI, or (pyarrow filesystem, path).
         number: The number of the backup to read; None: all.
         progress: Called with (done, total, unit).
+        rows: Also decode every row, and encode it as a restore does. That takes about as long as a restore.
 
     Returns:
         A report. `is_sound` is False if `problems` has anything.
@@ -245,7 +248,7 @@ def verify(place: Place, number: int | None = None, progress: Progress | None = 
         True
     """
     with at_place(place) as files:
-        report = verify_files(files, number, progress)
+        report = verify_files(files, number, progress, with_rows=rows)
         if not (report.backups or report.segments or report.problems or report.notes):
             raise no_backup(files)  # a mistyped path is not sound
         return report.to_dict()

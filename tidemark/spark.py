@@ -14,6 +14,7 @@ from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.load import abort as abort_load
@@ -215,7 +216,12 @@ def load(
 
 
 def verify(
-    spark: SparkSession, place: Place, number: int | None = None, progress: Progress | None = None
+    spark: SparkSession,
+    place: Place,
+    number: int | None = None,
+    progress: Progress | None = None,
+    *,
+    rows: bool = False,
 ) -> dict[str, Any]:
     """Run `tidemark.backup.verify` on executors: read every byte of the backups in a place (or of one), and of the
     archive.
@@ -224,8 +230,9 @@ def verify(
         place: A path or URI that all executors see.
         number: Of the backup to read; None: all.
         progress: Called with (done, total, unit).
+        rows: Also decode every row.
 
-    Raises: FileMissing if there is no such place, Rejected.
+    Raises: FileMissing if there is no such place, or it has nothing to read; Rejected.
 
     Examples:
         ```python
@@ -238,7 +245,10 @@ def verify(
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
         runner = jobs.verifier(spark)
-        return verify_files(files, number, progress, runner, where, jobs.VERIFY_TASK_BYTES).to_dict()
+        report = verify_files(files, number, progress, runner, where, jobs.VERIFY_TASK_BYTES, rows)
+        if not (report.backups or report.segments or report.problems or report.notes):
+            raise no_backup(files)
+        return report.to_dict()
 
 
 def restore(

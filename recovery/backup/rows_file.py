@@ -227,6 +227,13 @@ class RowsWriter:
             and not pa.types.is_boolean(column.type)
             and len(column.slice(0, PAGE_ROWS).unique()) <= DICTIONARY_VALUES_MAX
         ]
+        # Bounds of texts are of no use unless they are the key, or few: rows are not in their order.
+        texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+        bounded = [
+            name
+            for name, kind in zip(first.column_names, first.schema.types, strict=True)
+            if name in few or name in self._format.definition.primary_key or kind not in texts
+        ]
         return pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             first.schema,
@@ -236,6 +243,7 @@ class RowsWriter:
             use_dictionary=few if first.num_rows else False,
             column_encoding={PLACE: "DELTA_BINARY_PACKED"},
             write_page_index=True,
+            write_statistics=bounded,
             write_page_checksum=True,
             store_decimal_as_integer=True,
             max_rows_per_page=PAGE_ROWS,

@@ -156,14 +156,15 @@ def _list_lines(found: dict[str, Any]) -> Iterator[str]:
 )
 @_place
 @_number
+@click.option("--rows", is_flag=True, help="Also decode every row, as a restore does.")
 @json_option
 @one_line
-def verify_place(place: str, number: int | None, as_json: bool) -> None:
+def verify_place(place: str, number: int | None, rows: bool, as_json: bool) -> None:
     """Read every byte of the backups of a place, and of its archive. Exit code 1 if anything is damaged."""
     from tidemark.backup import verify
 
     with reported("verify") as progress:
-        report = verify(place, number, progress)
+        report = verify(place, number, progress, rows=rows)
     print_result(report, as_json, lambda: _verified_lines(report))
     if not report["is_sound"]:
         raise SystemExit(1)
