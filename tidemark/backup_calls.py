@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
-from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.archive import Archiver
-from tidemark.recovery.backup.storage import LOCAL, at_place, open_place
+from tidemark.recovery.backup.places import canonical_place, shown_place
+from tidemark.recovery.backup.storage import at_place, open_place
 from tidemark.recovery.backup.writer import BackupWriter
 
 if TYPE_CHECKING:
@@ -41,13 +40,7 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
     """
     if place is None:
         raise Rejected("nothing is archived yet; give archive() a place, a path or a URI, the first time")
-    known = [place]
-
-    def opened_place() -> Files:
-        found = open_place(known[0], create=True)
-        if isinstance(found, PosixFiles):
-            known[0] = found.directory  # absolute: a later opening finds it from any working directory
-        return found
+    place = canonical_place(place)  # absolute: a later opening finds it from any working directory
 
     sysfile = opened.keeper.content
     archiver = Archiver(
@@ -56,8 +49,8 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
         sysfile.geometry,
         opened.identity,
         sysfile.timeline,
-        _absolute(place),
-        opened_place,
+        _name(place),
+        lambda: open_place(place, create=True),
     )
     try:
         archiver.attach()
@@ -71,13 +64,10 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
 
 def same_archive(archiver: Archiver, place: Place) -> None:
     """Raises: Rejected unless the store is archived to this place."""
-    if archiver.name != _absolute(place):
+    if archiver.name != _name(canonical_place(place)):
         raise Rejected(f"the store is archived to {archiver.name} until it is closed; leave the place out")
 
 
-def _absolute(place: Place) -> Place:
-    """Return an absolute path for a path; other places stay as they are."""
-    if isinstance(place, tuple):
-        return place
-    name = str(place).removeprefix(LOCAL)
-    return name if "://" in name else os.path.abspath(name)
+def _name(place: Place) -> Place:
+    """Return a canonical place for messages."""
+    return place if isinstance(place, tuple) else shown_place(place)

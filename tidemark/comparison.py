@@ -14,8 +14,9 @@ from tidemark.engine.base.errors import FileMissing, Rejected, ValueOutOfRange
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.read_only import ReadOnlyDatabase
+from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.plan import chosen_backup
-from tidemark.recovery.backup.storage import LOCAL, open_place
+from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID
 from tidemark.recovery.verification.report import Pair
@@ -52,8 +53,8 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         if isinstance(copy, tuple) and len(copy) == 2 and isinstance(copy[1], int):
             copy, number = copy
         if isinstance(copy, (str, os.PathLike)) and number is None:
-            path = os.fspath(copy).removeprefix(LOCAL)
-            if is_store(path):
+            path = canonical_place(copy)
+            if path.startswith("/") and is_store(path):
                 copy = stack.enter_context(opening.open(path, read_only=True, data_memory=data_memory))
         if isinstance(copy, Side):
             yield copy

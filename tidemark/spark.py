@@ -14,6 +14,7 @@ from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
@@ -316,5 +317,7 @@ def diff(
         print(report["is_equal"], report["differences"])
         ```
     """
-    report: dict[str, Any] = diff_files(a, b, tables, numbers=numbers, limit=limit, run=jobs.digester(spark))
+    report: dict[str, Any] = diff_files(
+        canonical_place(a), canonical_place(b), tables, numbers=numbers, limit=limit, run=jobs.digester(spark)
+    )
     return report

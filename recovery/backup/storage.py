@@ -9,47 +9,40 @@ from __future__ import annotations
 import errno
 import io
 import itertools
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import ReadOnly, Rejected, StorageFull
+from tidemark.engine.base.errors import FileMissing, ReadOnly, StorageFull
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import File, RawFiles
+from tidemark.recovery.backup.places import answered, canonical_place, filesystem_of, shown_place
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Buffer, Files
 
-LOCAL = "file://"
-_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")
-
 
 def open_place(place: Any, create: bool = False, what: str = "backup") -> Files:
-    """Return the files of a backup place: a path, a URI, or `(pyarrow filesystem, path)`.
+    """Return the files of a backup place: a path, a URI, or `(pyarrow filesystem, path)` (`places.py`).
 
     what: what the caller expects there, for the message if the place does not exist.
 
-    Raises: FileMissing, Rejected, ReadOnly.
+    Raises: FileMissing, Rejected, ReadOnly, IoFailed.
     """
+    place = canonical_place(place)
     if isinstance(place, tuple):
         system, path = place
         return _arrow(system, path, create)
-    text = str(place)
-    if text.startswith(LOCAL):
-        return PosixFiles(text.removeprefix(LOCAL), create, what)
-    if not _SCHEME.match(text):
+    if place.startswith("/"):
         return PosixFiles(place, create, what)
-    from pyarrow import ArrowException
-    from pyarrow import fs as arrow_fs
-
-    try:
-        system, path = arrow_fs.FileSystem.from_uri(text)
-    except (ArrowException, OSError, ValueError) as error:
-        raise Rejected(f"{text} is not a place for backups: {error}; give a path or a URI pyarrow knows") from error
-    return _arrow(system, path, create)
+    system, path = filesystem_of(place)
+    kind = answered(place, lambda: system.get_file_info(path).type.name)
+    if kind == "NotFound" and not create:
+        raise FileMissing(f"there is no {what} in {shown_place(place)}; check the path", place=shown_place(place))
+    found: Files = answered(place, lambda: _arrow(system, path, create and kind == "NotFound"))
+    return found
 
 
 @contextmanager
@@ -76,7 +69,8 @@ def full_disk_named(place: str) -> Iterator[None]:
     except StorageFull as error:
         if "place" in error.evidence:
             raise
-        raise StorageFull(f"{place} is full: {error.message}", **{**error.evidence, "place": place}) from error
+        name = shown_place(place)
+        raise StorageFull(f"{name} is full: {error.message}", **{**error.evidence, "place": name}) from error
 
 
 def make_file_durable(files: Files, name: str) -> None:
@@ -175,6 +169,8 @@ class ArrowRaw(RawFiles):
         self._system.create_dir(self._path(path))
 
     def rename(self, source: str, target: str) -> None:
+        if self._kind(source) == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, "no such file")
         self._system.move(self._path(source), self._path(target))
 
     def unlink(self, name: str) -> None:

@@ -22,6 +22,7 @@ from tidemark.engine.schema.types_base import counted
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
 from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
+from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.load.directory import (
     ABORTED,
@@ -114,7 +115,7 @@ def plan_load(
         job = LoadJob(number, *identity, definition, f"{root or ''}/{FOLDER}", True)
         begin(job, own_directory(files))
         return job
-    job = LoadJob(number, *identity, definition, str(directory))
+    job = LoadJob(number, *identity, definition, canonical_place(directory))
     place = open_place(directory, create=True)
     try:
         begin(job, Directory(place))

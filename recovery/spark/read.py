@@ -15,6 +15,7 @@ import numpy as np
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.chain import Chain
+from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.rows_file import AUTHOR, EPOCH, FRAGMENT_SHIFT, PLACE, ROWID_MASK, hidden_columns
 from tidemark.recovery.backup.storage import at_place
@@ -50,6 +51,7 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
     """
     if isinstance(place, tuple):
         raise Rejected("Spark reads a place by its path or URI; give that instead of a file system of this process")
+    place = canonical_place(place)
     with at_place(place, what="backup") as files:
         manifest = chosen_backup(files, number)
         definition = find_table(manifest.tables, table)
@@ -62,14 +64,14 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
             for content in chain.contents:
                 names.append(content.level.place.name)
                 dead.append(chain.dead_rows(content))
-        return BackupRows(definition, _root(files, str(place)), names, np.concatenate(dead))
+        return BackupRows(definition, _root(files, place), names, np.concatenate(dead))
 
 
 def _root(files: Files, place: str) -> str:
     if isinstance(files, PosixFiles):
         return f"file:{files.directory}"
     scheme, _, rest = place.partition("://")
-    return f"{'s3a' if scheme == 's3' else scheme}://{rest.rstrip('/')}"
+    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
 
 
 def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:

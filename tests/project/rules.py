@@ -83,6 +83,8 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         # Bytes of a stranger, and defects of ours: the port stays open.
         "tidemark.replication.wire.server:_advance",
         "tidemark.replication.wire.server:_admit",
+        # Errors of libraries of object stores, which share no base; they reach the caller with a class of ours.
+        "tidemark.recovery.backup.places:answered",
     }
 )
 

@@ -1,0 +1,145 @@
+"""Names of places: paths and URIs, in one form, and as messages show them.
+
+A path is local, and `file:` names a local path too. Any other word before a colon is the scheme of a URI: of a
+filesystem that pyarrow has, or that fsspec has registered. It is never a part of a path, so a mistyped scheme makes no
+directory. A local file may be `./a:b`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+from tidemark.engine.base.errors import Error, FileMissing, IoFailed, Rejected
+
+ANSWER_S = 30.0
+S3 = ("s3", "s3a", "s3n")
+ARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+TEXT_MAX = 200  # of what a library says, in a message
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL)
+_USER = re.compile(r"(?<=//)[^/?#]*@")
+_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|secret|token|password|passwd|sig|credential)[^=&#]*=)[^&#\s]*")
+_MISSING = re.compile(r"(?i)no_?such_?bucket|not_?found|no such file|does not exist|filesystemnotfound")
+_REFUSED = re.compile(
+    r"(?i)access_?denied|forbidden|unauthori|invalid_?access_?key|signature|credential|permission|403"
+)
+
+
+def shown_place(place: Any) -> str:
+    """Return a place for messages and reports, with secrets of a URI replaced by `…`."""
+    return _SECRET.sub(r"\1…", _USER.sub("…@", str(place)))
+
+
+def canonical_place(place: Any) -> Any:
+    """Return a place in its one form: an absolute path, a URI `scheme://…`, or a tuple as it is.
+
+    Raises: Rejected for a scheme that is not known, and for a `file:` URI of another machine.
+
+    Examples:
+        >>> canonical_place("file:///backups/a%20b"), canonical_place("s3a://bucket/shop/")
+        ('/backups/a b', 's3://bucket/shop')
+    """
+    if isinstance(place, tuple):
+        return place
+    text = os.fspath(place) if isinstance(place, os.PathLike) else str(place)
+    found = _SCHEME.fullmatch(text)
+    # A Path is a path, but for one that was made of a URI and has lost a slash.
+    if found is None or (isinstance(place, os.PathLike) and not found[2].startswith("/")):
+        return os.path.abspath(text)
+    scheme, rest = found[1].lower(), found[2]
+    if scheme == "file":
+        return _local(text, rest)
+    scheme = "s3" if scheme in S3 else scheme
+    if not rest.startswith("//"):
+        hint = f"give {scheme}://…" if _is_known(scheme) else f"give a path (./{text} for a local file) or a URI"
+        raise Rejected(f"{shown_place(text)!r} is not a place: {hint}", place=shown_place(text))
+    if not _is_known(scheme):
+        raise Rejected(
+            f"{shown_place(text)!r} is not a place: there is no filesystem {scheme!r}; give a path, file:, s3:, gs:,"
+            " abfss:, hdfs:, or a scheme that fsspec has registered",
+            place=shown_place(text),
+        )
+    return f"{scheme}:{rest.rstrip('/')}"
+
+
+def _local(text: str, rest: str) -> str:
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if host not in ("", "localhost") or not path.startswith("/"):
+        raise Rejected(f"{text!r} is not a file of this machine; give file:///path", place=text)
+    return os.path.abspath(unquote(path))
+
+
+def _is_known(scheme: str) -> bool:
+    return scheme in ARROW or _of_fsspec(scheme) is not None
+
+
+def _of_fsspec(scheme: str) -> Any:
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ImportError:
+        return None
+    return scheme if scheme in registry or scheme in known_implementations else None
+
+
+def filesystem_of(uri: str) -> tuple[Any, str]:
+    """Return the pyarrow filesystem of a canonical URI, and the path in it. Raises: Rejected, FileMissing, IoFailed."""
+    from pyarrow import fs as arrow_fs
+
+    scheme = uri.partition(":")[0]
+    if scheme in ARROW:
+        system, path = answered(uri, lambda: arrow_fs.FileSystem.from_uri(uri))
+        return system, path
+
+    def opened() -> tuple[Any, str]:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(uri)
+        return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
+
+    system, path = answered(uri, opened)
+    return system, path
+
+
+def answered(place: Any, call: Callable[[], Any]) -> Any:
+    """Return what a call of a library about a place returns. Raises: FileMissing, Rejected, IoFailed, in one line and
+    within 30 s.
+    """
+    found: list[Any] = []
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="place", daemon=True)
+    thread.start()
+    thread.join(ANSWER_S)
+    if found:
+        return found[0]
+    if failed:
+        raise typed_error(place, failed[0]) from None  # its text may have secrets
+    raise IoFailed(f"{shown_place(place)} did not answer within {ANSWER_S:g} s; check the address and the network")
+
+
+def typed_error(place: Any, error: Exception) -> Exception:
+    """Return the error of a place for what a library raised: one line, without secrets."""
+    if isinstance(error, Error):
+        return error
+    said = shown_place(str(error).strip().partition("\n")[0])[:TEXT_MAX]
+    name = shown_place(place)
+    if isinstance(error, (ImportError, NotImplementedError)) or "libjvm" in said or "libhdfs" in said:
+        return Rejected(f"{name} needs a library that is missing: {said}; install it, or use another place", place=name)
+    if isinstance(error, FileNotFoundError) or _MISSING.search(said):
+        return FileMissing(f"{name} does not exist ({said}); check the bucket and the path", place=name)
+    if isinstance(error, (PermissionError, ValueError)) or _REFUSED.search(said):
+        return Rejected(f"{name} cannot be used ({said}); check the URI and its keys", place=name)
+    return IoFailed(f"{name} cannot be reached ({said}); check the address and the network", place=name)
