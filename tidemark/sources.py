@@ -97,13 +97,31 @@ def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> 
     if suffix in PARQUET:
         from pyarrow import parquet
 
-        file = parquet.ParquetFile(path)
-        return Source(file.schema_arrow, file.metadata.num_rows, _validated(file.iter_batches(READ_ROWS)))
+        # Spark writes moments as INT96, of which pyarrow makes nanoseconds: year 9999 would be 1816.
+        file = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        schema = _with_instants(file, definition)
+        batches = (batch.cast(schema) for batch in _validated(file.iter_batches(READ_ROWS)))
+        return Source(schema, file.metadata.num_rows, batches)
     if suffix in ARROW:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
         return Source(reader.schema, None, _validated(batches))
     return _open_csv(path, definition)
+
+
+def _with_instants(file: Any, definition: TableDefinition | None) -> pa.Schema:
+    """Return the schema of a Parquet file. INT96 has no time zone: in a Timestamp it is an instant, as in Spark."""
+    import pyarrow as pa
+
+    columns = () if definition is None else definition.columns
+    wanted = {each.name: each.type.arrow_type() for each in columns if repr(each.type) == "Timestamp"}
+    schema = file.schema_arrow
+    for number in range(len(file.schema)):
+        about = file.schema.column(number)
+        if about.physical_type == "INT96" and about.path in wanted:
+            place = schema.get_field_index(about.path)
+            schema = schema.set(place, pa.field(about.path, wanted[about.path]))
+    return schema
 
 
 def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -506,22 +506,6 @@ class _PosixRaw:
             os.close(descriptor)
         return False
 
-    def unlink_unpinned(self, name: str) -> bool:
-        descriptor = self._open(name, os.O_RDONLY)
-        try:
-            # Held until the name is gone: a reader that pins the file afterwards notices the removal.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        except OSError:
-            pass  # no locks here, so no reader has one
-        try:
-            self.unlink(name)
-        finally:
-            os.close(descriptor)
-        return True
-
     def bind(self, name: str, listener: Any) -> None:
         # The file is created with the mode of the socket: other users cannot connect even for a moment.
         os.fchmod(listener.fileno(), 0o600)

@@ -269,10 +269,6 @@ class CheckedFiles:
         """See `Files.unlink`."""
         self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink, name)
 
-    def unlink_unpinned(self, name: str) -> bool:
-        """See `Files.unlink_unpinned`."""
-        return self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink_unpinned, name)
-
     def is_pinned(self, name: str) -> bool:
         """See `Files.is_pinned`."""
         return self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.is_pinned, name)

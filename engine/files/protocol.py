@@ -124,12 +124,8 @@ class Files(Protocol):
         """Remove a file's name. Durable: after `sync_directory` of its parent. Raises: FileMissing, IoFailed."""
         ...
 
-    def unlink_unpinned(self, name: str) -> bool:
-        """Unlink a file; False, and the file stays, if a reader has pinned it (`PosixFiles.pin`)."""
-        ...
-
     def is_pinned(self, name: str) -> bool:
-        """Whether a reader has pinned the file now. Readers that try to pin it during this call fail."""
+        """Whether a reader has pinned the file (`PosixFiles.pin`). Readers that try to pin it during this call fail."""
         ...
 
     def list(self, path: str = "") -> tuple[str, ...]:
@@ -201,10 +197,6 @@ class RawFiles(Protocol):
     def size_of(self, name: str) -> int: ...
     def exists(self, name: str) -> bool: ...
     def close(self, file: File) -> None: ...
-
-    def unlink_unpinned(self, name: str) -> bool:
-        self.unlink(name)
-        return True
 
     def is_pinned(self, name: str) -> bool:
         return False

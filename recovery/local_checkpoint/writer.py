@@ -7,7 +7,6 @@ removed → tails of both logs cut. After a crash before the control file has it
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.recovery.local_checkpoint.copies import CopySink
-
-_log = logging.getLogger("tidemark.lcp")
 
 Progress = Callable[[int, int, str], None]
 # (table, fragment number) -> descriptor of the fragments in a local checkpoint.
@@ -268,16 +265,10 @@ class LocalCheckpoint:
         self._cut_logs(read_controls(self._files, self._identity[0])[:1])
 
     def _remove(self, lcp_id: int) -> None:
-        """Remove a checkpoint's files, the control file first, so that no control file ever names a missing file.
-
-        If a reader has pinned its control file, it stays until a later checkpoint finds it unpinned. Meanwhile no
-        restart uses it, and it does not hold the log.
-        """
+        """Remove a checkpoint's files, the control file first, so that no control file ever names a missing file."""
         files = self._files
         if files.exists(control_name(lcp_id)):
-            if not files.unlink_unpinned(control_name(lcp_id)):
-                _log.info("local checkpoint %d stays: a reader has pinned it", lcp_id)
-                return
+            files.unlink(control_name(lcp_id))
             files.sync_directory(FOLDER)
         if files.exists(unnamed_control(lcp_id)):
             files.unlink(unnamed_control(lcp_id))

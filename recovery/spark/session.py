@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.recovery.spark.java import java_variables
 from tidemark.recovery.spark.options import option_map
 
@@ -23,14 +23,15 @@ Setting = str | int | bool
 
 
 def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[str, Setting] = {}) -> SparkSession:
-    """Return the running session of Spark, or a new one.
+    """Return the running session of Spark, or a new one. master and name count for a new one alone.
 
     Args:
         master: Where tasks run, as Spark names it; "local[4]" is four threads of this machine.
         name: Name of the application.
         settings: Spark's own; they override the defaults here.
 
-    Raises: Unsupported if Spark or Java is missing, with what to install.
+    Raises: Unsupported if Spark or Java is missing, with what to install; Rejected if `settings` are not those of the
+    running session.
 
     Examples:
         ```python
@@ -44,6 +45,7 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
 
     running = SparkSession.getActiveSession()
     if running is not None:
+        _check_same(running, settings)
         return running
     cores = os.cpu_count() or 1
     chosen: dict[str, Setting] = {
@@ -68,6 +70,17 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
         variables[variable] = os.environ.get(variable, sys.executable)
     with _environment(variables):
         return builder.getOrCreate()
+
+
+def _check_same(running: SparkSession, settings: Mapping[str, Setting]) -> None:
+    other = {
+        name: (running.conf.get(name, None), value)
+        for name, value in option_map(settings).items()
+        if running.conf.get(name, None) != value
+    }
+    if other:
+        said = ", ".join(f"{name} is {has}, not {value}" for name, (has, value) in other.items())
+        raise Rejected(f"Spark runs with other settings: {said}; stop the session first, or leave them out")
 
 
 def check_installed() -> None:

@@ -27,7 +27,7 @@ from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper
 
 CALLS = {name for name in vars(RawFiles) if not name.startswith("_")}
 ONE_CALL = {"write_and_sync"}
-PINS = {"unlink_unpinned", "is_pinned"}
+PINS = {"is_pinned"}
 NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
 
 

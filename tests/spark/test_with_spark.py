@@ -10,6 +10,7 @@ import io
 import random
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -529,6 +530,29 @@ def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp
         if kills >= 2:
             return
     raise AssertionError(f"{kills} kills in {KILLERS_MAX} rounds of each kind")
+
+
+def test_running_session_is_not_taken_for_one_with_other_settings(spark: Any) -> None:
+    has = spark.conf.get("spark.sql.shuffle.partitions")
+    assert tidemark.spark.session("local[7]", settings={"spark.sql.shuffle.partitions": int(has)}) is spark
+    with pytest.raises(tm.Rejected, match=f"shuffle.partitions is {has}, not 99"):
+        tidemark.spark.session(settings={"spark.sql.shuffle.partitions": 99})
+
+
+def test_moments_that_spark_writes_are_loaded_natively(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    """Story: Spark writes TIMESTAMP as INT96. pyarrow made nanoseconds of it, which no column takes."""
+    moments = [
+        datetime(1, 1, 2, tzinfo=UTC),
+        datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+        datetime(9999, 12, 30, tzinfo=UTC),
+    ]
+    text = " union all ".join(
+        f"select {at} id, timestamp'{each:%Y-%m-%d %H:%M:%S.%f} UTC' t" for at, each in enumerate(moments)
+    )
+    spark.sql(text.replace("'1-", "'0001-")).coalesce(1).write.parquet(str(tmp_path / "moments"))
+    db.create_table("m", [tm.Column("id", tm.Int32), tm.Column("t", tm.Timestamp)], "id")
+    assert db.load("m", [str(each) for each in (tmp_path / "moments").glob("*.parquet")]) == 3
+    assert [row.t for row in sorted(db["m"].scan(), key=lambda row: row.id)] == moments
 
 
 def test_session_starts_processes_by_the_command_of_the_tests(spark: Any, python: Path):
