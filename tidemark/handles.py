@@ -501,9 +501,9 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             7
         """
-        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes, index):
-            return True
-        status = self._changes.make_if(self.table, MODE_UPDATE, key, changes, where, index)
+        status = self._changes.make(self.table, MODE_UPDATE, key, changes, index, where)
+        if status == LEFT:
+            status = self._changes.make_if(self.table, MODE_UPDATE, key, changes, where, index)
         if status != LEFT:
             return status == DONE
         if index is not None:
@@ -521,10 +521,10 @@ class TableHandle(WritableTable):
             >>> db["item"].delete(1, where=tm.col("stock") == 0)
             False
         """
-        if where is None:
-            if self._changes.make(self.table, MODE_DELETE, key, None, index):
-                return True
-        elif (status := self._changes.make_if(self.table, MODE_DELETE, key, None, where, index)) != LEFT:
+        status = self._changes.make(self.table, MODE_DELETE, key, None, index, where)
+        if status == LEFT and where is not None:
+            status = self._changes.make_if(self.table, MODE_DELETE, key, None, where, index)
+        if status != LEFT:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)

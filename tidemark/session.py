@@ -217,9 +217,9 @@ class Transaction(EngineTransaction):
             False
         """
         try:
-            if where is None and change(self, table, MODE_UPDATE, key, changes, index):
-                return True
-            status = change_if(self, table, MODE_UPDATE, key, changes, where, index)
+            status = change(self, table, MODE_UPDATE, key, changes, index, where)
+            if status == LEFT:
+                status = change_if(self, table, MODE_UPDATE, key, changes, where, index)
             if status != LEFT:
                 return status == DONE
             found = self.store.table(table)
@@ -243,10 +243,10 @@ class Transaction(EngineTransaction):
             True
         """
         try:
-            if where is None:
-                if change(self, table, MODE_DELETE, key, None, index):
-                    return True
-            elif (status := change_if(self, table, MODE_DELETE, key, None, where, index)) != LEFT:
+            status = change(self, table, MODE_DELETE, key, None, index, where)
+            if status == LEFT and where is not None:
+                status = change_if(self, table, MODE_DELETE, key, None, where, index)
+            if status != LEFT:
                 return status == DONE
             found = self.store.table(table)
             if index is not None:

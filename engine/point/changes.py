@@ -40,8 +40,10 @@ assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
 # Scratch memory for the image of a row, and to run a program over it. Kernels that use it hold the GIL, and run no
 # Python code.
 _image: Words = np.zeros(u.IMAGE_WORDS, dtype=np.int64)
+_bound: Words = np.zeros(u.PROGRAM_WORDS, dtype=np.int64)
 _rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
 _work: Words = np.zeros(p.work_words(OUTPUTS_MAX), dtype=np.int64)
+_memory = (_bound, _rows, _work)
 
 
 class CommittedChanges:
@@ -64,10 +66,11 @@ class CommittedChanges:
         what: Any,
         changes: Any = None,
         index: Any = None,
+        where: Any = None,
         program: Words = NOTHING,
     ) -> int:
         """Make a change of a table's row. index: name of the unique index that the key is of, None: the primary key.
-        program: as `program_of` returns it.
+        where: a condition, None for all rows. program: of the change and its condition, as `program_of` returns it.
         """
         plan = table.plan
         if plan is None or self._is_left:
@@ -102,7 +105,10 @@ class CommittedChanges:
                         mode,
                         what,
                         changes,
+                        where,
+                        plan.trees.words,
                         program,
+                        _bound,
                         _rows,
                         _work,
                     )
@@ -130,7 +136,7 @@ class CommittedChanges:
         if found is None:
             return LEFT
         program, plain = found
-        return self.make(table, mode, key, plain, index, program)
+        return self.make(table, mode, key, plain, index, None, program)
 
     def _prepared(self) -> Any:
         """Return the kernel, with a place for its transactions."""
@@ -169,7 +175,10 @@ def program_of(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, 
     except (Error, TypeError):  # TypeError: an unhashable object, which the general path refuses
         return None
     program = found.program
-    return (words, plain) if program.facts.is_of_image and len(program.outputs) <= OUTPUTS_MAX else None
+    if not program.facts.is_of_image or len(program.outputs) > OUTPUTS_MAX:
+        return None
+    plan.trees.learn(plan, mode, changes, where, found, words)
+    return words, plain
 
 
 # --- in a transaction -----------------------------------------------------------------------------
@@ -197,9 +206,11 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     return plan
 
 
-def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None) -> int:
-    """Make a change in a transaction, of a row of the table with a name. index: as for `CommittedChanges.make`. Raises:
-    as the first change of a transaction.
+def change(
+    txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None, where: Any = None
+) -> int:
+    """Make a change in a transaction, of a row of the table with a name. index, where: as for `CommittedChanges.make`.
+    Raises: as the first change of a transaction.
     """
     if mode == MODE_UPDATE and type(changes) is not dict:
         return LEFT
@@ -211,8 +222,9 @@ def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = Non
         words = plan.words_for(index)
         if words is None:
             return LEFT
+    trees = plan.trees.words
     status: int = change_seen.entry(
-        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, NOTHING, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, where, trees, NOTHING, *_memory
     )
     return status
 
@@ -226,8 +238,9 @@ def change_by(
     words = plan.words if index is None else plan.words_for(index)
     if words is None:
         return LEFT
+    trees = plan.trees.words
     status: int = change_seen.entry(
-        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, None, trees, program, *_memory
     )
     return status
 

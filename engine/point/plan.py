@@ -22,6 +22,7 @@ from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
 from tidemark.engine.point.kinds import key_words, read_words, value_detail, value_kind
+from tidemark.engine.point.trees import Trees
 from tidemark.engine.point.values_kernels import rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
@@ -153,6 +154,7 @@ class Plan:
         "mem",
         "rows",
         "selects",
+        "trees",
         "uniques",
         "version",
         "words",
@@ -176,6 +178,7 @@ class Plan:
         row_format = table.format
         self.rows = None if row_format.has_disk else row_plan(row_format, row_format.names)
         self.kept: list[str] = []  # names that kernels know by address only
+        self.trees = Trees(())
         if self.rows is None:
             self.words: Words = np.zeros(u.U_ROWS, dtype=np.int64)
             self.words[u.U_GENERATION] = -1
@@ -225,6 +228,7 @@ class Plan:
             values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, change]
             values += read_words(column.type)
         self.in_place = frozenset(in_place)
+        self.trees = Trees(self.kept)
         keys = [place.position for place in layout.key_places]
         var = [place.position for place in layout.var_places]
         self.words = np.concatenate([self.words, np.array([*values, *keys, *var], dtype=np.int64)])

@@ -73,61 +73,73 @@ class Expression:
         )
 
     def __eq__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("eq", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "eq", self, other if isinstance(other, Expression) else operand(other))
 
     def __ne__(self, other: object) -> Compare:  # type: ignore[override]
-        return Compare("ne", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "ne", self, other if isinstance(other, Expression) else operand(other))
 
     def __lt__(self, other: object) -> Compare:
-        return Compare("lt", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "lt", self, other if isinstance(other, Expression) else operand(other))
 
     def __le__(self, other: object) -> Compare:
-        return Compare("le", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "le", self, other if isinstance(other, Expression) else operand(other))
 
     def __gt__(self, other: object) -> Compare:
-        return Compare("gt", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "gt", self, other if isinstance(other, Expression) else operand(other))
 
     def __ge__(self, other: object) -> Compare:
-        return Compare("ge", self, other if isinstance(other, Expression) else operand(other))
+        return _fill_compare(_new(Compare), "ge", self, other if isinstance(other, Expression) else operand(other))
 
     def __add__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "+", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __radd__(self, other: object) -> Arithmetic:
-        return Arithmetic("+", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "+", _constant(other), self)
 
     def __sub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "-", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __rsub__(self, other: object) -> Arithmetic:
-        return Arithmetic("-", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "-", _constant(other), self)
 
     def __mul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "*", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __rmul__(self, other: object) -> Arithmetic:
-        return Arithmetic("*", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "*", _constant(other), self)
 
     def __truediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "/", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __rtruediv__(self, other: object) -> Arithmetic:
-        return Arithmetic("/", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "/", _constant(other), self)
 
     def __floordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "//", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __rfloordiv__(self, other: object) -> Arithmetic:
-        return Arithmetic("//", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "//", _constant(other), self)
 
     def __mod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", self, other if isinstance(other, Expression) else Constant(other))
+        return _fill_arithmetic(
+            _new(Arithmetic), "%", self, other if isinstance(other, Expression) else _constant(other)
+        )
 
     def __rmod__(self, other: object) -> Arithmetic:
-        return Arithmetic("%", Constant(other), self)
+        return _fill_arithmetic(_new(Arithmetic), "%", _constant(other), self)
 
     def __neg__(self) -> Arithmetic:
-        return Arithmetic("-", Constant(0), self)
+        return _fill_arithmetic(_new(Arithmetic), "-", _constant(0), self)
 
     def __and__(self, other: object) -> Junction:
         return joined(True, self, condition(other))
@@ -265,14 +277,16 @@ class _Inner(Expression):
     __slots__ = ("depth", "parts")
 
     def _count(self, parts: int, depth: int) -> None:
-        if parts > PARTS_MAX:
-            raise ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {parts}; ask in several calls")
-        if depth > DEPTH_MAX:
-            raise ProgramInvalid(
-                f"an expression nests at most {DEPTH_MAX} deep, got {depth}; join more terms in each level"
-            )
+        if parts > PARTS_MAX or depth > DEPTH_MAX:
+            raise _too_large(parts, depth)
         _set_depth(self, depth)
         _set_parts(self, parts)
+
+
+def _too_large(parts: int, depth: int) -> ProgramInvalid:
+    if parts > PARTS_MAX:
+        return ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {parts}; ask in several calls")
+    return ProgramInvalid(f"an expression nests at most {DEPTH_MAX} deep, got {depth}; join more terms in each level")
 
 
 @_node
@@ -286,11 +300,7 @@ class Arithmetic(_Inner):
 
     def __init__(self, operator: str, left: Expression, right: Expression) -> None:
         """Raises: ProgramInvalid for more than PARTS_MAX parts, or if it nests deeper than DEPTH_MAX."""
-        one, other = left.depth, right.depth
-        self._count(1 + left.parts + right.parts, 1 + (one if one > other else other))
-        _set_operator(self, operator)
-        _set_arithmetic_left(self, left)
-        _set_arithmetic_right(self, right)
+        _fill_arithmetic(self, operator, left, right)
 
 
 @_node
@@ -306,11 +316,7 @@ class Compare(_Inner):
         """Raises: ProgramInvalid for an unknown condition, and as Arithmetic."""
         if condition not in CONDITIONS:
             raise ProgramInvalid(f"a comparison is one of {', '.join(CONDITIONS)}, got {shown(condition)}")
-        one, other = left.depth, right.depth
-        self._count(1 + left.parts + right.parts, 1 + (one if one > other else other))
-        _set_condition(self, condition)
-        _set_compare_left(self, left)
-        _set_compare_right(self, right)
+        _fill_compare(self, condition, left, right)
 
 
 @_node
@@ -400,6 +406,42 @@ _set_member_inner, _set_values = _setters(Member)
 _set_like_inner, _set_pattern = _setters(Like)
 
 
+_new = object.__new__
+
+
+# Operators make most nodes, several in a call, so these have few frames.
+def _constant(value: object) -> Constant:
+    made = _new(Constant)
+    _set_value(made, value)
+    return made
+
+
+def _fill_compare(made: Compare, condition: str, left: Expression, right: Expression) -> Compare:
+    one, other = left.depth, right.depth
+    parts, depth = 1 + left.parts + right.parts, 1 + (one if one > other else other)
+    if parts > PARTS_MAX or depth > DEPTH_MAX:
+        raise _too_large(parts, depth)
+    _set_depth(made, depth)
+    _set_parts(made, parts)
+    _set_condition(made, condition)
+    _set_compare_left(made, left)
+    _set_compare_right(made, right)
+    return made
+
+
+def _fill_arithmetic(made: Arithmetic, operator: str, left: Expression, right: Expression) -> Arithmetic:
+    one, other = left.depth, right.depth
+    parts, depth = 1 + left.parts + right.parts, 1 + (one if one > other else other)
+    if parts > PARTS_MAX or depth > DEPTH_MAX:
+        raise _too_large(parts, depth)
+    _set_depth(made, depth)
+    _set_parts(made, parts)
+    _set_operator(made, operator)
+    _set_arithmetic_left(made, left)
+    _set_arithmetic_right(made, right)
+    return made
+
+
 def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
     """Join two conditions by & or |. Operands of a condition that is joined in the same way move up to one level."""
     made = object.__new__(Junction)
@@ -442,7 +484,7 @@ def operand(value: object) -> Expression:
     """Return the right side of a comparison. Raises: TypeMismatch for None, which equals nothing, not even NULL."""
     if value is None:
         raise TypeMismatch("a comparison with None is never true; use is_null() or is_not_null()")
-    return as_expression(value)
+    return value if isinstance(value, Expression) else _constant(value)
 
 
 def as_expression(value: object) -> Expression:
