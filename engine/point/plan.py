@@ -151,6 +151,7 @@ class Plan:
         "get_seen",
         "in_place",
         "kept",
+        "known",
         "mem",
         "rows",
         "selects",
@@ -171,6 +172,7 @@ class Plan:
         self.generation = int(self.mem[S_INDEX_GENERATION])
         self.uniques: dict[str, Words] = {}  # the words for keys of each unique index
         self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
+        self.known: dict[Any, Any] = {}  # and what kernels know of them
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
         self.get_by_unique: Callable[..., Any] = _leave

@@ -16,6 +16,8 @@ from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
 from tidemark.engine.point.select_kernels import select_rows
+from tidemark.engine.point.trees import NO_TREES, TREES_MAX, condition_tree
+from tidemark.engine.point.trees_kernels import known_tree
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.types import Floating
@@ -51,19 +53,15 @@ _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
 
 
 class Select(NamedTuple):
-    """How a condition is answered, and its constants."""
+    """How a condition is answered, and its constants.
+
+    `is_sound`: its columns can have all of the constants, so that the general path refuses none of them.
+    """
 
     plan: Plan
     way: _ByKey | _ByIndex
-    values: list[Any]
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether its columns can have all of the constants, so that the general path refuses none of them."""
-        for value, read in zip(self.values, self.way.constants, strict=True):
-            if not read.holds(value):
-                return False
-        return True
+    values: Sequence[Any]
+    is_sound: bool
 
     def rows(self, table: Table, is_reverse: bool, limit: int | None, txn: Transaction | None = None) -> Any:
         """Return a list of the rows that the condition accepts; ... for the general path. txn: the transaction that
@@ -77,6 +75,16 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
 
     wanted: columns of the rows. index: the name of the index whose order they have; None: any order.
     """
+    plan: Plan | None = table.plan
+    columns = (index, *wanted)
+    known = None if plan is None or not plan.is_of(table) else plan.known.get(columns)
+    if plan is not None and known is not None:
+        number = known_tree.entry(known.words, where)
+        if number >= 0:
+            constants = (
+                (where.right.value,) if type(where) is Compare else [each.right.value for each in where.operands]
+            )
+            return Select(plan, known.ways[number], constants, True)
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
     kind = type(where)
@@ -87,8 +95,33 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
             return None
         compared.append((each.left.name, each.condition))
         values.append(each.right.value)
-    key = (*compared, index, *wanted)
-    return _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+    key = (*compared, *columns)
+    found = _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+    if found is not None and found.is_sound:
+        _learn(found, columns, where)
+    return found
+
+
+def _learn(found: Select, columns: tuple[Any, ...], where: Any) -> None:
+    """Keep how a condition is answered for others of its tree."""
+    plan = found.plan
+    known = plan.known.get(columns)
+    if known is None:
+        if len(plan.known) >= WAYS_KEPT:
+            plan.known.clear()
+        known = _Known(NO_TREES, ())
+    if found.way in known.ways or len(known.ways) >= TREES_MAX:
+        return  # a tree that kernels do not compare, or constants that they do not read
+    words = condition_tree(known.words, plan.kept, where, [each.words for each in found.way.constants])
+    if words is not None:
+        plan.known[columns] = _Known(words, (*known.ways, found.way))
+
+
+class _Known(NamedTuple):
+    """Conditions whose trees kernels know, and how each is answered."""
+
+    words: Words
+    ways: tuple[_ByKey | _ByIndex, ...]
 
 
 def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper: Any, prefix: Any) -> Select | None:
@@ -133,7 +166,11 @@ def _select(
         if len(plan.selects) >= WAYS_KEPT:
             plan.selects.clear()
         way = plan.selects[key] = None if plan.rows is None else make(plan)
-    return None if way is None else Select(plan, way, values)
+    return None if way is None else Select(plan, way, values, _are_sound(way, values))
+
+
+def _are_sound(way: _ByKey | _ByIndex, values: Sequence[Any]) -> bool:
+    return all(read.holds(value) for value, read in zip(values, way.constants, strict=True))
 
 
 def _way(
@@ -254,7 +291,9 @@ class _ByIndex:
         self._words = words
         self._bounds = bounds
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
         """Return the rows for these constants, or ..."""
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS or txn is not None:
@@ -302,7 +341,9 @@ class _ByKey:
             self._places = [plan.format.names.index(name) for name in wanted]
             self._make = row_class(tuple(wanted))._make
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
         """Return the row for these constants in a list, or ..."""
         key = self._key(values)
         if self._unique is not None:

@@ -43,6 +43,7 @@ _TEXT = [u.KEY_TEXT, 0, LOB_BYTES_MAX, 0, 0]
 _BYTES = [u.KEY_BYTES, 0, LOB_BYTES_MAX, 0, 0]
 _LONG = [u.KEY_INT, 8, -LONG_MAX - 1, LONG_MAX, 0]
 _FLOAT = [u.VALUE_FLOAT, 8, -_FLOAT_WHOLE, _FLOAT_WHOLE, 0]
+_WORDS_OF_TREES = ("eq", "ne", "lt", "le", "gt", "ge", "+", "-", "*", "/", "//", "%")
 _TUPLE_SIZE, _TUPLE_ITEMS = 16, 24  # offsets in a tuple
 
 
@@ -203,15 +204,46 @@ def _constants(found: Compiled, values: Sequence[Any]) -> list[int]:
 
 
 # --- trees ----------------------------------------------------------------------------------------
+def _added(known: Words, tree: Sequence[int]) -> Words:
+    """Return words with one tree more."""
+    words = np.concatenate([known, np.array(tree, dtype=np.int64)])
+    words[u.T_COUNT] = known[u.T_COUNT] + 1
+    return words
+
+
+def condition_tree(known: Words, names: Sequence[str], where: Expression, read: Sequence[list[int]]) -> Words | None:
+    """Return words with the tree of a condition more; None if kernels do not compare it.
+
+    names: of the columns, which live as long as the words. read: how each constant is read.
+    """
+    pattern = _Pattern(_texts_of(names))
+    try:
+        if _OFFSETS is None:
+            raise _Unknown
+        pattern.add(where)
+    except _Unknown:
+        return None
+    constants = [word for number, how in enumerate(read) for word in (number, 0, 0, *how)]
+    head = [0] * u.TREE_WORDS
+    head[u.T_CONSTANTS] = len(read)
+    head[u.T_CONSTANTS_AT] = u.TREE_WORDS + len(pattern.words)
+    head[u.T_WORDS] = head[u.T_CONSTANTS_AT] + len(constants)
+    return _added(known, [*head, *pattern.words, *constants])
+
+
+def _texts_of(names: Sequence[str]) -> dict[str, str]:
+    return {name: name for name in (*_WORDS_OF_TREES, *names)}
+
+
 class Trees:
-    """The trees that kernels know for one plan. `words` is replaced, never changed."""
+    """The trees that kernels of changes know for one plan. `words` is replaced, never changed."""
 
     __slots__ = ("_calls", "_seen", "_texts", "words")
 
     def __init__(self, names: Sequence[str]) -> None:
         """names: of the columns, which live as long as the plan."""
         self.words = NO_TREES
-        self._texts = {name: name for name in (*_WORDS_OF_TREES, *names)}
+        self._texts = _texts_of(names)
         self._seen: dict[int, Compiled] = {}  # by identity; what is kept here cannot be another one
         self._calls = 0
 
@@ -231,15 +263,10 @@ class Trees:
             made = self._tree(plan, mode, changes, where, found)
         except _Unknown:
             return
-        words = np.array([1, *made], dtype=np.int64)
         bound = np.zeros(u.PROGRAM_WORDS, dtype=np.int64)
-        size = bound_words(plan.words, words, mode, changes, where, bound)
-        if not np.array_equal(bound[:size], program):
-            return
-        known = self.words
-        words = np.concatenate([known, words[u.T_FIRST :]])
-        words[u.T_COUNT] = known[u.T_COUNT] + 1
-        self.words = words
+        size = bound_words(plan.words, _added(NO_TREES, made), mode, changes, where, bound)
+        if np.array_equal(bound[:size], program):
+            self.words = _added(self.words, made)
 
     def _tree(self, plan: Plan, mode: int, changes: Any, where: Any, found: Compiled) -> list[int]:
         pattern = _Pattern(self._texts)
@@ -273,6 +300,3 @@ class Trees:
         made = [*head, *pattern.words, *constants, *template.head.tolist()]
         made[u.T_WORDS] = len(made)
         return made
-
-
-_WORDS_OF_TREES = ("eq", "ne", "lt", "le", "gt", "ge", "+", "-", "*", "/", "//", "%")

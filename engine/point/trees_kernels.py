@@ -31,7 +31,7 @@ from tidemark.engine.jit.objects_kernels import (
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.images_kernels import NOT_KNOWN, column_named, is_known
-from tidemark.engine.point.keys_kernels import key_words, number_of
+from tidemark.engine.point.keys_kernels import NOT_READ, is_number, key_words, number_of, octets_of
 from tidemark.engine.programs import program_layout as P
 
 NOT_MATCHED = -1
@@ -203,6 +203,36 @@ def bind_tree(plan, trees, mode, changes, where, ahead, found, pairs, words):
                         return plain, size
         tree += trees[tree + U.T_WORDS]
     return NOT_KNOWN, 0
+
+
+@helper
+def are_read(trees, tree, found, words):
+    """Whether all constants of a tree are values of the columns that they are compared with."""
+    for i in range(trees[tree + U.T_CONSTANTS]):
+        entry = tree + trees[tree + U.T_CONSTANTS_AT] + i * U.CONSTANT_WORDS
+        value = object_of(found[trees[entry + U.C_NUMBER]])
+        read = entry + U.C_READ
+        if is_number(trees[read + U.KC_KIND]):
+            is_read, _, _ = number_of(trees, read, value)
+            if is_read == 0:
+                return False
+        elif octets_of(trees, read, value, words, 0) == NOT_READ:
+            return False
+    return True
+
+
+@object_kernel("int64(int64[::1], object_)")
+def known_tree(trees, where):
+    """Return the number of the tree that a condition has, with constants that its columns can have; NOT_MATCHED."""
+    ahead = key_words()
+    found = key_words()
+    tree = U.T_FIRST
+    for number in range(trees[U.T_COUNT]):
+        at, _ = match(trees, tree + U.TREE_WORDS, address(where), ahead, found, 0)
+        if at != NOT_MATCHED and are_read(trees, tree, found, ahead):
+            return number
+        tree += trees[tree + U.T_WORDS]
+    return NOT_MATCHED
 
 
 @object_kernel("int64(int64[::1], int64[::1], int64, object_, object_, int64[::1])")

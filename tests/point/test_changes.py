@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
+from tidemark.engine.programs.expressions import Arithmetic, Compare, Constant, Junction, Not, NullTest
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.txn.before_images_kernels import set_capture
@@ -54,16 +56,24 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
     make, change = CommittedChanges.make, point_changes.change_seen
 
     def counted(
-        self: Any, table: Any, mode: int, what: Any, changes: Any = None, index: Any = None, *program: Any
+        self: Any,
+        table: Any,
+        mode: int,
+        what: Any,
+        changes: Any = None,
+        index: Any = None,
+        where: Any = None,
+        *program: Any,
     ) -> int:
-        status = make(self, table, mode, what, changes, index, *program)
-        count["own" if index is None else "by index", bool(program), mode, status] += table.plan is not None
+        status = make(self, table, mode, what, changes, index, where, *program)
+        is_judged = bool(program) or where is not None
+        count["own" if index is None else "by index", is_judged, mode, status] += table.plan is not None
         return status
 
     class Counted:
         def entry(self, *given: Any) -> int:
             status = int(change.entry(*given))
-            count["txn", given[9].size > 0, given[6], status] += 1
+            count["txn", given[9] is not None or given[11].size > 0, given[6], status] += 1
             return status
 
     monkeypatch.setattr(CommittedChanges, "make", counted)
@@ -136,6 +146,7 @@ class Twins:
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
         self.known: list[Any] = []  # rows that keys of the index are of
+        self.judged: list[tuple[Any, Any]] = []  # changes and conditions of before
         self.awaited: Any = None  # the key of the index that the other transaction is about to give a row
         self.compare()
 
@@ -230,11 +241,54 @@ class Twins:
         return rng.choice([col(name) + datetime.timedelta(days=1), col(name) + datetime.timedelta(seconds=1)])
 
     def guarded(self, changes: Any) -> tuple[Any, Any]:
-        """Changes with expressions, and a condition. What Python refuses to build is left out."""
+        """Changes with expressions, and a condition: new ones, or some of before with other constants."""
+        if self.judged and self.rng.random() < 0.6:
+            changes, where = self.rng.choice(self.judged[-6:])
+            if type(changes) is dict:
+                changes = {name: self.varied(each) for name, each in changes.items()}
+            return changes, self.varied(where)
+        found = self.judged_anew(changes)
+        self.judged.append(found)
+        return found
+
+    def judged_anew(self, changes: Any) -> tuple[Any, Any]:
+        """New expressions and a new condition. What Python refuses to build is left out."""
         try:
             return self.computed(changes), self.where()
         except (tm.Error, TypeError):
             return changes, None
+
+    def varied(self, tree: Any) -> Any:
+        """A tree with other constants, mostly of the types that they had."""
+        if isinstance(tree, Constant):
+            return Constant(self.another(tree.value))
+        if isinstance(tree, Compare):
+            return Compare(tree.condition, self.varied(tree.left), self.varied(tree.right))
+        if isinstance(tree, Arithmetic):
+            return Arithmetic(tree.operator, self.varied(tree.left), self.varied(tree.right))
+        if isinstance(tree, Junction):
+            return Junction(tree.is_and, tuple(map(self.varied, tree.operands)))
+        if isinstance(tree, (Not, NullTest)):
+            return type(tree)(self.varied(tree.inner))
+        return tree
+
+    def another(self, given: Any) -> Any:
+        """Another value like this one, now and then of another kind or size."""
+        rng = self.rng
+        kinds = [each.type for each in self.quick.table.definition.columns]
+        if rng.random() < 0.1:
+            return edge(rng, rng.choice(kinds))
+        if type(given) is int:
+            return rng.choice([0, 1, -1, 7, 2**31, 2**63 - 1, 2**63, -(2**63), -(2**64), given, given + 1, -given])
+        if type(given) is decimal.Decimal and given.is_finite():
+            shifted = given.scaleb(rng.choice([0, 0, 0, 1, -1, 7, -20]))
+            return rng.choice([shifted, -shifted, shifted + 1, decimal.Decimal("1.10"), decimal.Decimal("NaN")])
+        if type(given) is float:
+            return rng.choice([0.0, -0.0, 1.5, -1e300, math.nan, math.inf, given, given / 3])
+        if type(given) in (str, bytes):
+            return rng.choice([given, given[1:], given * 2, given[:0], given + given[:1], given * 500])
+        alike = [each for each in (value(rng, kind) for kind in kinds) if type(each) is type(given)]
+        return rng.choice([given, *alike])
 
     def where(self) -> Any:
         """A condition, or None."""
@@ -491,7 +545,7 @@ class Computing(Twins):
         for side in self.sides:
             side.world = Existing(side.world, self.rng)
 
-    def guarded(self, changes: Any) -> tuple[Any, Any]:
+    def judged_anew(self, changes: Any) -> tuple[Any, Any]:
         columns = [each for each in self.quick.table.definition.columns if each.name not in self.quick.world.key]
         kinds = {each.name: each.type for each in self.quick.table.definition.columns}
         chosen = self.rng.sample(columns, min(len(columns), self.rng.choice([1, 1, 2, 3])))
