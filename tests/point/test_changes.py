@@ -39,6 +39,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
+from tidemark.engine.point.plan_layout import T_COUNT
 from tidemark.engine.programs.expressions import Arithmetic, Compare, Constant, Junction, Not, NullTest
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
@@ -146,7 +147,8 @@ class Twins:
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
         self.known: list[Any] = []  # rows that keys of the index are of
-        self.judged: list[tuple[Any, Any]] = []  # changes and conditions of before
+        self.judged: list[tuple[Any, Any]] = []  # changes and conditions that kernels know
+        self.last: tuple[int, tuple[Any, Any]] | None = None  # how many they knew, and what may be one more
         self.awaited: Any = None  # the key of the index that the other transaction is about to give a row
         self.compare()
 
@@ -241,14 +243,19 @@ class Twins:
         return rng.choice([col(name) + datetime.timedelta(days=1), col(name) + datetime.timedelta(seconds=1)])
 
     def guarded(self, changes: Any) -> tuple[Any, Any]:
-        """Changes with expressions, and a condition: new ones, or some of before with other constants."""
-        if self.judged and self.rng.random() < 0.6:
-            changes, where = self.rng.choice(self.judged[-6:])
+        """Changes with expressions, and a condition: new ones, or some that kernels know, with other constants."""
+        plan = self.quick.db["t"].table.plan
+        trees = 0 if plan is None else int(plan.trees.words[T_COUNT])
+        if self.last is not None and trees > self.last[0]:
+            self.judged.append(self.last[1])
+        self.last = None
+        if self.judged and self.rng.random() < 0.7:
+            changes, where = self.rng.choice(self.judged[-4:])
             if type(changes) is dict:
                 changes = {name: self.varied(each) for name, each in changes.items()}
             return changes, self.varied(where)
         found = self.judged_anew(changes)
-        self.judged.append(found)
+        self.last = trees, found
         return found
 
     def judged_anew(self, changes: Any) -> tuple[Any, Any]:
@@ -276,13 +283,21 @@ class Twins:
         """Another value like this one, now and then of another kind or size."""
         rng = self.rng
         kinds = [each.type for each in self.quick.table.definition.columns]
-        if rng.random() < 0.1:
+        if rng.random() < 0.05:
             return edge(rng, rng.choice(kinds))
+        if rng.random() < 0.7:
+            if type(given) is int:
+                return given + rng.randint(-3, 3)
+            if type(given) is decimal.Decimal and given.is_finite():
+                _, digits, exponent = given.as_tuple()
+                return decimal.Decimal((rng.randint(0, 1), digits[:-1] + (rng.randint(0, 9),), exponent))
+            return given
         if type(given) is int:
             return rng.choice([0, 1, -1, 7, 2**31, 2**63 - 1, 2**63, -(2**63), -(2**64), given, given + 1, -given])
         if type(given) is decimal.Decimal and given.is_finite():
-            shifted = given.scaleb(rng.choice([0, 0, 0, 1, -1, 7, -20]))
-            return rng.choice([shifted, -shifted, shifted + 1, decimal.Decimal("1.10"), decimal.Decimal("NaN")])
+            _, digits, exponent = given.as_tuple()
+            shifted = decimal.Decimal((0, digits, int(exponent) + rng.choice([0, 1, -1, 7, -20])))
+            return rng.choice([shifted, -shifted, decimal.Decimal("1.10"), decimal.Decimal("NaN")])
         if type(given) is float:
             return rng.choice([0.0, -0.0, 1.5, -1e300, math.nan, math.inf, given, given / 3])
         if type(given) in (str, bytes):
