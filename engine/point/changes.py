@@ -177,7 +177,7 @@ def program_of(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, 
     program = found.program
     if not program.facts.is_of_image or len(program.outputs) > OUTPUTS_MAX:
         return None
-    plan.trees.learn(plan, mode, changes, where, found, words)
+    plan.trees.learn(mode, changes, where, found, words)
     return words, plain
 
 

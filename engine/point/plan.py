@@ -180,10 +180,10 @@ class Plan:
         row_format = table.format
         self.rows = None if row_format.has_disk else row_plan(row_format, row_format.names)
         self.kept: list[str] = []  # names that kernels know by address only
-        self.trees = Trees(())
         if self.rows is None:
             self.words: Words = np.zeros(u.U_ROWS, dtype=np.int64)
             self.words[u.U_GENERATION] = -1
+            self.trees = Trees(definition, self.words, ())
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
         self.words = self.rows.words.copy()
@@ -192,6 +192,7 @@ class Plan:
         self._read_values(table)
         common = self.words
         self.words = _with_key(common, key)
+        self.trees = Trees(definition, self.words, self.kept)
         self.get = get_row.entry
         self.get_seen = get_seen.entry
         for name, index in table.uniques.items():
@@ -230,7 +231,6 @@ class Plan:
             values += [id(self.kept[-1]), where, part, null if null > 0 and not place.is_key else 0, change]
             values += read_words(column.type)
         self.in_place = frozenset(in_place)
-        self.trees = Trees(self.kept)
         keys = [place.position for place in layout.key_places]
         var = [place.position for place in layout.var_places]
         self.words = np.concatenate([self.words, np.array([*values, *keys, *var], dtype=np.int64)])

@@ -81,10 +81,8 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
     if plan is not None and known is not None:
         number = known_tree.entry(known.words, where)
         if number >= 0:
-            constants = (
-                (where.right.value,) if type(where) is Compare else [each.right.value for each in where.operands]
-            )
-            return Select(plan, known.ways[number], constants, True)
+            compares: Any = (where,) if type(where) is Compare else where.operands
+            return Select(plan, known.ways[number], [each.right.value for each in compares], True)
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
     kind = type(where)

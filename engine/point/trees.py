@@ -29,9 +29,9 @@ from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.point.plan import Plan
     from tidemark.engine.programs.expression_programs import Compiled
     from tidemark.engine.programs.lowering import Lowering
+    from tidemark.engine.schema.definition import TableDefinition
 
 TREES_MAX = 32  # of a table; kernels look at one after the other
 CHANGES_MAX = 32
@@ -80,9 +80,16 @@ def _offsets() -> dict[tuple[type, str], int] | None:
     words = (ctypes.c_int64 * 5).from_address(id(pair))
     if list(words[2:]) != [2, *map(id, pair)]:
         return None
-    slots = [(kind, name) for kind, node in _NODES.items() for name in (node.text, *node.words, *node.children) if name]
-    made = {(kind, name): _offset(kind, name) for kind, name in [*slots, (Constant, "value")]}
-    return None if None in made.values() else {slot: at for slot, at in made.items() if at is not None}
+    slots: list[tuple[type[Expression], str]] = [(Constant, "value")]
+    for kind, node in _NODES.items():
+        slots += [(kind, name) for name in (node.text, *node.words, *node.children) if name]
+    made: dict[tuple[type, str], int] = {}
+    for kind, name in slots:
+        at = _offset(kind, name)
+        if at is None:
+            return None
+        made[kind, name] = at
+    return made
 
 
 _OFFSETS = _offsets() if IS_USABLE else None
@@ -238,16 +245,18 @@ def _texts_of(names: Sequence[str]) -> dict[str, str]:
 class Trees:
     """The trees that kernels of changes know for one plan. `words` is replaced, never changed."""
 
-    __slots__ = ("_calls", "_seen", "_texts", "words")
+    __slots__ = ("_calls", "_definition", "_plan", "_seen", "_texts", "words")
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """names: of the columns, which live as long as the plan."""
+    def __init__(self, definition: TableDefinition, plan: Words, names: Sequence[str]) -> None:
+        """plan: words of the plan. names: of the columns, which live as long as it."""
         self.words = NO_TREES
+        self._definition = definition
+        self._plan = plan
         self._texts = _texts_of(names)
         self._seen: dict[int, Compiled] = {}  # by identity; what is kept here cannot be another one
         self._calls = 0
 
-    def learn(self, plan: Plan, mode: int, changes: Any, where: Any, found: Compiled, program: Words) -> None:
+    def learn(self, mode: int, changes: Any, where: Any, found: Compiled, program: Words) -> None:
         """Keep the tree of a call, if kernels can bind it. changes: a dict with MODE_UPDATE. program: of the call."""
         if id(found) in self._seen:
             return
@@ -260,15 +269,15 @@ class Trees:
         if _OFFSETS is None or found.template.head.size > u.PROGRAM_WORDS:
             return
         try:
-            made = self._tree(plan, mode, changes, where, found)
+            made = self._tree(mode, changes, where, found)
         except _Unknown:
             return
         bound = np.zeros(u.PROGRAM_WORDS, dtype=np.int64)
-        size = bound_words(plan.words, _added(NO_TREES, made), mode, changes, where, bound)
+        size = bound_words(self._plan, _added(NO_TREES, made), mode, changes, where, bound)
         if np.array_equal(bound[:size], program):
             self.words = _added(self.words, made)
 
-    def _tree(self, plan: Plan, mode: int, changes: Any, where: Any, found: Compiled) -> list[int]:
+    def _tree(self, mode: int, changes: Any, where: Any, found: Compiled) -> list[int]:
         pattern = _Pattern(self._texts)
         values: list[Any] = []
         if where is not None:
@@ -278,7 +287,7 @@ class Trees:
             if len(changes) > CHANGES_MAX:
                 raise _Unknown
             for name, value in changes.items():
-                pattern.words.append(plan.definition.position(name))
+                pattern.words.append(self._definition.position(name))
                 if isinstance(value, Expression):
                     add_shape(value, [], values)
                     pattern.add(value)

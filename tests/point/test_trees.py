@@ -132,7 +132,7 @@ def by_kernel(plan: Plan, words: Any, mode: int, changes: Any, where: Any) -> An
 
 def learned(plan: Plan, mode: int, changes: Any, where: Any) -> Any:
     """The words of the one tree of a call."""
-    plan.trees = Trees(plan.kept)
+    plan.trees = Trees(plan.definition, plan.words, plan.kept)
     by_compiler(plan, mode, changes, where)
     return plan.trees.words
 
@@ -149,7 +149,7 @@ def test_each_tree_is_bound_as_the_compiler_does_and_no_other_one(plan: Plan) ->
 
 
 def test_all_trees_together(plan: Plan) -> None:
-    plan.trees = Trees(plan.kept)
+    plan.trees = Trees(plan.definition, plan.words, plan.kept)
     for call in CALLS[:TREES_MAX]:
         by_compiler(plan, *call)
     words = plan.trees.words
@@ -238,7 +238,7 @@ def test_what_is_no_tree_matches_none(plan: Plan) -> None:
 
 
 def test_a_list_of_trees_that_is_full_begins_anew_after_many_calls(plan: Plan) -> None:
-    plan.trees = trees = Trees(plan.kept)
+    plan.trees = trees = Trees(plan.definition, plan.words, plan.kept)
     for number in range(TREES_MAX + 3):
         by_compiler(plan, MODE_UPDATE, {"i": sum([col("j")] * number, col("i") + 1)}, None)
     count = int(trees.words[u.T_COUNT])
@@ -278,5 +278,5 @@ def test_selects_are_known_by_their_trees() -> None:
                 if known_tree(words, same) != NOT_MATCHED:
                     kind.stored(constant)  # raises for what the column cannot have
                     found = select(table, same, names, None)
-                    assert found is not None and found.is_sound and found.values == (constant,)
+                    assert found is not None and found.is_sound and found.values == [constant]
     db.close()
