@@ -20,7 +20,6 @@ from weakref import ref
 import numpy as np
 
 from tidemark.engine.base.errors import (
-    CommitInterrupted,
     CommitOnFailedStore,
     Damaged,
     Error,
@@ -41,6 +40,7 @@ from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
+from tidemark.engine.log.redo import commit_interrupted
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.memory.arena_layout import (
     OK,
@@ -459,26 +459,13 @@ class Transaction:
                 self.is_logged = status & COMMIT_LOGGED != 0
                 self.ended(status & COMMIT_WOKEN)  # visible, locks free, not acknowledged: a crash here loses all of it
                 if status & COMMIT_LOGGED and (wait or log.partner is not None):
-                    try:
-                        (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
-                    except KeyboardInterrupt as error:
-                        raise self.interrupted() from error
-                    except CommitOnFailedStore as error:
-                        error.evidence["txid"] = self.txid
-                        raise
+                    (log.wait if wait else log.share)(ticket, self.txid)  # after `wait` the group, with it, is durable
             if not self.is_logged and seen and self.group is None:
                 store.log.secure(seen, wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         if began and (self.is_logged or self.group is not None):
-            try:
-                seconds = store.clock.monotonic() - began
-                if wait:
-                    store.commit_seconds.observe(seconds)
-                if store.watch is not None:
-                    store.watch.note("commit", seconds, txid=self.txid, is_durable=wait)
-            except KeyboardInterrupt as error:
-                raise self.interrupted() from error
+            store.note_commit(began, self.txid, wait)
 
     def _is_committed_in_memory(self, wait: bool) -> bool:
         """Commit a small transaction of rows in memory that waits for nothing, see `commit`. Return False, with nothing
@@ -531,14 +518,9 @@ class Transaction:
         if is_reader or not (self.is_logged or is_applied or (self.group is not None and self.group.sequence)):
             self.rollback()
             return memory_error(error, "the transaction was rolled back")
-        if self.store.failure.first is None:
-            self.store.fail(StoreFailed("the process ran out of memory in a commit; open the store again"))
+        failed = self.store.commit_out_of_memory(error, self.txid)
         self.rollback()
-        return CommitOnFailedStore(
-            f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
-            f" again and ask outcome({self.txid})",
-            txid=self.txid,
-        )
+        return failed
 
     def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
         """Commit in one kernel call; return (status, group). status: what was done; or ST_PAGE, ST_UNDO or
@@ -587,10 +569,6 @@ class Transaction:
         """
         if status not in (OK, *_NOT_YET):
             raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
-
-    def interrupted(self) -> CommitInterrupted:
-        text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
-        return CommitInterrupted(text, txid=self.txid)
 
     def _commit_on_held_pages(self) -> tuple[int, int]:
         """Load and pin the pages of disk parts, then commit at once.
@@ -680,7 +658,7 @@ class Transaction:
         self.apply_logged(group)
         self.ended(1)
         if interrupt is not None:
-            raise self.interrupted() from interrupt
+            raise commit_interrupted(self.txid) from interrupt
 
     def apply_logged(self, group: Group) -> None:
         """Call `apply_slices` for a group that a leader may make durable even if this fails. Raises: OutcomeUnknown."""
@@ -716,7 +694,7 @@ class Transaction:
             raise store.fail(InvariantBroken(_STOPPED.format(status)))
         self._release_epoch()
         if interrupt is not None:
-            raise self.interrupted() from interrupt
+            raise commit_interrupted(self.txid) from interrupt
 
     def _hold_epoch(self) -> None:
         """Keep the epoch open, and show none of this commit before all of it is applied. Call with the latch held."""
