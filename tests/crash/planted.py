@@ -422,6 +422,18 @@ def commit_stopped() -> None:
             tests.test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(kind, patch)
 
 
+def durable_changes() -> None:
+    """Changes of one row that wait for the disk."""
+    from tests.point import test_durable_changes as tests
+
+    tests.test_each_change_that_has_returned_is_on_the_disk()
+    tests.test_what_refused_a_row_is_on_the_disk_once_the_call_has_returned("update")
+    for fault in tests.FAULTS:
+        tests.test_change_whose_write_or_sync_fails_is_not_acknowledged(*fault, "first")
+    tests.test_change_that_ctrl_c_interrupts_at_the_disk_names_its_transaction()
+    tests.test_memory_error_at_any_point_changes_nothing_or_fails_the_store()
+
+
 def full_partition() -> None:
     """A partition dropped in a full memory."""
     from tests.store import test_full_stores as tests
@@ -491,6 +503,7 @@ def values_of_rows() -> None:
 
 CALL_PARTS: dict[str, Callable[[], object]] = {
     "commit-stopped": commit_stopped,
+    "durable-changes": durable_changes,
     "full-partition": full_partition,
     "full-tablespace": full_tablespace,
     "pool": pool,
