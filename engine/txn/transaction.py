@@ -435,7 +435,7 @@ class Transaction:
         if not self.desc:
             return self._commit_reads(wait)
         try:
-            if self._is_committed_in_memory(wait):
+            if self._is_committed_at_once(wait):
                 return None
         except MemoryError as error:
             raise self.out_of_memory(error) from error
@@ -467,16 +467,18 @@ class Transaction:
         if began and (self.is_logged or self.group is not None):
             store.note_commit(began, self.txid, wait)
 
-    def _is_committed_in_memory(self, wait: bool) -> bool:
-        """Commit a small transaction of rows in memory that waits for nothing, see `commit`. Return False, with nothing
-        done, for any other.
+    def _is_committed_at_once(self, wait: bool) -> bool:
+        """Commit a small transaction of rows in memory, see `commit`, in a store that is no node of a group. Return
+        False, with nothing done, for any other.
         """
         store = self.store
         log = store.log
-        if wait or log.partner is not None or store.watch is not None or self.spool is not None:
+        if log.partner is not None or store.watch is not None or self.spool is not None:
             return False
         if self.is_ended or store.failure.first is not None or self.thread != get_ident():
             return False
+        if wait:
+            began, seen = store.clock.monotonic(), self.seen
         with store.latch:  # a crash in here leaves nothing of it on disk
             epochs = store.epochs
             status = store.commit_kernel(
@@ -486,13 +488,20 @@ class Transaction:
                 epochs.has_commits = True
             elif status == ST_INVARIANT:
                 self._check_undone(status)
+            ticket = log.sequence
         if status < OK:
             return False
-        self.is_logged = status & COMMIT_LOGGED != 0
+        self.is_logged = is_logged = status & COMMIT_LOGGED != 0
         if self.place.shared or status & COMMIT_WOKEN:
             self.ended(status & COMMIT_WOKEN)
         else:
             store.retire(self)
+        if wait:  # visible, locks free, not acknowledged: a crash here loses all of it
+            if is_logged:
+                log.wait(ticket, self._txid)
+                store.note_commit(began, self._txid, True)
+            elif seen:
+                log.secure(seen, True)
         return True
 
     def _commit_reads(self, wait: bool) -> None:
@@ -925,7 +934,7 @@ class Transaction:
             self._commit_reads(self.store.waits_for_disk)
         elif not self.is_ended or self.thread == KILLED:
             try:
-                if not self.desc or not self._is_committed_in_memory(self.store.waits_for_disk):
+                if not self.desc or not self._is_committed_at_once(self.store.waits_for_disk):
                     self.commit()
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed

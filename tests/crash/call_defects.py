@@ -15,6 +15,21 @@ CALL_DEFECTS: tuple[Defect, ...] = (
         "commit-stopped",
     ),
     Defect(
+        "store-fails-after-the-latch-of-a-small-commit-is-released",
+        "tidemark.engine.txn.transaction",
+        "            elif status == ST_INVARIANT:\n                self._check_undone(status)\n"
+        "            ticket = log.sequence\n",
+        "            ticket = log.sequence\n        if status == ST_INVARIANT:\n            self._check_undone(status)\n",
+        "commit-stopped",
+    ),
+    Defect(
+        "small-commit-returned-before-its-sync",
+        "tidemark.engine.txn.transaction",
+        "            if is_logged:\n                log.wait(ticket, self._txid)\n",
+        "            if is_logged:\n",
+        "states",
+    ),
+    Defect(
         "stopped-commit-of-a-spool-is-told-as-not-written",
         "tidemark.engine.txn.transaction",
         "        self.apply_logged(group)\n        self.ended(1)",

@@ -417,7 +417,7 @@ def commit_stopped() -> None:
     """Commits that meet a broken invariant."""
     from tests.store import test_commit_stopped as tests
 
-    for kind in ("small", "large", "spooled"):
+    for kind in ("small", "disk", "large", "spooled"):
         with pytest.MonkeyPatch.context() as patch:
             tests.test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(kind, patch)
 
