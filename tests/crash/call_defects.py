@@ -19,7 +19,8 @@ CALL_DEFECTS: tuple[Defect, ...] = (
         "tidemark.engine.txn.transaction",
         "            elif status == ST_INVARIANT:\n                self._check_undone(status)\n"
         "            ticket = log.sequence\n",
-        "            ticket = log.sequence\n        if status == ST_INVARIANT:\n            self._check_undone(status)\n",
+        "            ticket = log.sequence\n"
+        "        if status == ST_INVARIANT:\n            self._check_undone(status)\n",
         "commit-stopped",
     ),
     Defect(
@@ -127,6 +128,13 @@ CALL_DEFECTS: tuple[Defect, ...] = (
 )
 
 CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "change-takes-an-id-of-the-next-opening",
+        "tidemark.engine.point.change_kernels",
+        " or not has_txid(mem):",
+        ":",
+        "last-id",
+    ),
     Defect(
         "blocks-never-become-pages",
         "tidemark.engine.memory.pool_kernels",

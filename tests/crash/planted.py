@@ -434,6 +434,13 @@ def durable_changes() -> None:
     tests.test_memory_error_at_any_point_changes_nothing_or_fails_the_store()
 
 
+def last_id() -> None:
+    """The last transaction id of an opening."""
+    from tests.log import test_tail as tests
+
+    tests.test_last_id_of_an_opening_is_followed_by_none("epoch")
+
+
 def full_partition() -> None:
     """A partition dropped in a full memory."""
     from tests.store import test_full_stores as tests
@@ -504,6 +511,7 @@ def values_of_rows() -> None:
 CALL_PARTS: dict[str, Callable[[], object]] = {
     "commit-stopped": commit_stopped,
     "durable-changes": durable_changes,
+    "last-id": last_id,
     "full-partition": full_partition,
     "full-tablespace": full_tablespace,
     "pool": pool,
