@@ -6,8 +6,8 @@ commit latch held.
 
 Each kernel returns DONE; REFUSED by the condition of the change; or LEFT, with nothing done, for the general path:
 values or a key that the plan does not know, another version of the table, new indexes, a lock, an unfinished large
-commit, no room, a row that is not there, or is there already, a key that another row has, an error of a program. Only
-BROKEN means that the store must fail.
+commit, no room, no transaction id left, a row that is not there, or is there already, a key that another row has, an
+error of a program. Only BROKEN means that the store must fail.
 """
 
 # mypy: ignore-errors
@@ -29,7 +29,7 @@ from tidemark.engine.point.values_kernels import leave, no_row, row_of_plan
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
-from tidemark.engine.txn.begin_kernels import begin_at, txid_next
+from tidemark.engine.txn.begin_kernels import begin_at, has_txid, txid_next
 from tidemark.engine.txn.commit_kernels import commit_at_once
 from tidemark.engine.txn.operations_kernels import put_each, put_existing, touch_row
 
@@ -179,7 +179,9 @@ def change_row(
     given: such a program, already bound; then `where` is None. It changes columns that are changed in place. bound,
     rows, work: memory for programs.
     """
-    if not is_current(mem, plan) or begin_at(mem, txn, NO_SLOT, 0, U.REDO_WORDS) != A.OK:
+    if not is_current(mem, plan) or not has_txid(mem):
+        return LEFT
+    if begin_at(mem, txn, NO_SLOT, 0, U.REDO_WORDS) != A.OK:
         return LEFT
     keys = key_words()
     values = key_words()

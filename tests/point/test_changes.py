@@ -1,4 +1,5 @@
-"""Changes by kernels are changes by the general path: rows, log bytes, epochs, ticks, ids of transactions, errors.
+"""Changes by kernels are changes by the general path: rows, log bytes, epochs, ticks, ids of transactions, errors, and
+with `durability="commit"` what is in the log on disk and what `status()` counts.
 
 Two stores get the same calls. In one of them kernels are never asked. After each call everything that commits write in
 memory is compared.
@@ -85,9 +86,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
 class Side:
     """One of the two stores."""
 
-    def __init__(self, seed: int, is_quick: bool, types: list[ColumnType]) -> None:
+    def __init__(self, seed: int, is_quick: bool, types: list[ColumnType], durability: str) -> None:
         self.files = MemoryFiles()
-        self.db = open_memory(self.files, durability="epoch", snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        self.db = open_memory(self.files, durability=durability, snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        self.compared_lsn = 0  # what of the log on disk was compared before
         self.is_quick = is_quick
         options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
         self.world: Any = World(self.db, random.Random(seed), types, **options)
@@ -128,7 +130,19 @@ class Side:
             store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
             table.count(),
             [index.to_dict() for index in table.listed_indexes()],
+            store.commit_seconds.to_dict(),
+            store.log.counters(),
+            self.written(),
         )
+
+    def written(self) -> bytes:
+        """What the log has on disk since the last call."""
+        log, lsn = self.db.parts.store.log, self.compared_lsn
+        self.compared_lsn = log.durable_lsn
+        content = bytearray(log.durable_lsn - lsn)
+        for number, offset, start, length in log.geometry.pieces(lsn, len(content)):
+            self.files.raw.pread_into(log.handles[number], memoryview(content)[start : start + length], offset)
+        return bytes(content)
 
     def rows(self) -> list[Any]:
         names = [each.name for each in self.table.definition.columns]
@@ -140,10 +154,10 @@ class Twins:
 
     guards = 0.2  # share of updates and deletes with expressions or conditions
 
-    def __init__(self, seed: int, types: list[ColumnType] = EVERY) -> None:
+    def __init__(self, seed: int, types: list[ColumnType] = EVERY, durability: str = "epoch") -> None:
         """types: of the columns."""
         self.rng = random.Random(seed + 1)
-        self.quick, self.general = (Side(seed, is_quick, types) for is_quick in (True, False))
+        self.quick, self.general = (Side(seed, is_quick, types, durability) for is_quick in (True, False))
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
         self.known: list[Any] = []  # rows that keys of the index are of
@@ -543,6 +557,14 @@ def test_both_paths_change_alike(seed: int, made: Counter[Any]) -> None:
     print(sorted(made.items()))
 
 
+@pytest.mark.parametrize("seed", [*range(few(8, 200)), *fresh_seeds(few(4, 200))])
+def test_both_paths_make_changes_durable_alike(seed: int, made: Counter[Any]) -> None:
+    print(f"seed {seed}")
+    kind, types = (Twins, EVERY) if seed % 2 else (Computing, NUMBERS)
+    kind(seed, types, "commit").run(100)
+    print(sorted(made.items()))
+
+
 NUMBERS: list[ColumnType] = [
     *(tm.Int8, tm.Int16, tm.Int32, tm.Int64, tm.UInt8, tm.UInt16, tm.UInt32, tm.UInt64, tm.Float64, tm.Bool),
     *(tm.Decimal(9, 2), tm.Decimal(18, 0), tm.Decimal(38, 10), tm.Decimal(38, 10), tm.Float32, tm.Date, tm.Timestamp),
@@ -555,8 +577,8 @@ class Computing(Twins):
 
     guards = 0.8
 
-    def __init__(self, seed: int, types: list[ColumnType] | None = None) -> None:
-        super().__init__(seed, types or NUMBERS)
+    def __init__(self, seed: int, types: list[ColumnType] | None = None, durability: str = "epoch") -> None:
+        super().__init__(seed, types or NUMBERS, durability)
         for side in self.sides:
             side.world = Existing(side.world, self.rng)
 
@@ -615,7 +637,7 @@ def test_a_row_that_is_refused_ends_a_record_of_inserts(is_quick: bool, made: Co
     """The general path makes a savepoint, after which rows are inserted by a new record. The kernel went on with the
     record that was there.
     """
-    side = Side(0, is_quick, [tm.Int64])
+    side = Side(0, is_quick, [tm.Int64], "epoch")
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
     table = side.db.create_table("r", columns, "id", partition=tm.HashPartition(1))
     table.insert((0, 0))
