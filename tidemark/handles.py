@@ -15,7 +15,7 @@ from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import few
-from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges
+from tidemark.engine.point.changes import DONE, CommittedChanges
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -501,10 +501,11 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             7
         """
-        status = self._changes.make(self.table, MODE_UPDATE, key, changes, index, where)
-        if status == LEFT:
-            status = self._changes.make_if(self.table, MODE_UPDATE, key, changes, where, index)
-        if status != LEFT:
+        calls = self._changes
+        status = calls.make(self.table, MODE_UPDATE, key, changes, index, where) or calls.make_if(
+            self.table, MODE_UPDATE, key, changes, where, index
+        )
+        if status:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.update, key, changes, where, index)
@@ -521,10 +522,11 @@ class TableHandle(WritableTable):
             >>> db["item"].delete(1, where=tm.col("stock") == 0)
             False
         """
-        status = self._changes.make(self.table, MODE_DELETE, key, None, index, where)
-        if status == LEFT and where is not None:
-            status = self._changes.make_if(self.table, MODE_DELETE, key, None, where, index)
-        if status != LEFT:
+        calls = self._changes
+        status = calls.make(self.table, MODE_DELETE, key, None, index, where) or calls.make_if(
+            self.table, MODE_DELETE, key, None, where, index
+        )
+        if status:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
