@@ -640,7 +640,8 @@ class TableHandle(WritableTable):
             >>> db["item"].update_where({"stock": tm.col("stock") + 20}, where=tm.col("stock") < 10)
             2
         """
-        return self._in_own_transaction(few.update_where, changes, where)
+        count = few.change_where_committed(self._changes, self.table, MODE_UPDATE, changes, where)
+        return self._in_own_transaction(few.update_where, changes, where) if count is None else count
 
     def delete_where(self, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts; return how many.
@@ -651,7 +652,8 @@ class TableHandle(WritableTable):
             >>> db["item"].delete_where(tm.col("stock") == 0)
             1
         """
-        return self._in_own_transaction(few.delete_where, where)
+        count = few.change_where_committed(self._changes, self.table, MODE_DELETE, None, where)
+        return self._in_own_transaction(few.delete_where, where) if count is None else count
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
         """Return the committed rows with these keys as an Arrow record batch, in the order of the keys.

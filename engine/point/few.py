@@ -13,7 +13,7 @@ from tidemark.engine.access import batch_operations, conditional_changes, unique
 from tidemark.engine.access.own_changes import has_changed
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import DONE, LEFT, change_by, program_of
+from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges, change_by, program_of
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.point.selects import select
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
@@ -205,6 +205,24 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
     """As `conditional_changes.delete_where`."""
     count = _change_where(txn, table, MODE_DELETE, None, where)
     return generally(conditional_changes.delete_where, txn, table, where) if count is None else count
+
+
+def change_where_committed(calls: CommittedChanges, table: Table, mode: int, changes: Any, where: Any) -> int | None:
+    """Change, as a transaction of its own, the one row that a condition may accept, since it gives a whole key. Return
+    how many were changed, None for the general path. Durable on return, raises: as `CommittedChanges.make`.
+    """
+    if not isinstance(where, Expression) or (mode == MODE_UPDATE and not changes):
+        return None
+    names = table.definition.primary_key
+    narrowed = _narrowed(where, names)
+    found = select(table, narrowed, list(names), None)
+    given = found.key if found is not None and found.is_sound else None
+    if given is None:
+        return None
+    key, index = given
+    rest = None if narrowed is where else where
+    status = calls.make(table, mode, key, changes, index, rest) or calls.make_if(table, mode, key, changes, rest, index)
+    return int(status == DONE) if status else None
 
 
 def _narrowed(where: Expression, names: Sequence[str]) -> Expression:

@@ -63,6 +63,11 @@ class Select(NamedTuple):
     values: Sequence[Any]
     is_sound: bool
 
+    @property
+    def key(self) -> tuple[Any, str | None] | None:
+        """The key that the condition gives, and the name of its unique index, None for the primary key; None: none."""
+        return self.way.key(self.values)
+
     def rows(self, table: Table, is_reverse: bool, limit: int | None, txn: Transaction | None = None) -> Any:
         """Return a list of the rows that the condition accepts; ... for the general path. txn: the transaction that
         sees them, if it has changed the table; None: committed rows.
@@ -289,6 +294,9 @@ class _ByIndex:
         self._words = words
         self._bounds = bounds
 
+    def key(self, values: Sequence[Any]) -> None:
+        """Return None: it gives no whole key."""
+
     def rows(
         self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
     ) -> Any:
@@ -324,7 +332,7 @@ def _by_key(
 class _ByKey:
     """Looks up one row by the primary key, or by a unique index."""
 
-    __slots__ = ("_key", "_make", "_places", "_unique", "constants")
+    __slots__ = ("_make", "_pick", "_places", "_unique", "constants")
 
     def __init__(
         self, constants: list[_Constant], unique: str | None, order: list[int], plan: Plan, wanted: list[str]
@@ -332,18 +340,22 @@ class _ByKey:
         """order: where the values of the key are among the constants."""
         self.constants = constants
         self._unique = unique
-        self._key: Callable[[Sequence[Any]], Any] = itemgetter(*order)
+        self._pick: Callable[[Sequence[Any]], Any] = itemgetter(*order)
         self._make: Callable[[list[Any]], Any] | None = None
         self._places: list[int] = []
         if wanted != list(plan.format.names):
             self._places = [plan.format.names.index(name) for name in wanted]
             self._make = row_class(tuple(wanted))._make
 
+    def key(self, values: Sequence[Any]) -> tuple[Any, str | None]:
+        """Return the key, and the name of its unique index."""
+        return self._pick(values), self._unique
+
     def rows(
         self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
     ) -> Any:
         """Return the row for these constants in a list, or ..."""
-        key = self._key(values)
+        key = self._pick(values)
         if self._unique is not None:
             row = plan.unique(key, self._unique) if txn is None else plan.unique_seen(txn, key, self._unique)
         elif txn is None:
