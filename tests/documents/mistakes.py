@@ -380,10 +380,10 @@ def commit_unanswered(_path: Path) -> None:
 
 
 def commit_on_failed_store(_path: Path) -> None:
-    def fail(_sequence: int) -> None:
+    def fail(_sequence: int, _lead: None) -> None:
         io_failed(Path())
 
-    RedoLog.wait(_stub(make_durable=fail), 12)
+    RedoLog.wait(_stub(writing=_stub(wait=fail), _lead=None), 12)
 
 
 def invariant_broken(_path: Path) -> None:
