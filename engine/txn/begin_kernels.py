@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from tidemark.engine.base.ids import TXID_COUNTER_BITS
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 
-TXID_MASK = (1 << TXID_COUNTER_BITS) - 1
+TXID_MASK = (1 << 40) - 1  # what counts the transactions of an opening, in an id
 
 
 @helper

@@ -27,13 +27,13 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
 )
 from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
-from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
+from tidemark.engine.base.ids import LAST_EPOCH, TXID_COUNTER_BITS, first_txid, txids_from
 from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.jit.entries import entry_of
 from tidemark.engine.log.redo import commit_interrupted
 from tidemark.engine.memory.arena_layout import OK, S_TXID, ST_REDO, X_REDO_WORDS
-from tidemark.engine.txn.begin_kernels import begin_transaction, next_txid, reserve_redo
+from tidemark.engine.txn.begin_kernels import TXID_MASK, begin_transaction, next_txid, reserve_redo
 from tidemark.engine.txn.commit_kernels import commit_plain
 from tidemark.engine.txn.locks import LockTable
 from tidemark.engine.txn.views import Views
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.epoch import EpochClock
     from tidemark.engine.txn.locks import Place
 
+assert TXID_MASK == (1 << TXID_COUNTER_BITS) - 1
 REDO_POLL_SECONDS = 0.05
 REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
 COPIES_POLL_SECONDS = 0.002
