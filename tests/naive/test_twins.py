@@ -114,6 +114,7 @@ TWINS = {
         ],
         JOINED_NODE,
     ),
+    "memory.touch_ahead.touch_ahead": "tests.engine.test_touch_ahead:test_any_plan_is_done_as_by_its_twin",
     "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
