@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
-from tidemark.engine.point.select_kernels import select_rows
-from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
+from tidemark.engine.point.select_kernels import select_keys, select_rows
+from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction, Member
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.types import Floating
 
@@ -54,13 +54,14 @@ class Select(NamedTuple):
     """How a condition is answered, and its constants."""
 
     plan: Plan
-    way: _ByKey | _ByIndex
+    way: _ByKey | _ByKeys | _ByIndex
     values: list[Any]
 
     @property
     def is_sound(self) -> bool:
         """Whether its columns can have all of the constants, so that the general path refuses none of them."""
-        for value, read in zip(self.values, self.way.constants, strict=True):
+        constants = self.way.constants * len(self.values) if type(self.way) is _ByKeys else self.way.constants
+        for value, read in zip(self.values, constants, strict=True):
             if not read.holds(value):
                 return False
         return True
@@ -80,6 +81,8 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
     kind = type(where)
+    if kind is Member:
+        return _select_members(table, where, wanted) if index is None else None
     if kind is not Compare and (kind is not Junction or not where.is_and):
         return None
     for each in (where,) if kind is Compare else where.operands:
@@ -89,6 +92,19 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
         values.append(each.right.value)
     key = (*compared, index, *wanted)
     return _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+
+
+def _select_members(table: Table, where: Member, wanted: list[str]) -> Select | None:
+    """Return how kernels find the rows whose primary key is one of some constants."""
+    if type(where.inner) is not Col or len(where.values) > FEW_ROWS:
+        return None
+    values = []
+    for each in where.values:
+        if type(each) is not Constant:
+            return None
+        values.append(each.value)
+    name = where.inner.name
+    return _select(table, ("isin", name, *wanted), values, lambda plan: _by_keys(table, name, wanted))
 
 
 def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper: Any, prefix: Any) -> Select | None:
@@ -120,7 +136,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 def _select(
-    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByIndex | None]
+    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByKeys | _ByIndex | None]
 ) -> Select | None:
     plan: Plan | None = table.plan
     if plan is None or not plan.is_of(table):
@@ -265,6 +281,33 @@ class _ByIndex:
         if is_reverse:
             flags |= u.REVERSE
         return select_rows.entry(plan.mem, plan.words, self._rows.words, self._words, most, flags, low, high)
+
+
+def _by_keys(table: Table, name: str, wanted: list[str]) -> _ByKeys | None:
+    """Return what looks up rows by a primary key of this column alone."""
+    if table.definition.primary_key != (name,):
+        return None
+    kinds = {column.name: column.type for column in table.definition.columns}
+    constant, rows = _constant(kinds[name]), row_plan(table.format, wanted)
+    return None if constant is None or rows is None else _ByKeys([constant], rows)
+
+
+class _ByKeys:
+    """Looks up rows by several primary keys of one column."""
+
+    __slots__ = ("_rows", "constants")
+
+    def __init__(self, constants: list[_Constant], rows: RowPlan) -> None:
+        """constants: one, for every key."""
+        self.constants = constants
+        self._rows = rows
+
+    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
+        """Return the rows with these keys, or ..."""
+        if txn is not None:
+            return ...
+        rows = select_keys.entry(plan.mem, plan.words, self._rows.words, tuple(values))
+        return rows if rows is ... or limit is None else rows[:limit]
 
 
 def _by_key(

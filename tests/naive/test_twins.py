@@ -405,6 +405,7 @@ TWINS = {
         [f"point.get.{name}" for name in "get_by_unique get_by_unique_seen get_row get_seen".split()],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),
+    "point.select.select_keys": "tests.point.test_select:test_rows_of_several_keys_come_in_the_order_of_a_full_scan",
     "point.select.select_rows": "tests.point.test_select:test_both_paths_find_the_same_rows",
     **dict.fromkeys(
         [f"point.change.{name}" for name in "change_row change_seen get_locked".split()],
