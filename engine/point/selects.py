@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
-from tidemark.engine.point.select_kernels import select_rows
+from tidemark.engine.point.select_kernels import select_keys, select_rows
 from tidemark.engine.point.trees import NO_TREES, TREES_MAX, condition_tree
 from tidemark.engine.point.trees_kernels import known_tree
-from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
+from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction, Member
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.types import Floating
 
@@ -59,7 +59,7 @@ class Select(NamedTuple):
     """
 
     plan: Plan
-    way: _ByKey | _ByIndex
+    way: _ByKey | _ByKeys | _ByIndex
     values: Sequence[Any]
     is_sound: bool
 
@@ -80,17 +80,19 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
 
     wanted: columns of the rows. index: the name of the index whose order they have; None: any order.
     """
+    kind = type(where)
+    if kind is Member:
+        return _select_members(table, where, wanted) if index is None else None
     plan: Plan | None = table.plan
     columns = (index, *wanted)
     known = None if plan is None or not plan.is_of(table) else plan.known.get(columns)
     if plan is not None and known is not None:
         number = known_tree.entry(known.words, where)
         if number >= 0:
-            compares: Any = (where,) if type(where) is Compare else where.operands
+            compares: Any = (where,) if kind is Compare else where.operands
             return Select(plan, known.ways[number], [each.right.value for each in compares], True)
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
-    kind = type(where)
     if kind is not Compare and (kind is not Junction or not where.is_and):
         return None
     for each in (where,) if kind is Compare else where.operands:
@@ -124,7 +126,20 @@ class _Known(NamedTuple):
     """Conditions whose trees kernels know, and how each is answered."""
 
     words: Words
-    ways: tuple[_ByKey | _ByIndex, ...]
+    ways: tuple[_ByKey | _ByKeys | _ByIndex, ...]
+
+
+def _select_members(table: Table, where: Member, wanted: list[str]) -> Select | None:
+    """Return how kernels find the rows whose primary key is one of some constants."""
+    if type(where.inner) is not Col or len(where.values) > FEW_ROWS:
+        return None
+    values = []
+    for each in where.values:
+        if type(each) is not Constant:
+            return None
+        values.append(each.value)
+    name = where.inner.name
+    return _select(table, ("isin", name, *wanted), values, lambda plan: _by_keys(table, name, wanted))
 
 
 def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper: Any, prefix: Any) -> Select | None:
@@ -156,7 +171,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 def _select(
-    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByIndex | None]
+    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByKeys | _ByIndex | None]
 ) -> Select | None:
     plan: Plan | None = table.plan
     if plan is None or not plan.is_of(table):
@@ -172,8 +187,9 @@ def _select(
     return None if way is None else Select(plan, way, values, _are_sound(way, values))
 
 
-def _are_sound(way: _ByKey | _ByIndex, values: Sequence[Any]) -> bool:
-    return all(read.holds(value) for value, read in zip(values, way.constants, strict=True))
+def _are_sound(way: _ByKey | _ByKeys | _ByIndex, values: Sequence[Any]) -> bool:
+    constants = way.constants * len(values) if type(way) is _ByKeys else way.constants
+    return all(read.holds(value) for value, read in zip(values, constants, strict=True))
 
 
 def _way(
@@ -310,6 +326,38 @@ class _ByIndex:
         if is_reverse:
             flags |= u.REVERSE
         return select_rows.entry(plan.mem, plan.words, self._rows.words, self._words, most, flags, low, high)
+
+
+def _by_keys(table: Table, name: str, wanted: list[str]) -> _ByKeys | None:
+    """Return what looks up rows by a primary key of this column alone."""
+    if table.definition.primary_key != (name,):
+        return None
+    kinds = {column.name: column.type for column in table.definition.columns}
+    constant, rows = _constant(kinds[name]), row_plan(table.format, wanted)
+    return None if constant is None or rows is None else _ByKeys([constant], rows)
+
+
+class _ByKeys:
+    """Looks up rows by several primary keys of one column."""
+
+    __slots__ = ("_rows", "constants")
+
+    def __init__(self, constants: list[_Constant], rows: RowPlan) -> None:
+        """constants: one, for every key."""
+        self.constants = constants
+        self._rows = rows
+
+    def key(self, values: Sequence[Any]) -> None:
+        """Return None: it gives several keys."""
+
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
+        """Return the rows with these keys, or ..."""
+        if txn is not None:
+            return ...
+        rows = select_keys.entry(plan.mem, plan.words, self._rows.words, tuple(values))
+        return rows if rows is ... or limit is None else rows[:limit]
 
 
 def _by_key(
