@@ -22,6 +22,7 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.test_local_checkpoint_patterns import checkpoint_with
+from tidemark.engine.index.stored import counters_of
 from tidemark.engine.memory.arena_layout import (
     MODE_INSERT,
     MODE_UPDATE,
@@ -116,7 +117,7 @@ class Side:
             int(store.sink.current[0]) if store.sink.current.size else 0,
             store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
             table.count(),
-            [index.to_dict() for index in table.listed_indexes()],
+            counters_of(table.listed_indexes()),
         )
 
     def rows(self) -> list[Any]:
