@@ -462,8 +462,11 @@ class Twins:
             name = f"i{len(self.log)}"
             columns = [each.name for each in self.quick.table.definition.columns if each.type.keyable]
             if len(self.quick.table.listed_indexes()) < 3:
-                column, is_unique = rng.choice(columns), rng.random() < 0.5
-                self.do(f"index {column}", lambda side: side.db.create_index("t", name, column, unique=is_unique))
+                column, is_unique, is_ordered = rng.choice(columns), rng.random() < 0.6, rng.random() < 0.5
+                self.do(
+                    f"index {column}",
+                    lambda side: side.db.create_index("t", name, column, is_unique, ordered=is_ordered),
+                )
                 self.change_what_is_indexed(column)
         self.compare()
 

@@ -1,4 +1,4 @@
-"""A store whose table has unique indexes, of which some are ordered, and dicts that say what each open transaction sees and what is refused."""
+"""A store whose table has unique indexes, some ordered; dicts say what each transaction sees, and what is refused."""
 
 from __future__ import annotations
 
