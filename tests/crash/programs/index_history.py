@@ -23,8 +23,8 @@ class IndexHistory(PartitionHistory):
     """A run of the program; `indexes` are those of the main table after the last acknowledged step."""
 
     index_keys: Keys = {"by_owner": ("owner", "balance"), "by_balance": ("balance",), "once": ("owner", "id")}
-    unique = ("once",)
-    ordered = ("once",)
+    unique: tuple[str, ...] = ("once",)
+    ordered: tuple[str, ...] = ("once",)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
