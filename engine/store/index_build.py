@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -176,7 +177,7 @@ class IndexBuild:
                 part.drop()
 
 
-class Filling:
+class Filling(ABC):
     """How a part of an index gets the entries of all rows."""
 
     def __init__(self, build: IndexBuild, index: AnyIndex) -> None:
@@ -199,9 +200,9 @@ class Filling:
                 self.walk_fragment(table, number)
                 self.walked = number
 
+    @abstractmethod
     def walk_fragment(self, table: Table, number: int) -> None:
         """Add the entries of the rows of one fragment."""
-        raise NotImplementedError
 
     def report(self, table: Table, rows: int) -> None:
         """Count rows that are done."""

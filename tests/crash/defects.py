@@ -289,6 +289,13 @@ DEFECTS: tuple[Defect, ...] = (
         "index-states",
     ),
     Defect(
+        "restart-builds-one-part-of-an-index",
+        "tidemark.recovery.system_restart.indexes",
+        "for kind in kinds_of(definition))",
+        "for kind in kinds_of(definition)[:1])",
+        "index-states",
+    ),
+    Defect(
         "entries-of-a-dropped-partition-stay",
         "tidemark.engine.table.table",
         "            index.forget(self.fragment)",
