@@ -169,7 +169,7 @@ class IndexBuild:
         table = self._table
         with self.store.schema_latch:
             drop_unlisted(self.store.mem)
-            if table is None or any(part in table.newest.listed_indexes() for part in self._parts):
+            if table is None or not {*table.indexes.values(), *table.uniques.values()}.isdisjoint(self._parts):
                 return
             for part in self._parts:
                 withdraw_index(self.store.mem, table.handle, part.tree.handle)

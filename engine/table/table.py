@@ -292,12 +292,16 @@ class Table:
 
     # --- indexes ---------------------------------------------------------------------------------
     def parts_of(self, name: str) -> list[AnyIndex]:
-        """Return the parts of the index of this name. Raises: NoSuchIndex."""
-        found = [each for each in self.listed_indexes() if each.name == name]
+        """Return the parts of the index of this name, one or two. Raises: NoSuchIndex."""
+        found = self._parts_of(name) if isinstance(name, str) else []
         if not found:
             what = alternatives(name, dict.fromkeys([*self.indexes, *self.uniques]))
             raise NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)
         return found
+
+    def _parts_of(self, name: str) -> list[AnyIndex]:
+        parts = (self.indexes.get(name), self.uniques.get(name))
+        return [part for part in parts if part is not None]
 
     def index(self, name: str) -> StoredIndex:
         """Return the tree of the index of this name. Raises: NoSuchIndex, Unsupported for one without an order."""
@@ -422,9 +426,7 @@ class Table:
 
     def listed_indexes(self) -> list[AnyIndex]:
         """Return the parts of the indexes of its definition, in order of creation."""
-        names = [each.name for each in self.definition.indexes]
-        parts = [(self.indexes.get(name), self.uniques.get(name)) for name in names]
-        return [part for both in parts for part in both if part is not None]
+        return [part for each in self.definition.indexes for part in self._parts_of(each.name)]
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:

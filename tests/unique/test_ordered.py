@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -498,3 +499,22 @@ def test_a_restored_backup_has_both_parts() -> None:
     verify(again)
     with pytest.raises(tm.DuplicateKey):
         again[NAME].insert((31, "late", 0))
+
+
+def test_read_only_views_and_awaited_calls_know_it(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False, **OPTIONS) as db:
+        db.create_table(NAME, COLUMNS, "id")
+        db[NAME].insert_many(ROWS)
+
+        async def awaited() -> list[int]:
+            awaiting = tm.aio.Database(db)
+            await awaiting.create_index(NAME, "by", "name", unique=True, ordered=True)
+            row = await awaiting[NAME].get("beta", index="by")
+            return [row.id, *[each.id async for each in awaiting[NAME].scan(index="by", lower="a")]]
+
+        assert asyncio.run(awaited()) == [4, *IN_ORDER[2:]]
+        db.checkpoint()
+        with tm.open(tmp_path / "store", read_only=True, data_memory="32 MiB") as view:
+            assert view.indexes(NAME) == listed(6)
+            assert [row.id for row in view[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
+            assert view[NAME].get("beta", index="by").id == 4
