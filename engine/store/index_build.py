@@ -61,6 +61,7 @@ class IndexBuild:
         self._kinds = {kind: fillings[kind] for kind in kinds_of(definition)}
         self._table: Table | None = None
         self._parts: list[AnyIndex] = []
+        self._fillings: list[Filling] = []
 
     def run(self) -> None:
         """Build the index. Durable on return. Raises: see `Store.create_index`; after an error there is no index."""
@@ -68,11 +69,11 @@ class IndexBuild:
         try:
             store.pin(self)  # fragments dropped meanwhile keep their rows
             table = self._announce()
-            fillings = self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
-            for filling in fillings:
+            self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
+            for filling in self._fillings:
                 filling.wait_for_older(table)
             while not self._publish(table):
-                for filling in fillings:
+                for filling in self._fillings:
                     filling.walk(table)
         except BaseException:
             self._undo()
