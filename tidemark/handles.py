@@ -13,6 +13,7 @@ from tidemark.engine.access.program_scans import count_rows
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
+from tidemark.engine.index.stored import counters_of, describe
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import few
 from tidemark.engine.point.changes import DONE, CommittedChanges
@@ -56,11 +57,7 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 
 def index_counters(table: Table) -> dict[str, Any]:
     """Return the part of `status()` about a table's indexes; empty if it has none."""
-    found: dict[str, dict[str, int]] = {}
-    for index in table.listed_indexes():
-        counters = index.tree.counters()
-        if not index.is_dropped:
-            found[index.name] = counters
+    found = counters_of(table.listed_indexes())
     return {"indexes": found} if found else {}
 
 
@@ -691,15 +688,19 @@ class TableHandle(WritableTable):
         return scan
 
     def indexes(self) -> list[dict[str, Any]]:
-        """Return the indexes, each with `name`, `columns`, `unique`, `entries`.
+        """Return the indexes, each with `name`, `columns`, `unique`, `ordered`, `entries`. A row with NULL in the
+        columns has an entry only if the index is ordered.
 
         Examples:
             >>> db.create_index("item", "by_name", "name", unique=True)
             >>> db["item"].indexes()
-            [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'entries': 3}]
+            [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'ordered': False, 'entries': 3}]
         """
         self._check_usable()
-        return [index.to_dict() for index in self.table.newest.listed_indexes()]
+        table = self.table.newest
+        counters = counters_of(table.listed_indexes())
+        found = [(each, counters[each.name]) for each in table.definition.indexes if each.name in counters]
+        return [describe(definition, max(0, counted["entries"])) for definition, counted in found]
 
     def partitions(self) -> list[dict[str, Any]]:
         """Return the partitions, each with `name`, `fragment` (its number) and `rows`; ranges have `upper`, lists have

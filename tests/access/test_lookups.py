@@ -55,7 +55,7 @@ class Stage:
         with self.db.transaction() as txn:
             for _ in range(160):
                 self.write(txn, self.rows)
-        self.db.create_index(NAME, "by_email", "email", unique=True)
+        self.db.create_index(NAME, "by_email", "email", unique=True, ordered=self.r.random() < 0.5)
         self.db.create_index(NAME, "by_code", ("code", "n"), unique=True)
         self.db.create_index(NAME, "by_id", ("id", "n"))
 

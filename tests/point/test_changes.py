@@ -24,6 +24,7 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.test_local_checkpoint_patterns import checkpoint_with
+from tidemark.engine.index.stored import counters_of
 from tidemark.engine.memory.arena_layout import (
     MODE_INSERT,
     MODE_UPDATE,
@@ -129,7 +130,7 @@ class Side:
             int(store.sink.current[0]) if store.sink.current.size else 0,
             store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
             table.count(),
-            [index.to_dict() for index in table.listed_indexes()],
+            counters_of(table.listed_indexes()),
             store.commit_seconds.to_dict(),
             store.log.counters(),
             self.written(),
@@ -544,8 +545,11 @@ class Twins:
             name = f"i{len(self.log)}"
             columns = [each.name for each in self.quick.table.definition.columns if each.type.keyable]
             if len(self.quick.table.listed_indexes()) < 3:
-                column, is_unique = rng.choice(columns), rng.random() < 0.5
-                self.do(f"index {column}", lambda side: side.db.create_index("t", name, column, unique=is_unique))
+                column, is_unique, is_ordered = rng.choice(columns), rng.random() < 0.6, rng.random() < 0.5
+                self.do(
+                    f"index {column}",
+                    lambda side: side.db.create_index("t", name, column, is_unique, ordered=is_ordered),
+                )
                 self.change_what_is_indexed(column)
         self.compare()
 

@@ -62,7 +62,7 @@ def by_kernels(
 
 
 class World:
-    """A table with an ordered index over several columns, a unique one, and a few values in each column."""
+    """A table with an ordered index over several columns, unique or not, and a few values in each column."""
 
     def __init__(self, db: Any, rng: random.Random) -> None:
         self.db = db
@@ -82,7 +82,7 @@ class World:
         self.table = db.create_table("t", self.columns, self.key, **options)
         keyable = [each.name for each in columns if each.type.keyable and each.name != "large"]
         self.index = rng.sample(keyable, rng.randint(1, min(3, len(keyable))))
-        db.create_index("t", "by", self.index)
+        db.create_index("t", "by", self.index, unique=rng.random() < 0.4, ordered=True)
         if rng.random() < 0.5:
             db.create_index("t", "other", rng.sample(keyable, 1))
         self.insert(db["t"], rng.choice([0, 30, 300]))
