@@ -171,7 +171,7 @@ class Scan:
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
         self._txn = txn
-        self._columns = wanted_names(table.format, columns, HIDDEN)
+        self._columns = list(table.format.names) if columns is None else wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
         self._partitions = names

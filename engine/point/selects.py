@@ -89,8 +89,8 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
     if plan is not None and known is not None:
         number = known_tree.entry(known.words, where)
         if number >= 0:
-            compares: Any = (where,) if kind is Compare else where.operands
-            return Select(plan, known.ways[number], [each.right.value for each in compares], True)
+            constants = [where.right.value] if kind is Compare else [each.right.value for each in where.operands]
+            return Select(plan, known.ways[number], constants, True)
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
     if kind is not Compare and (kind is not Junction or not where.is_and):

@@ -57,6 +57,11 @@ BUDGETS = {
     "update by an expression": Budget(2, 129, 2, ("change_row",)),
     "update where a condition holds": Budget(2, 129, 2, ("change_row",)),
     "delete where a condition holds": Budget(2, 127, 2, ("change_row",)),
+    "update by a condition on the key": Budget(10, 331, 6, ("known_tree", "change_row")),
+    "select by the key": Budget(16, 452, 4, ("known_tree", "get_row")),
+    "select by a value of an index": Budget(18, 501, 4, ("known_tree", "select_rows")),
+    "count by a value of an index": Budget(19, 519, 5, ("known_tree", "select_rows")),
+    "select by keys": Budget(24, 647, 7, ("select_keys",)),
     "update, durable": Budget(31, 1162, 31, ("change_row", "prepare_group", "xxh3_merge", "write_and_sync")),
     "update where none is accepted, durable": Budget(6, 196, 3, ("change_row",)),
     "transaction of one update, durable": Budget(
@@ -103,6 +108,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
     begun.get("main.pair", (1, "one"), lock="exclusive")
     change, both, cheaper = {"b": 2.0}, {"n": 2}, {"d": decimal.Decimal("1.25")}
     by_one, some, none = {"n": tm.col("n") + 1}, tm.col("n") >= 0, tm.col("n") < 0
+    first, two, ones = tm.col("a") == 1, tm.col("n") == 2, tm.col("a").isin([1, 2])
     one, text, taken = {"v": 1}, {"nbr": "n8"}, itertools.count(50)
 
     def no_call() -> None:
@@ -139,6 +145,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
         "update beside an index": lambda: other.update(1, both),
         "update by an expression": lambda: other.update(1, by_one),
         "update where a condition holds": lambda: other.update(1, by_one, some),
+        "update by a condition on the key": lambda: other.update_where(both, first),
+        "select by the key": lambda: list(other.scan(where=first)),
+        "select by a value of an index": lambda: list(other.scan(where=two)),
+        "count by a value of an index": lambda: other.scan(where=two).count(),
+        "select by keys": lambda: list(other.scan(where=ones)),
         "delete where a condition holds": lambda: other.delete(1, none),
         "insert": lambda: plain.insert((next(counter), 1.0, b"x")),
         "write": lambda: plain.write((7, 1.0, b"x")),
