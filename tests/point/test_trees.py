@@ -46,14 +46,14 @@ COLUMNS: dict[str, Any] = {
     "time": tm.Time,
 }
 NOON = datetime.datetime(2020, 1, 1, 12)
-SPACED = "".join(["i", ""])  # a name that is another object than the column's
+JOINED = "".join(["sma", "ll"])  # a name that is another object than the column's
 UPDATES: list[tuple[dict[str, Any], Any]] = [
     ({"i": col("i") + 1}, None),
     ({"i": col("i") - 1}, None),
     ({"i": col("j") + 1}, None),
     ({"j": col("i") + 1}, None),
     ({"i": 1 + col("i")}, None),
-    ({"i": col(SPACED) + 1}, None),
+    ({"small": col(JOINED) + 1}, None),
     ({"i": col("i") + 1, "j": 5}, None),
     ({"j": 5, "i": col("i") + 1}, None),
     ({"i": col("i") + 1, "j": col("j")}, None),
