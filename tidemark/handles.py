@@ -411,6 +411,7 @@ class TableHandle(WritableTable):
             raise memory_error(error) from error
         try:
             result = call(txn, self.table.newest, *arguments)
+            keep_plan(self.table)
             txn.commit()
         except MemoryError as error:
             raise txn.out_of_memory(error) from error
@@ -419,7 +420,6 @@ class TableHandle(WritableTable):
             # outcome(txid) tells which.
             txn.rollback()
             raise
-        keep_plan(self.table)
         return result
 
     # --- one row ---------------------------------------------------------------------------------

@@ -18,11 +18,16 @@ from tidemark.engine.memory import arena_layout as A
 # Words of the plan. Two places follow it: of the arena, and of the transaction's buffer.
 W_STOP = 0  # 1: the call has ended
 W_TXN = 1  # descriptor of the transaction
-W_ARENA = 2
-W_BUFFER = 4
+W_STATE = 2
+W_ARENA = 3
+W_BUFFER = 5
 W_NEXT = 0  # of a place: the next word to touch
 W_END = 1  # of a place
-W_WORDS = 6
+W_WORDS = 7
+
+NOT_BEGUN = 0
+WORKS = 1
+ENDED = 2
 
 STEP_WORDS = 1 << 18  # 2 MiB, a huge page: for so long the system may keep other threads from mapping memory
 AHEAD_WORDS = 1 << 23  # 64 MiB
@@ -89,6 +94,7 @@ def touch_ahead(mem, buf, plan):
     places end, the system refuses, or plan[W_STOP] is set. Return the words touched.
     """
     total = 0
+    plan[W_STATE] = WORKS
     while plan[W_STOP] == 0:
         pages = _step(mem, plan, W_ARENA, mem[A.S_POOL + A.P_HIGH] << A.PAGE_SHIFT)
         records = _step(buf, plan, W_BUFFER, mem[plan[W_TXN] + A.X_USED])
@@ -99,4 +105,13 @@ def touch_ahead(mem, buf, plan):
             if plan[W_ARENA + W_NEXT] >= plan[W_ARENA + W_END] and plan[W_BUFFER + W_NEXT] >= plan[W_BUFFER + W_END]:
                 break
             pause(PAUSE_US)
+    plan[W_STATE] = ENDED
     return total
+
+
+@kernel("void(int64[::1])", nogil=True)
+def end_touch(plan):
+    """End `touch_ahead` of a plan, and wait for it, unless it has not begun: then it ends at once, or never runs."""
+    plan[W_STOP] = 1
+    while plan[W_STATE] == WORKS:
+        pause(PAUSE_US)

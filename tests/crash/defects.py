@@ -73,9 +73,9 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "commit-does-not-wait",
         "tidemark.engine.txn.transaction",
-        "(log.wait if wait else log.share)(ticket)",
+        "(log.wait if wait else log.share)(ticket, self.txid)",
         "pass",
-        "states",
+        "disk-states",
     ),
     Defect(
         "next-group-counts-as-durable",

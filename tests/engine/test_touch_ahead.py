@@ -27,7 +27,6 @@ from tidemark.engine.memory.arena import Words, reserve
 from tidemark.engine.memory.arena_layout import P_HIGH, P_LIMIT, PAGE_SHIFT, S_POOL, X_USED
 
 TXN = 200  # where these tests put a descriptor
-NAME = "tidemark-touch-ahead"
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("a", tm.Int64), tm.Column("text", tm.VarChar(30))]
 COMPILED = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="as plain Python the advice does nothing")
 
@@ -61,8 +60,8 @@ def knows_advice() -> bool:
     return sys.platform == "linux" and w.touch_ahead(some, some, plan_of((0, 1 << 12), (0, 0))) > 0
 
 
-def threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == NAME]
+def work(begun: list[Words]) -> bool:
+    return any(plan[w.W_STATE] == w.WORKS for plan in begun)
 
 
 # --- the kernel ------------------------------------------------------------------------------------
@@ -80,6 +79,7 @@ def test_any_plan_is_done_as_by_its_twin(high: int, end: int, used: int, size: i
     plan = plan_of((0, end), (0, size))
     plan[w.W_STOP] = stop
     expected, total = plan.copy(), 0
+    expected[w.W_STATE] = w.ENDED
     if not stop:  # both ends are less than 64 MiB away
         for place, at in ((w.W_ARENA, high << PAGE_SHIFT), (w.W_BUFFER, used)):
             total += max(0, int(plan[place + w.W_END]) - at)
@@ -133,18 +133,18 @@ def test_thread_waits_for_the_one_it_is_ahead_of() -> None:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Words]]:
     """Makes small calls have a thread; the plans of those that had one."""
     plans: list[Words] = []
-    kernel = touched.touch_ahead
+    start = touched.start_new_thread
 
-    def noted(mem: Words, buf: Words, plan: Words) -> int:
-        plans.append(plan)
-        return int(kernel(mem, buf, plan))
+    def noted(run: Any, arguments: Any) -> int:
+        plans.append(run.__self__.plan)
+        return int(start(run, arguments))
 
     monkeypatch.setattr(touched, "WORDS_MIN", 1)
-    monkeypatch.setattr(touched, "touch_ahead", noted)
+    monkeypatch.setattr(touched, "start_new_thread", noted)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(sys, "platform", "linux")
     yield plans
-    assert not threads()
+    assert not work(plans)
 
 
 def rows(first: int, count: int) -> Any:
@@ -179,7 +179,7 @@ def test_nothing_past_data_memory_is_touched(begun: list[Words]) -> None:
             table.insert_many(rows(0, 60_000))
         limit = int(db.parts.store.mem[S_POOL + P_LIMIT]) << PAGE_SHIFT
         assert begun[0][w.W_ARENA + w.W_END] == limit
-        assert not threads()
+        assert not work(begun)
         table.insert_many(rows(0, 10))
         assert table.get(3).a == 21
         check_arena(db)
@@ -191,17 +191,17 @@ def test_thread_ends_with_a_call_that_fails(begun: list[Words]) -> None:
         table.insert((2_999, 1, "x"))
         with pytest.raises(tm.DuplicateKey):
             table.insert_many(rows(0, 3_000))
-        assert begun and not threads()
+        assert begun and not work(begun)
         assert [row.id for row in table.scan()] == [2_999]
 
 
 def test_no_room_for_a_thread_changes_nothing(begun: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: threading.Thread) -> None:
+    def refuse(run: Any, arguments: Any) -> int:
         raise RuntimeError("can't start new thread")
 
     with open_memory() as db:
         table = db.create_table("t", COLUMNS, "id")
-        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(touched, "start_new_thread", refuse)
         assert table.insert_many(rows(0, 3_000)) == 3_000
     assert not begun
 
@@ -222,7 +222,7 @@ def test_store_is_closed_while_the_thread_works(begun: list[Words]) -> None:
     table = db.create_table("t", COLUMNS, "id")
     with pytest.raises(tm.Error):
         table.insert_many(rows(0, 150_000), progress=lambda *done: db.close())
-    assert begun and not threads()
+    assert begun and not work(begun)
 
 
 def test_process_forks_while_the_thread_works(begun: list[Words]) -> None:
@@ -235,7 +235,11 @@ def test_process_forks_while_the_thread_works(begun: list[Words]) -> None:
         if child == 0:
             code = 1
             try:
-                code = 0 if not threads() else 2
+                ahead = touched.TouchAhead(db.parts.store.mem)
+                ahead.plan, ahead.process = begun[0], os.getppid()
+                begun[0][w.W_STATE] = w.WORKS  # the thread is the other process's
+                ahead.close()
+                code = 0
             finally:
                 os._exit(code)
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -245,3 +249,16 @@ def test_process_forks_while_the_thread_works(begun: list[Words]) -> None:
         assert table.insert_many(rows(0, 70_000), progress=fork) == 70_000
         assert codes == [0]
         assert table.get(69_999).a == 7 * 69_999
+
+
+def test_thread_that_never_begins_is_not_waited_for(begun: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: in a process without address space a thread was made and had no memory to begin. `threading` waited for it
+    for ever.
+    """
+    monkeypatch.setattr(touched, "start_new_thread", lambda run, arguments: begun.append(run.__self__.plan) or 0)
+    with open_memory() as db:
+        table = db.create_table("t", COLUMNS, "id")
+        assert table.insert_many(rows(0, 3_000)) == 3_000
+    assert [plan[w.W_STATE] for plan in begun] == [w.NOT_BEGUN]
+    w.touch_ahead(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), begun[0])  # too late: it reads neither
+    assert begun[0][w.W_STATE] == w.ENDED

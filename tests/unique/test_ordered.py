@@ -375,7 +375,7 @@ def test_it_follows_its_column_and_goes_as_one() -> None:
     assert table.get("beta", index="by").id == 4
     assert [row.title for row in table.scan(index="by", prefix="al")] == ["alpha", "alps"]
     assert table.explain(where=tm.col("title") == "beta")["access"] == "unique index"
-    scan = iter(table.scan(index="by", limit=5))
+    scan = iter(table.scan(index="by"))
     reading = table.scan(index="by").batches()
     db.drop_index("test.p", "by")
     for call in (
