@@ -431,7 +431,7 @@ def durable_changes() -> None:
     for fault in tests.FAULTS:
         tests.test_change_whose_write_or_sync_fails_is_not_acknowledged(*fault, "first")
     tests.test_change_that_ctrl_c_interrupts_at_the_disk_names_its_transaction()
-    tests.test_memory_error_at_any_point_changes_nothing_or_fails_the_store()
+    tests.test_memory_error_at_any_point_changes_nothing_or_fails_the_store(True)
 
 
 def last_id() -> None:
