@@ -57,7 +57,7 @@ BUDGETS = {
     "update by an expression": Budget(2, 129, 2, ("change_row",)),
     "update where a condition holds": Budget(2, 129, 2, ("change_row",)),
     "delete where a condition holds": Budget(2, 127, 2, ("change_row",)),
-    "update by a condition on the key": Budget(10, 331, 6, ("known_tree", "change_row")),
+    "update by a condition on the key": Budget(13, 362, 6, ("known_tree", "change_row")),
     "select by the key": Budget(16, 452, 4, ("known_tree", "get_row")),
     "select by a value of an index": Budget(18, 501, 4, ("known_tree", "select_rows")),
     "count by a value of an index": Budget(19, 519, 5, ("known_tree", "select_rows")),
